@@ -1,0 +1,148 @@
+//! The validated configuration: what later stages see of the OVF environment.
+//!
+//! A [`Config`] exists only when every property has been checked, alone and
+//! against the others. It is saved on the data disk, so that the OVF
+//! environment is needed once.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+
+/// The port of the Kubernetes API on each control node and on the virtual address.
+pub const API_PORT: u16 = 6443;
+
+/// What this VM is to be: everything a person decided in the OVF property form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The cluster, the same on each of its nodes.
+    pub cluster: Cluster,
+    /// This node.
+    pub node: Node,
+    /// How many times longer than usual the appliance waits for anything: 1 to 20.
+    /// The one knob for slow hosts.
+    pub patience: u32,
+}
+
+/// What all control nodes must agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// A DNS label.
+    pub name: String,
+    /// One or three nodes; the first one makes the certificate authorities.
+    pub control_nodes: Vec<ControlNode>,
+    /// Where clients reach the API. Always there with three control nodes.
+    pub virtual_address: Option<Ipv4Addr>,
+    /// Addresses of pods; each node gets a /24 of it.
+    pub pod_range: Ipv4Net,
+    /// Addresses of services; the first is the API's, the tenth is cluster DNS.
+    pub service_range: Ipv4Net,
+    /// UDP port of the VXLAN pod network.
+    pub vxlan_port: u16,
+    /// Kubernetes minor to form with, such as `1.36`: one that the image carries.
+    pub kubernetes_minor: String,
+}
+
+/// One entry of the control node list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlNode {
+    /// Host name, a DNS label.
+    pub name: String,
+    /// Address on the primary network.
+    pub address: Ipv4Addr,
+}
+
+/// This node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Host name, a DNS label.
+    pub name: String,
+    /// The network interfaces; the first is the primary one.
+    pub interfaces: Vec<Interface>,
+    /// Resolvers, in order; may be empty.
+    pub dns_servers: Vec<Ipv4Addr>,
+    /// Search domains, in order.
+    pub search_domains: Vec<String>,
+    /// Time servers, names or addresses; may be empty.
+    pub ntp_servers: Vec<String>,
+    /// Keys for `admin`'s SSH login; SSH stays off without one.
+    pub ssh_authorized_keys: Vec<String>,
+    /// A crypt(5) hash that unlocks the console; without one the console shows status only.
+    pub console_password_hash: Option<String>,
+    /// Proxy for what the node itself fetches.
+    pub proxy: Option<Proxy>,
+    /// Further certificate authorities to trust, in PEM, one certificate each.
+    pub extra_ca_certificates: Vec<String>,
+    /// Where container images that the appliance does not carry are pulled from.
+    pub registry_mirror: Option<String>,
+}
+
+/// A logical network interface. Which device it is, is decided at first boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// MAC address from the OVF environment, lower-case with colons.
+    pub mac: Option<String>,
+    /// The network's name from the OVF environment.
+    pub network: Option<String>,
+    /// Address and prefix length.
+    pub address: Ipv4Net,
+    /// Default gateway.
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// HTTP proxy settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// For http:// addresses.
+    pub http: Option<String>,
+    /// For https:// addresses.
+    pub https: Option<String>,
+    /// Hosts, domains and networks that are reached directly.
+    pub exclusions: Vec<String>,
+}
+
+impl Config {
+    /// This node's entry in the control node list.
+    pub fn control_node(&self) -> Option<&ControlNode> {
+        self.cluster.control_nodes.iter().find(|node| node.name == self.node.name)
+    }
+
+    /// Whether this node makes the certificate authorities.
+    pub fn is_first(&self) -> bool {
+        self.cluster.control_nodes.first().is_some_and(|node| node.name == self.node.name)
+    }
+
+    /// The other control nodes, in list order.
+    pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
+        self.cluster.control_nodes.iter().filter(|node| node.name != self.node.name)
+    }
+
+    /// This node's address on the primary network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.node.interfaces[0].address.addr()
+    }
+
+    /// A usual waiting time, made longer for slow hosts.
+    pub fn patiently(&self, usual: Duration) -> Duration {
+        usual * self.patience
+    }
+}
+
+impl Cluster {
+    /// Where clients reach the API: the virtual address, or the only node's own.
+    pub fn api_address(&self) -> Ipv4Addr {
+        self.virtual_address.unwrap_or(self.control_nodes[0].address)
+    }
+
+    /// The address of cluster DNS: the tenth of the service range.
+    pub fn dns_address(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.service_range.network()) + 10)
+    }
+}

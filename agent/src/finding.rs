@@ -1,0 +1,112 @@
+//! What the agent has to say about bad input or a bad environment.
+//!
+//! A finding is said in the same words on the console, in the status file, in
+//! the journal and in guestinfo. Findings are collected and reported together;
+//! nothing is changed while one of [`Severity::Error`] stands.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; the appliance goes on.
+    Warning,
+    /// The appliance stops before it changes anything.
+    Error,
+}
+
+/// One thing that is wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Stable, dotted and lower-case, such as `address.duplicate`: scripts and
+    /// the documentation refer to it.
+    pub code: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The thing that is wrong: a property key, a device, a peer.
+    pub subject: String,
+    /// What was seen. Never holds a secret.
+    pub seen: String,
+    /// What a person can do about it.
+    pub action: String,
+}
+
+impl Finding {
+    /// A finding that stops the appliance.
+    pub fn error(code: &str, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Self {
+        Self {
+            code: code.to_owned(),
+            severity: Severity::Error,
+            subject: subject.into(),
+            seen: seen.into(),
+            action: action.into(),
+        }
+    }
+
+    /// A finding that does not stop the appliance.
+    pub fn warning(code: &str, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, subject, seen, action) }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity} {}: {}: {}. {}", self.code, self.subject, self.seen, self.action)
+    }
+}
+
+/// All findings of one examination, in the order in which they were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Adds one finding.
+    pub fn push(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    /// Adds the findings of another examination.
+    pub fn extend(&mut self, other: Findings) {
+        self.0.extend(other.0);
+    }
+
+    /// Whether one of them stops the appliance.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The findings in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Finding> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.0 {
+            writeln!(f, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Findings {}
+
+impl From<Finding> for Findings {
+    fn from(finding: Finding) -> Self {
+        Self(vec![finding])
+    }
+}

@@ -1,0 +1,10 @@
+//! The appliance agent as a library.
+//!
+//! The property schema serves the image builder and the lab as well; the rest
+//! runs on an appliance VM only.
+
+pub mod command;
+pub mod config;
+pub mod files;
+pub mod finding;
+pub mod secret;

@@ -1,0 +1,2 @@
+//! `kaas-agent`: the command of the appliance VM.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The appliances seen from outside the VMs.

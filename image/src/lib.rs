@@ -1,0 +1,1 @@
+//! From an image specification to a bootable disk and its OVA.

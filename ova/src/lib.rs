@@ -1,0 +1,1 @@
+//! Open Virtualization Format archives. Knows formats only, nothing of Kubernetes.

@@ -1,0 +1,1 @@
+//! Scenarios that drive built artifacts in the lab.
