@@ -1,0 +1,53 @@
+# The few verbs of this project. `make ova` and `make test` are all a newcomer needs.
+
+# Build caches live in the user's cache directory, so that a second clone on
+# the same machine is warm.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaas
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+
+# Making a root tree and running system containers and VMs takes root.
+ifeq ($(shell id -u),0)
+ROOT :=
+else
+ROOT := sudo --preserve-env=HOME,PATH,XDG_CACHE_HOME,CARGO_TARGET_DIR,GOPROXY,GOSUMDB,GOFLAGS
+endif
+
+KAAS := $(CARGO_TARGET_DIR)/debug/kaas
+SPEC := image/specs/control-plane.toml
+
+.PHONY: help ova test test-fast test-long lint lab lab-down bench deny setup
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+ova: setup ## Install what is missing on the build host and build the OVAs into build/
+	cargo build --locked -p kaas
+	$(ROOT) $(KAAS) image build $(SPEC) --output build
+
+test: ova lint test-fast ## Build what is needed and pass the tests that must never break
+	$(ROOT) env KAAS_OVA=build cargo test --locked -p scenarios --tests short -- --test-threads=1
+
+test-fast: setup ## Pass the tests that need neither an image nor a VM
+	$(ROOT) env PATH="$(PATH)" cargo test --locked --workspace --exclude scenarios
+
+test-long: ova ## Pass the long scenarios as well
+	$(ROOT) env KAAS_OVA=build cargo test --locked -p scenarios --tests long -- --test-threads=1
+
+lint: setup ## Check format and lints
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets
+
+lab: ova ## Start a three-node control cluster on this machine
+	$(ROOT) $(KAAS) lab up --ova build --nodes 3
+
+lab-down: ## End it
+	$(ROOT) $(KAAS) lab down
+
+bench: ova ## Measure speed and memory as ratios against other tools in the same run
+	$(ROOT) $(KAAS) image bench build
+
+deny: ## Check licences, sources and advisories of the dependencies (needs cargo-deny)
+	cargo deny check
+
+setup:
+	@$(ROOT) .ci/setup
