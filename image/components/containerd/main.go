@@ -43,7 +43,6 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/services/leases"
 	_ "github.com/containerd/containerd/v2/plugins/services/mounts"
 	_ "github.com/containerd/containerd/v2/plugins/services/namespaces"
-	_ "github.com/containerd/containerd/v2/plugins/services/opt"
 	_ "github.com/containerd/containerd/v2/plugins/services/sandbox"
 	_ "github.com/containerd/containerd/v2/plugins/services/snapshots"
 	_ "github.com/containerd/containerd/v2/plugins/services/streaming"
