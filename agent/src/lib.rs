@@ -3,8 +3,11 @@
 //! The property schema serves the image builder and the lab as well; the rest
 //! runs on an appliance VM only.
 
+pub mod bus;
 pub mod command;
 pub mod config;
 pub mod files;
 pub mod finding;
+pub mod paths;
+pub mod platform;
 pub mod secret;

@@ -1,0 +1,81 @@
+//! The system bus for blocking callers: systemd's daemons are spoken to over
+//! D-Bus. Knows nothing of any one service.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// How long one call may take before it counts as failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A connection to the system bus, and what drives it.
+pub struct Bus {
+    connection: zbus::Connection,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Connects to the system bus.
+///
+/// # Errors
+/// The bus does not answer: it is not started yet, or this is no system with one.
+pub fn system() -> anyhow::Result<Bus> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let connection = runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, zbus::Connection::system()).await })
+        .context("connecting to the system bus")?
+        .context("connecting to the system bus")?;
+    Ok(Bus { connection, runtime })
+}
+
+impl Bus {
+    /// The connection, for making proxies inside [`Bus::block_on`].
+    pub fn connection(&self) -> &zbus::Connection {
+        &self.connection
+    }
+
+    /// Drives a conversation to its end. The connection moves only inside.
+    pub fn block_on<F: Future>(&self, conversation: F) -> F::Output {
+        self.runtime.block_on(conversation)
+    }
+
+    /// Calls one method and waits for its answer, at most 90 seconds.
+    ///
+    /// # Errors
+    /// The service does not answer, answers with an error, or with another type.
+    pub fn call<A, R>(
+        &self,
+        service: &str,
+        path: &str,
+        interface: &str,
+        method: &str,
+        arguments: &A,
+    ) -> anyhow::Result<R>
+    where
+        A: serde::Serialize + zbus::zvariant::DynamicType,
+        R: for<'d> zbus::zvariant::DynamicDeserialize<'d>,
+    {
+        self.block_on(async {
+            let call = self.connection.call_method(Some(service), path, Some(interface), method, arguments);
+            let answer = tokio::time::timeout(PATIENCE, call)
+                .await
+                .with_context(|| format!("{interface}.{method}: no answer within {} s", PATIENCE.as_secs()))?
+                .with_context(|| format!("{interface}.{method}"))?;
+            answer.body().deserialize::<R>().with_context(|| format!("understanding {interface}.{method}"))
+        })
+    }
+
+    /// Reads one property.
+    ///
+    /// # Errors
+    /// As [`Bus::call`].
+    pub fn property<R>(&self, service: &str, path: &str, interface: &str, name: &str) -> anyhow::Result<R>
+    where
+        R: TryFrom<zbus::OwnedVariant>,
+        R::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let value: zbus::OwnedVariant =
+            self.call(service, path, "org.freedesktop.DBus.Properties", "Get", &(interface, name))?;
+        R::try_from(value).with_context(|| format!("understanding {interface}'s {name}"))
+    }
+}

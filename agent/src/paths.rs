@@ -1,0 +1,136 @@
+//! The one table of paths that are written, and where each of them is kept.
+//! The code that lays the data disk under its mount points and the
+//! documentation both come from it.
+
+/// Where the data partition is mounted.
+pub const DATA: &str = "/data";
+
+/// The agent's records on the data disk: configuration, secret, plan, state.
+pub const RECORDS: &str = "/data/kaas";
+
+/// The agent's files of this boot.
+pub const RUN: &str = "/run/kaas";
+
+/// SSH host keys, on the data disk.
+pub const SSH_HOST_KEYS: &str = "/data/ssh";
+
+/// Where what is written at a path is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Read-only, in the image: listed because others would write there.
+    Image,
+    /// Memory: gone at power-off and laid anew at each boot.
+    Memory,
+    /// The scratch partition of this VM's system disk: survives a reboot, not an image swap.
+    Scratch,
+    /// The data disk: survives an image swap.
+    Data(Data),
+}
+
+/// How a path comes to the data disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The data partition's root or a folder used right there.
+    Direct,
+    /// This folder of the data partition is bind-mounted on the path.
+    Bind {
+        /// Its name below [`DATA`].
+        folder: &'static str,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// In the identity slots, outside any file system.
+    Identity,
+}
+
+/// A path that is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// The path; folders include what is below them unless listed themselves.
+    pub path: &'static str,
+    /// Where it is kept.
+    pub place: Place,
+    /// Who writes there and why it is kept there.
+    pub why: &'static str,
+}
+
+const fn bind(path: &'static str, folder: &'static str, mode: u32, why: &'static str) -> Written {
+    Written { path, place: Place::Data(Data::Bind { folder, mode }), why }
+}
+
+const fn kept(path: &'static str, place: Place, why: &'static str) -> Written {
+    Written { path, place, why }
+}
+
+/// All paths that are written on a node.
+pub const TABLE: &[Written] = &[
+    kept(DATA, Place::Data(Data::Direct), "the data partition"),
+    kept(RECORDS, Place::Data(Data::Direct), "the agent's records: configuration, secret, plan, state"),
+    kept(SSH_HOST_KEYS, Place::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
+    kept("/etc/machine-id", Place::Data(Data::Identity), "the node's identity; laid before the system starts"),
+    kept("/etc/hostname", Place::Data(Data::Identity), "the node's name; laid before the system starts"),
+    bind("/var/lib/etcd", "etcd", 0o700, "the etcd member: all of the cluster's state"),
+    bind("/etc/kubernetes", "kubernetes", 0o755, "certificate authorities, certificates and kubeconfigs of the node"),
+    bind("/var/lib/kubelet/pki", "kubelet-pki", 0o700, "the kubelet's client and serving certificates"),
+    kept("/etc", Place::Memory, "an overlay over the image's /etc, laid anew at each boot from the data disk"),
+    kept("/run", Place::Memory, "sockets and state of this boot; /run/kaas is the agent's"),
+    kept("/tmp", Place::Memory, "temporary files"),
+    kept("/var", Place::Scratch, "logs and caches: nothing here has to outlive the VM"),
+    kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
+    kept("/var/lib/kubelet", Place::Scratch, "pod folders and checkpoints of running pods"),
+    kept("/var/lib/cni", Place::Scratch, "addresses handed to the pods that run here"),
+    kept("/var/log", Place::Scratch, "the journal and container logs, both capped"),
+    kept("/usr/libexec/kubernetes", Place::Image, "a FlexVolume folder that kubeadm 1.35 mounts: empty"),
+];
+
+/// The bind mounts from the data partition: folder, mode and mount point, in
+/// the order in which they are mounted.
+pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
+    TABLE.iter().filter_map(|written| match written.place {
+        Place::Data(Data::Bind { folder, mode }) => Some((folder, mode, written.path)),
+        _ => None,
+    })
+}
+
+/// The table for the documentation.
+pub fn markdown() -> String {
+    let mut text = String::from("| Path | Kept | What for |\n| --- | --- | --- |\n");
+    for written in TABLE {
+        let place = match written.place {
+            Place::Image => "image, read-only".to_owned(),
+            Place::Memory => "memory".to_owned(),
+            Place::Scratch => "scratch (system disk)".to_owned(),
+            Place::Data(Data::Direct) => "data disk".to_owned(),
+            Place::Data(Data::Bind { folder, .. }) => format!("data disk, `{DATA}/{folder}`"),
+            Place::Data(Data::Identity) => "data disk, identity slots".to_owned(),
+        };
+        text.push_str(&format!("| `{}` | {place} | {} |\n", written.path, written.why));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_path_and_each_folder_is_there_once() {
+        let paths: BTreeSet<_> = TABLE.iter().map(|written| written.path).collect();
+        assert_eq!(paths.len(), TABLE.len());
+        let folders: BTreeSet<_> = binds().map(|(folder, ..)| folder).collect();
+        assert_eq!(folders.len(), binds().count());
+        // A bind mount must not be hidden by a later one above it.
+        let points: Vec<_> = binds().map(|(.., point)| point).collect();
+        for (index, point) in points.iter().enumerate() {
+            assert!(points[index + 1..].iter().all(|later| !point.starts_with(&format!("{later}/"))));
+        }
+    }
+
+    #[test]
+    fn the_documentation_names_place_and_folder() {
+        let text = markdown();
+        assert!(text.contains("| `/var/lib/etcd` | data disk, `/data/etcd` | the etcd member"), "{text}");
+        assert_eq!(text.lines().count(), TABLE.len() + 2);
+    }
+}
