@@ -9,5 +9,7 @@ pub mod config;
 pub mod files;
 pub mod finding;
 pub mod paths;
+pub mod payload;
+pub mod pki;
 pub mod platform;
 pub mod secret;

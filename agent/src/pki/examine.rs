@@ -1,0 +1,116 @@
+//! Reads certificates back.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{KeyPair, PublicKeyData};
+use sha2::{Digest, Sha256};
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{ASN1Time, X509Certificate};
+
+use super::{Certified, Error, Leaf};
+
+/// When a certificate in PEM ends.
+///
+/// # Errors
+/// [`Error::Unusable`] when it is no certificate.
+pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
+    let pem = pem(certificate)?;
+    Ok(time(parse(&pem)?.validity().not_after))
+}
+
+/// The SHA-256 of an authority's SubjectPublicKeyInfo (RFC 7469 §2.4), written
+/// as kubeadm wants it: `sha256:` and hex digits.
+///
+/// # Errors
+/// [`Error::Unusable`] when it is no certificate.
+pub fn authority_hash(certificate: &str) -> Result<String, Error> {
+    let pem = pem(certificate)?;
+    let digest = Sha256::digest(parse(&pem)?.public_key().raw);
+    Ok(digest.iter().fold("sha256:".to_owned(), |hash, byte| format!("{hash}{byte:02x}")))
+}
+
+/// What a certificate says, once its signature and key have been checked.
+pub(super) struct Seen {
+    pub leaf: Leaf,
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+}
+
+impl Seen {
+    /// Reads a certificate that `authority` must have signed and whose key must
+    /// be the one beside it.
+    pub(super) fn read(present: &Certified, authority: &Certified) -> Result<Self, Error> {
+        let (pem, signer) = (pem(&present.certificate)?, self::pem(&authority.certificate)?);
+        let (certificate, signer) = (parse(&pem)?, parse(&signer)?);
+        certificate
+            .verify_signature(Some(signer.public_key()))
+            .map_err(|_| unusable("the certificate", "another authority signed it"))?;
+        let key =
+            KeyPair::from_pem(present.key.expose()).map_err(|error| unusable("the private key", &error.to_string()))?;
+        if key.subject_public_key_info() != certificate.public_key().raw {
+            return Err(unusable("the private key", "it belongs to another certificate"));
+        }
+        Ok(Self {
+            leaf: leaf(&certificate)?,
+            not_before: time(certificate.validity().not_before),
+            not_after: time(certificate.validity().not_after),
+        })
+    }
+}
+
+fn leaf(certificate: &X509Certificate<'_>) -> Result<Leaf, Error> {
+    let strange = |error: x509_parser::error::X509Error| unusable("the certificate", &error.to_string());
+    let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    let (mut names, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    for name in certificate.subject_alternative_name().map_err(strange)?.iter().flat_map(|san| &san.value.general_names)
+    {
+        match name {
+            GeneralName::DNSName(name) => {
+                names.insert((*name).to_owned());
+            }
+            GeneralName::IPAddress(bytes) => {
+                addresses.insert(address(bytes)?);
+            }
+            other => return Err(unusable("the certificate", &format!("it has the unexpected name {other}"))),
+        }
+    }
+    let usage = certificate.extended_key_usage().map_err(strange)?;
+    Ok(Leaf {
+        common_name: common_name.unwrap_or_default().to_owned(),
+        names,
+        addresses,
+        server: usage.as_ref().is_some_and(|usage| usage.value.server_auth),
+        client: usage.as_ref().is_some_and(|usage| usage.value.client_auth),
+    })
+}
+
+fn address(bytes: &[u8]) -> Result<IpAddr, Error> {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Ok(four.into());
+    }
+    <[u8; 16]>::try_from(bytes)
+        .map(IpAddr::from)
+        .map_err(|_| unusable("the certificate", "it has an address of an unknown length"))
+}
+
+fn pem(text: &str) -> Result<Pem, Error> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(text.as_bytes())
+        .map_err(|error| unusable("the certificate", &error.to_string()))?;
+    Ok(pem)
+}
+
+fn parse(pem: &Pem) -> Result<X509Certificate<'_>, Error> {
+    pem.parse_x509().map_err(|error| unusable("the certificate", &error.to_string()))
+}
+
+fn time(time: ASN1Time) -> SystemTime {
+    let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
+    if time.timestamp() < 0 { SystemTime::UNIX_EPOCH - seconds } else { SystemTime::UNIX_EPOCH + seconds }
+}
+
+fn unusable(what: &str, reason: &str) -> Error {
+    Error::Unusable { what: what.to_owned(), reason: reason.to_owned() }
+}

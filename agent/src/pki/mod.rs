@@ -1,0 +1,101 @@
+//! Keys and certificates of a cluster: its authorities, the certificates that
+//! kubeadm does not make, and what is handed to a peer.
+//!
+//! Everything is ECDSA P-256: on the slow hosts that the appliance must also
+//! run on, RSA keys cost minutes. Files are laid out as kubeadm expects them
+//! (`cmd/kubeadm/app/constants`), so that `kubeadm init` and `join` find the
+//! authorities and sign the rest themselves:
+//!
+//! ```text
+//! ca.crt ca.key                     the cluster's authority
+//! front-proxy-ca.crt .key           signs the API server's requests to extensions
+//! sa.key sa.pub                     signs service account tokens
+//! etcd/ca.crt .key                  etcd's authority: known to control nodes alone
+//! etcd/server.crt .key              this node's etcd, towards clients
+//! etcd/peer.crt .key                this node's etcd, towards the other members
+//! etcd/healthcheck-client.crt .key  the agent's own look at etcd
+//! apiserver-etcd-client.crt .key    this node's API server towards etcd
+//! ```
+//!
+//! This module knows nothing of the network, of etcd's or of kubeadm's
+//! configuration, and of when a cluster is formed. A change of the clock or a
+//! crash between two files is no reason to fail: each `ensure` looks at what
+//! is there and makes anew what does not fit together.
+
+mod authorities;
+mod bundle;
+mod examine;
+mod kubeconfig;
+mod leaf;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+
+pub use authorities::{Authorities, ServiceAccountKeys};
+pub use bundle::{MemberBundle, ensure_member};
+pub use examine::{authority_hash, expiry};
+pub use kubeconfig::{Kubeconfig, ensure_kubeconfig};
+pub use leaf::{Leaf, RENEW_BEFORE};
+
+/// Certificates are valid from this long before they are made: a peer's clock
+/// may be behind. Peers whose clocks differ by more do not form a cluster.
+pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
+
+/// A certificate and its private key, both in PEM. The key is zeroed when dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certified {
+    /// The certificate alone, without its chain.
+    pub certificate: String,
+    /// PKCS #8.
+    pub key: Secret,
+}
+
+/// Why a key or a certificate could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Making one failed: a broken random source, or an authority that cannot sign.
+    #[error("making {what}: {source}")]
+    Make {
+        /// What was to be made.
+        what: String,
+        /// The cause.
+        source: rcgen::Error,
+    },
+    /// A file could not be read.
+    #[error("reading {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file could not be written.
+    #[error("writing {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A certificate or a key is not what it should be.
+    #[error("{what} is unusable: {reason}")]
+    Unusable {
+        /// Which one.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another authority stands where one was to be put. Nothing was overwritten.
+    #[error("{} holds another cluster's authority; it was left alone", path.display())]
+    Another {
+        /// The file that differs.
+        path: PathBuf,
+    },
+}

@@ -1,0 +1,124 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::*;
+use crate::config::ControlNode;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn node() -> ControlNode {
+    ControlNode { name: "node-2".to_owned(), address: [10, 0, 0, 12].into() }
+}
+
+#[test]
+fn authorities_are_written_once_and_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let authorities = Authorities::make(SystemTime::now()).unwrap();
+    assert!(authorities.ensure(folder.path()).unwrap());
+    assert!(!authorities.ensure(folder.path()).unwrap());
+    assert_eq!(Authorities::read(folder.path()).unwrap(), authorities);
+    for key in ["ca.key", "front-proxy-ca.key", "etcd/ca.key", "sa.key"] {
+        let mode = fs::metadata(folder.path().join(key)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{key}");
+    }
+
+    let other = Authorities::make(SystemTime::now()).unwrap();
+    assert!(matches!(other.ensure(folder.path()), Err(Error::Another { .. })));
+    assert_eq!(Authorities::read(folder.path()).unwrap(), authorities);
+
+    fs::remove_file(folder.path().join("etcd/ca.crt")).unwrap();
+    assert!(authorities.ensure(folder.path()).unwrap());
+    assert_eq!(Authorities::read(folder.path()).unwrap(), authorities);
+}
+
+#[test]
+fn a_leaf_is_made_anew_when_it_no_longer_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("server.v1");
+    let now = SystemTime::now();
+    let authorities = Authorities::make(now).unwrap();
+    let leaf = Leaf::etcd_server(&node());
+    let ensure = |leaf: &Leaf, now| leaf.ensure(&authorities.etcd, &base, now).unwrap();
+    assert!(ensure(&leaf, now), "missing");
+    assert!(!ensure(&leaf, now), "good");
+    assert!(!ensure(&leaf, now + 270 * DAY), "good for long enough");
+    assert!(ensure(&leaf, now + 280 * DAY), "ends soon");
+    assert!(ensure(&leaf, now + 3000 * DAY), "ended");
+    assert!(ensure(&leaf, now), "made while the clock was wrong");
+
+    let moved = Leaf::etcd_server(&ControlNode { address: [10, 0, 0, 13].into(), ..node() });
+    assert!(ensure(&moved, now), "another address");
+    assert!(ensure(&Leaf::kube_proxy(), now), "another holder");
+
+    let (certificate, key) = (folder.path().join("server.v1.crt"), folder.path().join("server.v1.key"));
+    assert!(ensure(&leaf, now));
+    let old_key = fs::read(&key).unwrap();
+    assert!(leaf.ensure(&authorities.kubernetes, &base, now).unwrap(), "another authority");
+    assert!(ensure(&leaf, now));
+    fs::write(&key, old_key).unwrap();
+    assert!(ensure(&leaf, now), "another certificate's key");
+    fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+    assert!(ensure(&leaf, now), "garbage");
+    assert!(!ensure(&leaf, now));
+}
+
+#[test]
+fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
+    let now = SystemTime::now();
+    let authorities = Authorities::make(now).unwrap();
+    let near = |time: SystemTime, expected: SystemTime| {
+        let apart = time.duration_since(expected).unwrap_or_else(|error| error.duration());
+        assert!(apart < Duration::from_secs(2), "{time:?} is not {expected:?}");
+    };
+    near(expiry(&authorities.kubernetes.certificate).unwrap(), now + 3650 * DAY);
+    let leaf = Leaf::pod_network().issue(&authorities.kubernetes, now).unwrap();
+    near(expiry(&leaf.certificate).unwrap(), now + 365 * DAY);
+    let seen = examine::Seen::read(&leaf, &authorities.kubernetes).unwrap();
+    near(seen.not_before, now - BACKDATE);
+    assert!(expiry("no certificate").is_err());
+}
+
+#[test]
+fn a_bundle_is_checked_and_laid_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    let authorities = Authorities::make(now).unwrap();
+    let bundle = MemberBundle::make(Uuid::new_v4(), &node(), &authorities, now).unwrap();
+    let text = serde_json::to_string(&bundle).unwrap();
+    let bundle: MemberBundle = serde_json::from_str(&text).unwrap();
+    bundle.check(&node(), now).unwrap();
+    assert!(bundle.check(&ControlNode { name: "node-3".to_owned(), ..node() }, now).is_err());
+    assert!(bundle.check(&ControlNode { address: [10, 0, 0, 13].into(), ..node() }, now).is_err());
+    let mixed = MemberBundle { authorities: Authorities::make(now).unwrap(), ..bundle.clone() };
+    assert!(mixed.check(&node(), now).is_err());
+
+    assert!(bundle.ensure(&node(), folder.path(), now).unwrap());
+    assert!(!bundle.ensure(&node(), folder.path(), now).unwrap());
+    assert!(!ensure_member(&node(), folder.path(), now).unwrap());
+    for leaf in ["etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client"] {
+        assert!(folder.path().join(format!("{leaf}.crt")).is_file(), "{leaf}");
+    }
+    let later = now + 300 * DAY;
+    assert!(ensure_member(&node(), folder.path(), later).unwrap());
+    assert!(!bundle.ensure(&node(), folder.path(), later).unwrap(), "the bundle's old certificates are not put back");
+}
+
+#[test]
+fn a_kubeconfig_is_kept_while_it_is_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kube-proxy.conf");
+    let now = SystemTime::now();
+    let authorities = Authorities::make(now).unwrap();
+    let ensure = |server: &str, now| ensure_kubeconfig(&path, server, &Leaf::kube_proxy(), &authorities, now).unwrap();
+    assert!(ensure("https://10.0.0.10:6443", now));
+    assert!(!ensure("https://10.0.0.10:6443", now));
+    assert!(ensure("https://10.0.0.11:6443", now), "another server");
+    assert!(ensure("https://10.0.0.11:6443", now + 300 * DAY), "ends soon");
+    let read = Kubeconfig::read(&path).unwrap();
+    assert_eq!(read.server, "https://10.0.0.11:6443");
+    assert_eq!(read.authority, authorities.kubernetes.certificate);
+    assert!(!format!("{read:?}").contains("PRIVATE KEY"));
+}
