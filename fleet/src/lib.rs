@@ -1,1 +1,3 @@
 //! The appliances seen from outside the VMs.
+
+pub mod lab;

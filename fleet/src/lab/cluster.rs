@@ -1,0 +1,175 @@
+//! A lab as a Kubernetes cluster: brought up, looked at, talked to. Knows what
+//! the VMs offer to everybody; nothing of how they run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::host::{program, run};
+use super::plan::{Wishes, plan};
+use super::wait::until;
+use super::{EngineRecord, Lab, NewVm};
+
+/// A cluster to bring up.
+#[derive(Clone, Debug)]
+pub struct Up {
+    /// What it is to be; the SSH key is filled in here.
+    pub wishes: Wishes,
+    /// What is to run the VMs.
+    pub engine: EngineRecord,
+    /// Memory of each VM in MiB.
+    pub memory: u32,
+    /// Virtual processors of each VM.
+    pub processors: u32,
+    /// Size of each data disk in bytes.
+    pub data_disk: u64,
+}
+
+impl Lab {
+    /// Makes a lab with all VMs of the cluster, powered off.
+    ///
+    /// # Errors
+    /// When the host refuses; what was made until then is removed again.
+    pub fn import_cluster(state: &Path, mut up: Up) -> anyhow::Result<Self> {
+        let keys = tempfile::tempdir()?;
+        let key = keys.path().join("ssh-key");
+        let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
+        run(keygen.arg(&key)).context("making the lab's SSH key")?;
+        up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
+        let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let lab = Self::create(state, plan(&up.wishes, &secret)?, up.engine)?;
+        let fill = || -> anyhow::Result<()> {
+            for file in ["ssh-key", "ssh-key.pub"] {
+                fs::copy(keys.path().join(file), lab.folder.path().join(file))?;
+            }
+            for node in &lab.record.plan.nodes {
+                lab.import(&NewVm {
+                    name: node.name.clone(),
+                    memory: up.memory,
+                    processors: up.processors,
+                    data_disk: Some(up.data_disk),
+                    properties: node.properties.clone(),
+                })?;
+            }
+            Ok(())
+        };
+        match fill() {
+            Ok(()) => Ok(lab),
+            Err(error) => match lab.remove() {
+                Ok(()) => Err(error),
+                Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
+            },
+        }
+    }
+
+    /// The image's own kubectl.
+    fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
+        let EngineRecord::Container { tree } = &self.record.engine;
+        let minors = tree.join("usr/lib/kubernetes");
+        let mut found: Vec<PathBuf> = fs::read_dir(&minors)
+            .with_context(|| format!("looking for kubectl in {}", minors.display()))?
+            .flatten()
+            .map(|minor| minor.path().join("kubectl"))
+            .filter(|path| path.exists())
+            .collect();
+        found.sort();
+        found.pop().with_context(|| format!("there is no kubectl in {}", minors.display()))
+    }
+
+    /// The administrator's kubeconfig, fetched from a node when it is not here yet.
+    ///
+    /// # Errors
+    /// When no node has one.
+    pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
+        let path = self.folder.path().join("kubeconfig");
+        if path.exists() {
+            return Ok(path);
+        }
+        let mut last = None;
+        for node in &self.record.plan.nodes {
+            match self.run_inside(&node.name, &["cat", "/etc/kubernetes/admin.conf"], Duration::from_secs(60)) {
+                Ok(text) => {
+                    let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
+                    std::io::Write::write_all(&mut file, text.as_bytes())?;
+                    file.persist(&path)?;
+                    return Ok(path);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("the lab has no nodes"))).context("fetching the kubeconfig")
+    }
+
+    /// kubectl on the lab's network, as the cluster's administrator.
+    ///
+    /// # Errors
+    /// When there is no kubeconfig yet.
+    pub fn kubectl_command(&self) -> anyhow::Result<Command> {
+        let mut command = self.network.command("env", ["--", "KUBECACHEDIR=/nonexistent"]);
+        command.arg(format!("KUBECONFIG={}", self.kubeconfig()?.display()));
+        command.arg(self.kubectl_program()?);
+        Ok(command)
+    }
+
+    /// Runs kubectl and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails or takes longer than a minute.
+    pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = self.kubectl_command()?;
+        run(command.arg("--request-timeout=60s").args(arguments))
+    }
+
+    /// A program on the lab's network: where the operator's workstation would be.
+    pub fn outside<A: AsRef<std::ffi::OsStr>>(&self, name: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+        self.network.command(name, arguments)
+    }
+
+    /// The names of the nodes that are Ready.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    pub fn ready_nodes(&self) -> anyhow::Result<Vec<String>> {
+        let text = self.kubectl(&["get", "nodes", "--output=json"])?;
+        let list: serde_json::Value = serde_json::from_str(&text).context("reading the list of nodes")?;
+        let is_ready = |node: &serde_json::Value| {
+            let conditions = node["status"]["conditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+        };
+        let nodes = list["items"].as_array().context("a list of nodes without items")?;
+        let ready = nodes.iter().filter(|node| is_ready(node)).filter_map(|node| node["metadata"]["name"].as_str());
+        Ok(ready.map(str::to_owned).collect())
+    }
+
+    /// Waits until every planned node is Ready, seen through the API's address.
+    ///
+    /// # Errors
+    /// When they are not after `limit`.
+    pub fn wait_until_ready(&self, limit: Duration) -> anyhow::Result<()> {
+        let expected = self.record.plan.nodes.len();
+        until(&format!("{expected} nodes to be Ready"), limit, || Ok(self.ready_nodes()?.len() == expected))
+    }
+
+    /// Keeps what a person needs to see why a VM did not do its work: its
+    /// console log is there already, the journal is fetched beside it.
+    /// Returns the files.
+    pub fn keep_evidence(&self) -> Vec<PathBuf> {
+        let mut kept = Vec::new();
+        for vm in self.vms().unwrap_or_default() {
+            kept.push(self.console(&vm));
+            let journal = self.folder.vm(&vm).join("journal.log");
+            let limit = Duration::from_secs(60);
+            // A VM that is off or cannot be reached has its console log only.
+            if let Ok(text) =
+                self.run_inside(&vm, &["journalctl", "--no-pager", "--boot", "--output=short-precise"], limit)
+                && fs::write(&journal, text).is_ok()
+            {
+                kept.push(journal);
+            }
+        }
+        kept
+    }
+}

@@ -1,0 +1,165 @@
+//! A cgroup of its own for each container, in every hierarchy of the host:
+//! one with cgroup v2, one for each controller with v1.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// One cgroup, named the same in every hierarchy.
+pub struct Cgroup {
+    hierarchies: Vec<PathBuf>,
+    name: String,
+}
+
+/// Where the hierarchies are mounted, from /proc/self/mountinfo (proc(5)).
+fn hierarchies(mountinfo: &str) -> Vec<(PathBuf, &str)> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let kind = after.split(' ').next()?;
+        let path = before.split(' ').nth(4)?;
+        matches!(kind, "cgroup" | "cgroup2").then(|| (PathBuf::from(path), kind))
+    });
+    mounts.collect()
+}
+
+/// Whether this host has cgroup v1 controllers.
+pub fn is_legacy() -> bool {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    hierarchies(&mountinfo).iter().any(|(_, kind)| *kind == "cgroup")
+}
+
+impl Cgroup {
+    /// The cgroup `name`, a path such as `kaas-lab/x/node1`; makes nothing.
+    ///
+    /// # Errors
+    /// When the host's mounts cannot be read.
+    pub fn of(name: &str) -> anyhow::Result<Self> {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").context("looking for cgroups")?;
+        let hierarchies = hierarchies(&mountinfo).into_iter().map(|(path, _)| path).collect();
+        Ok(Self { hierarchies, name: name.to_owned() })
+    }
+
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        self.hierarchies.iter().map(|hierarchy| hierarchy.join(&self.name))
+    }
+
+    /// Makes the cgroup. Parts of it may be there when that fails.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn create(&self) -> anyhow::Result<()> {
+        for hierarchy in &self.hierarchies {
+            let mut folder = hierarchy.clone();
+            for part in Path::new(&self.name) {
+                let parent = folder.clone();
+                folder.push(part);
+                if !folder.exists() {
+                    fs::create_dir(&folder).with_context(|| format!("making the cgroup {}", folder.display()))?;
+                }
+                inherit(&parent, &folder).with_context(|| format!("setting up the cgroup {}", folder.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that take a process into the cgroup when its number is written.
+    pub fn doors(&self) -> Vec<PathBuf> {
+        self.folders().map(|folder| folder.join("cgroup.procs")).collect()
+    }
+
+    fn members(&self) -> Vec<i32> {
+        let mut members = Vec::new();
+        for folder in self.folders() {
+            visit(&folder, &mut |folder| {
+                let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+                members.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()));
+            });
+        }
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
+    /// Whether no process is in it or below it.
+    pub fn is_empty(&self) -> bool {
+        self.members().is_empty()
+    }
+
+    /// Kills every process in it and below it.
+    pub fn kill(&self) {
+        for member in self.members() {
+            // One that is gone already is as good as killed.
+            let _ = kill(Pid::from_raw(member), Signal::SIGKILL);
+        }
+    }
+
+    /// Removes the cgroup, what is below it, and the folders above that are left empty.
+    ///
+    /// # Errors
+    /// When processes are left in it.
+    pub fn remove(&self) -> anyhow::Result<()> {
+        for hierarchy in &self.hierarchies {
+            let folder = hierarchy.join(&self.name);
+            remove_below(&folder).with_context(|| format!("removing the cgroup {}", folder.display()))?;
+            for above in Path::new(&self.name).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+                // Other VMs or labs may still be in there.
+                let _ = fs::remove_dir(hierarchy.join(above));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A new cgroup can hold processes only once it has processors and memory
+/// nodes (v1 cpuset) or its parent hands the controllers down (v2).
+fn inherit(parent: &Path, folder: &Path) -> io::Result<()> {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        if parent.join(file).exists() && folder.join("tasks").exists() {
+            fs::write(folder.join(file), fs::read(parent.join(file))?)?;
+        }
+    }
+    let handed_down = parent.join("cgroup.subtree_control");
+    if handed_down.exists() {
+        let controllers = fs::read_to_string(parent.join("cgroup.controllers"))?;
+        for controller in controllers.split_ascii_whitespace() {
+            fs::write(&handed_down, format!("+{controller}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn visit(folder: &Path, look: &mut impl FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    look(folder);
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            visit(&entry.path(), look);
+        }
+    }
+}
+
+fn remove_below(folder: &Path) -> io::Result<()> {
+    let mut folders = Vec::new();
+    visit(folder, &mut |folder| folders.push(folder.to_owned()));
+    folders.iter().rev().try_for_each(fs::remove_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_of_both_kinds_are_found() {
+        let mountinfo = "25 1 0:23 / /proc rw - proc proc rw\n\
+            35 34 0:30 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu\n\
+            36 34 0:39 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup rw\n";
+        assert_eq!(
+            hierarchies(mountinfo),
+            [(PathBuf::from("/sys/fs/cgroup/cpu"), "cgroup"), (PathBuf::from("/sys/fs/cgroup/unified"), "cgroup2")]
+        );
+    }
+}

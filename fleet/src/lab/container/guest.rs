@@ -1,0 +1,125 @@
+//! Reaches into a running container: its first process, what the kernel lets
+//! it change, and programs run inside.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::super::host::{program, run as run_program};
+use super::super::process::ProcessId;
+use super::super::wait::until;
+
+/// Settings of the whole kernel that kubelet wants to change. A container gets
+/// copies: a lab must not change its host.
+const KERNEL_SETTINGS: [&str; 4] = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
+
+/// The guest's first process, once it has become the image's own program.
+///
+/// # Errors
+/// When the supervisor ends first, or after a minute.
+pub fn leader(supervisor: &ProcessId) -> anyhow::Result<ProcessId> {
+    let mut ended = false;
+    let mut found = None;
+    until("the container's first process", Duration::from_secs(60), || {
+        ended = !supervisor.is_running();
+        found = leader_now(supervisor);
+        Ok(ended || found.is_some())
+    })?;
+    match found {
+        Some(leader) => Ok(leader),
+        None => bail!("systemd-nspawn ended"),
+    }
+}
+
+/// The guest's first process, if it runs by now.
+pub fn leader_now(supervisor: &ProcessId) -> Option<ProcessId> {
+    supervisor.children().into_iter().find(|child| {
+        let process = Path::new("/proc").join(child.number().to_string());
+        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+        let first = status.lines().find_map(|line| line.strip_prefix("NSpid:")).is_some_and(|numbers| {
+            let numbers: Vec<_> = numbers.split_ascii_whitespace().collect();
+            numbers.len() > 1 && numbers.last() == Some(&"1")
+        });
+        // nspawn's own half of the work is done once the program has changed.
+        let program = fs::read_link(process.join("exe")).unwrap_or_default();
+        first && program.file_name().is_some_and(|name| name != "systemd-nspawn")
+    })
+}
+
+/// Copies the host's kernel settings to where the guest will see them.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn copy_kernel_settings(shared: &Path) -> anyhow::Result<()> {
+    let copies = shared.join("kernel");
+    fs::create_dir_all(&copies)?;
+    for setting in KERNEL_SETTINGS {
+        let value = fs::read(Path::new("/proc/sys").join(setting)).with_context(|| format!("reading {setting}"))?;
+        fs::write(copies.join(setting.replace('/', ".")), value)?;
+    }
+    Ok(())
+}
+
+/// Lets the guest manage its own cgroups (v1: nspawn mounts them read-only)
+/// and its copies of the kernel's settings.
+///
+/// # Errors
+/// When the mounts cannot be made.
+pub fn give_kernel_interfaces(leader: &ProcessId, shared: &str) -> anyhow::Result<()> {
+    let mountinfo = fs::read_to_string(format!("/proc/{}/mountinfo", leader.number()))?;
+    let mount = |arguments: &[&str]| {
+        let mut nsenter = program("nsenter", [&format!("--target={}", leader.number()), "--mount", "--root", "mount"]);
+        run_program(nsenter.args(arguments))
+    };
+    for line in mountinfo.lines().filter(|line| line.contains(" - cgroup ")) {
+        let path = line.split(' ').nth(4).context("an odd line in mountinfo")?;
+        mount(&["-o", "remount,bind,rw", path])?;
+    }
+    for setting in KERNEL_SETTINGS {
+        let copy = format!("{shared}/kernel/{}", setting.replace('/', "."));
+        mount(&["--bind", &copy, &format!("/proc/sys/{setting}")])?;
+    }
+    Ok(())
+}
+
+/// Makes the guest's data file systems lose what was not written yet, as a
+/// power cut does. Killing its processes alone would flush everything.
+///
+/// # Errors
+/// When a data file system is there and cannot be shut down.
+pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
+    // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (linux/fs/ext4/ext4.h),
+    // by the one program on every Debian host that can make such a call.
+    const SHUT_DOWN: &str =
+        r#"open(my $d, "<", $ARGV[0]) or die "$!"; my $f = pack("L", 2); ioctl($d, 0x8004587d, $f) or die "$!""#;
+    let Ok(mountinfo) = fs::read_to_string(format!("/proc/{}/mountinfo", leader.number())) else { return Ok(()) };
+    let mut seen = Vec::new();
+    for line in mountinfo.lines() {
+        let (before, after) = line.split_once(" - ").context("an odd line in mountinfo")?;
+        let (kind, source) = after.split_once(' ').context("an odd line in mountinfo")?;
+        let source = source.split(' ').next().unwrap_or_default();
+        let fields: Vec<_> = before.split(' ').collect();
+        if kind == "ext4" && source.starts_with("/dev/loop") && fields.get(3) == Some(&"/") && !seen.contains(&source) {
+            seen.push(source);
+            let path = format!("/proc/{}/root{}", leader.number(), fields[4]);
+            run_program(&mut program("perl", ["-e", SHUT_DOWN, &path]))
+                .with_context(|| format!("cutting {source} off"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a program inside.
+///
+/// # Errors
+/// When it fails or takes longer than `limit`.
+pub fn run(leader: &ProcessId, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+    let mut command = Command::new("timeout");
+    command.arg(limit.as_secs().max(1).to_string()).arg("nsenter").arg(format!("--target={}", leader.number()));
+    command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"]);
+    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    run_program(command.args(arguments))
+}

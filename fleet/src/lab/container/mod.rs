@@ -1,0 +1,190 @@
+//! The container engine: the image's own root tree, units and agent in a
+//! system container, at native speed. What a container cannot have (firmware,
+//! kernel, verity) the guest learns from `platform.json` alone.
+
+mod cgroup;
+mod guest;
+mod nspawn;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+
+use super::disk;
+use super::engine::Engine;
+use super::folder::{Folder, VmRecord};
+use super::network::Network;
+use super::process::{ProcessId, start};
+use super::wait::until;
+use cgroup::Cgroup;
+
+/// System containers of one lab.
+pub struct Containers {
+    lab: String,
+    folder: Folder,
+    network: Network,
+    /// The image's root tree; never written to.
+    tree: PathBuf,
+}
+
+/// What `kaas-agent` reads as its platform inside a container.
+#[derive(Serialize)]
+struct Platform {
+    cdrom: Option<&'static str>,
+    data_disks: Vec<PathBuf>,
+    bios_uuid: String,
+    /// The container has a cgroup namespace: its own cgroup is its root.
+    cgroup_root: Option<String>,
+    fail_cgroup_v1: bool,
+    restrict_oom_score_adj: bool,
+}
+
+/// Where the guest sees the folder [`Containers::shared`].
+const SHARED: &str = "/run/host/kaas";
+const CDROM: &str = "/run/host/kaas/cdrom.iso";
+
+impl Containers {
+    /// The containers of a lab, running `tree`.
+    pub fn new(lab: &str, folder: Folder, network: Network, tree: PathBuf) -> Self {
+        Self { lab: lab.to_owned(), folder, network, tree }
+    }
+
+    fn cgroup(&self, vm: &VmRecord) -> anyhow::Result<Cgroup> {
+        Cgroup::of(&format!("kaas-lab/{}/{}", self.lab, vm.name))
+    }
+
+    /// The scratch file system of a VM.
+    fn scratch(&self, vm: &VmRecord) -> PathBuf {
+        self.folder.vm(&vm.name).join("var")
+    }
+
+    /// What the lab shows to the guest.
+    fn shared(&self, vm: &VmRecord) -> PathBuf {
+        self.folder.vm(&vm.name).join("platform")
+    }
+
+    fn prepare_shared(&self, vm: &VmRecord, disks: &[PathBuf]) -> anyhow::Result<()> {
+        let shared = self.shared(vm);
+        fs::create_dir_all(&shared)?;
+        let cdrom = shared.join("cdrom.iso");
+        if cdrom.exists() {
+            fs::remove_file(&cdrom)?;
+        }
+        if vm.cdrom_inserted {
+            fs::copy(self.folder.cdrom(&vm.name), &cdrom).context("inserting the CD-ROM")?;
+        }
+        guest::copy_kernel_settings(&shared)?;
+        let platform = Platform {
+            cdrom: vm.cdrom_inserted.then_some(CDROM),
+            data_disks: disks.to_vec(),
+            bios_uuid: vm.uuid.to_string(),
+            cgroup_root: None,
+            fail_cgroup_v1: !cgroup::is_legacy(),
+            restrict_oom_score_adj: !may_lower_oom_score(),
+        };
+        fs::write(shared.join("platform.json"), serde_json::to_vec_pretty(&platform)?)?;
+        Ok(())
+    }
+
+    fn machine(&self, vm: &VmRecord) -> String {
+        format!("kaas-{}-{}", self.lab, vm.name)
+    }
+}
+
+impl Engine for Containers {
+    fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
+        let cgroup = self.cgroup(vm)?;
+        cgroup.create()?;
+        self.network.add_container_port(&vm.name, &vm.mac, vm.nic_connected)?;
+        let disks =
+            vm.disks.iter().map(|disk| disk::attach(&self.folder.disk(*disk))).collect::<anyhow::Result<Vec<_>>>()?;
+        self.prepare_shared(vm, &disks)?;
+        let scratch = self.scratch(vm);
+        fs::create_dir_all(&scratch)?;
+        let mut command = nspawn::command(&nspawn::Container {
+            name: &self.machine(vm),
+            uuid: vm.uuid,
+            tree: &self.tree,
+            namespace: &self.network.container_namespace(&vm.name),
+            scratch: &scratch,
+            shared: &self.shared(vm),
+            disks: &disks,
+            cgroup: &cgroup,
+        });
+        let supervisor = start(&mut command, self.folder.open_console(&vm.name)?)?;
+        let leader = guest::leader(&supervisor).with_context(|| {
+            format!("starting the container {}; its console is in {}", vm.name, self.folder.console(&vm.name).display())
+        })?;
+        guest::give_kernel_interfaces(&leader, SHARED)?;
+        Ok(supervisor)
+    }
+
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        // systemd-nspawn hands it on as the signal that systemd takes for "power off".
+        vm.process.as_ref().map_or(Ok(()), |process| process.signal(Signal::SIGTERM))?;
+        Ok(())
+    }
+
+    fn cut(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        if let Some(supervisor) = &vm.process {
+            if let Some(leader) = guest::leader_now(supervisor) {
+                guest::lose_unwritten(&leader)?;
+                leader.kill()?;
+            }
+            supervisor.kill()?;
+        }
+        let cgroup = self.cgroup(vm)?;
+        until(&format!("{} to end", vm.name), Duration::from_secs(30), || {
+            cgroup.kill();
+            Ok(cgroup.is_empty())
+        })
+    }
+
+    fn is_on(&self, vm: &VmRecord) -> bool {
+        vm.process.as_ref().is_some_and(ProcessId::is_running) || self.cgroup(vm).is_ok_and(|cgroup| !cgroup.is_empty())
+    }
+
+    fn release(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        self.network.remove_port(&vm.name)?;
+        for disk in &vm.disks {
+            // The file system goes when the last process's mount namespace
+            // does, which is a little later than the process.
+            let file = self.folder.disk(*disk);
+            until("the data disk to be let go", Duration::from_secs(30), || disk::release(&file).map(|()| true))?;
+        }
+        self.cgroup(vm)?.remove()?;
+        for left in ["propagate", "unix-export"] {
+            let left = Path::new("/run/systemd/nspawn").join(left).join(self.machine(vm));
+            if left.exists() {
+                fs::remove_dir(&left).with_context(|| format!("removing {}", left.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        let cdrom = self.shared(vm).join("cdrom.iso");
+        if cdrom.exists() {
+            fs::remove_file(&cdrom)?;
+        }
+        Ok(())
+    }
+
+    fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+        let supervisor = vm.process.as_ref().with_context(|| format!("{} is off", vm.name))?;
+        let leader = guest::leader_now(supervisor).with_context(|| format!("{} is off", vm.name))?;
+        guest::run(&leader, arguments, limit)
+    }
+}
+
+/// Whether processes started here may be made less likely to be killed when
+/// memory runs out: without CAP_SYS_RESOURCE (bit 24) nobody may.
+fn may_lower_oom_score() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & (1 << 24) != 0)
+}

@@ -1,0 +1,50 @@
+//! What the lab asks of an engine. A lab has one engine: system containers or
+//! QEMU; the lab itself keeps the inventory, the disks and the network.
+
+use std::time::Duration;
+
+use super::folder::VmRecord;
+use super::process::ProcessId;
+
+/// Runs the VMs of one lab.
+pub trait Engine {
+    /// Starts a VM that is off and returns the process that is the VM.
+    ///
+    /// # Errors
+    /// When it does not start; [`Engine::release`] then cleans up.
+    fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId>;
+
+    /// Asks the guest to shut down, as a press of the power button does.
+    ///
+    /// # Errors
+    /// When the guest cannot be asked.
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()>;
+
+    /// Ends a VM as a power cut does and waits until it is off.
+    ///
+    /// # Errors
+    /// When something of it is still running after a while.
+    fn cut(&self, vm: &VmRecord) -> anyhow::Result<()>;
+
+    /// Whether anything of the VM runs.
+    fn is_on(&self, vm: &VmRecord) -> bool;
+
+    /// Gives back what a VM that is off had taken from the host. Can be called
+    /// at any time while it is off, also after a crash of this command.
+    ///
+    /// # Errors
+    /// When the host does not take it back.
+    fn release(&self, vm: &VmRecord) -> anyhow::Result<()>;
+
+    /// Takes the CD-ROM out of the drive of a VM that is on.
+    ///
+    /// # Errors
+    /// When the VM does not let go of it.
+    fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
+
+    /// Runs a program inside the guest as root and returns what it printed.
+    ///
+    /// # Errors
+    /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
+    fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String>;
+}

@@ -1,0 +1,252 @@
+//! Where a lab keeps what it knows: one folder, JSON records written whole.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::process::ProcessId;
+
+/// The folder of one lab.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+/// A VM as the lab remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmRecord {
+    /// Name in the inventory.
+    pub name: String,
+    /// BIOS UUID.
+    pub uuid: Uuid,
+    /// MAC address of the network interface.
+    pub mac: String,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Number of virtual processors.
+    pub processors: u32,
+    /// Data disks in the order in which they were attached.
+    pub disks: Vec<Uuid>,
+    /// Whether the network interface is to be connected.
+    pub nic_connected: bool,
+    /// Whether the CD-ROM with the OVF environment is in the drive.
+    pub cdrom_inserted: bool,
+    /// The process that is the VM, as long as it is on.
+    pub process: Option<ProcessId>,
+}
+
+impl Folder {
+    /// The folder of the lab `name` below `state`; makes nothing.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub fn of(state: &Path, name: &str) -> anyhow::Result<Self> {
+        check_name("the lab's name", name)?;
+        Ok(Self { path: state.join(name) })
+    }
+
+    /// The user's folder that holds all labs.
+    ///
+    /// # Errors
+    /// When the user has no home folder.
+    pub fn all() -> anyhow::Result<PathBuf> {
+        Ok(user_folder("XDG_STATE_HOME", ".local/state")?.join("kaas/lab"))
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the lab is; written first, removed last.
+    pub fn record(&self) -> PathBuf {
+        self.path.join("lab.json")
+    }
+
+    /// The folder of one VM.
+    pub fn vm(&self, vm: &str) -> PathBuf {
+        self.path.join("vms").join(vm)
+    }
+
+    /// What a VM wrote to its console, over all its power-ons.
+    pub fn console(&self, vm: &str) -> PathBuf {
+        self.vm(vm).join("console.log")
+    }
+
+    /// The CD-ROM with a VM's OVF environment.
+    pub fn cdrom(&self, vm: &str) -> PathBuf {
+        self.vm(vm).join("ovf-env.iso")
+    }
+
+    /// The file behind a data disk.
+    pub fn disk(&self, disk: Uuid) -> PathBuf {
+        self.path.join("disks").join(format!("{disk}.raw"))
+    }
+
+    /// Opens a VM's console log to append to it.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open_console(&self, vm: &str) -> anyhow::Result<File> {
+        let path = self.console(vm);
+        File::options().create(true).append(true).open(&path).with_context(|| format!("opening {}", path.display()))
+    }
+
+    /// Remembers a VM.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save_vm(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        save(&self.vm(&vm.name).join("vm.json"), vm)
+    }
+
+    /// Recalls a VM.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn load_vm(&self, vm: &str) -> anyhow::Result<VmRecord> {
+        load(&self.vm(vm).join("vm.json")).with_context(|| format!("this lab has no VM {vm}"))
+    }
+
+    /// The names of all VMs, sorted.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn vms(&self) -> anyhow::Result<Vec<String>> {
+        let Ok(entries) = fs::read_dir(self.path.join("vms")) else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The VM that holds a disk.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn holder(&self, disk: Uuid) -> anyhow::Result<Option<String>> {
+        for vm in self.vms()? {
+            if self.load_vm(&vm).is_ok_and(|record| record.disks.contains(&disk)) {
+                return Ok(Some(vm));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps other commands away from this lab while the returned file is open.
+    ///
+    /// # Errors
+    /// When another command is at work on it.
+    pub fn lock(&self) -> anyhow::Result<File> {
+        fs::create_dir_all(&self.path).with_context(|| format!("making {}", self.path.display()))?;
+        let file = File::options().create(true).truncate(false).write(true).open(self.path.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(_) => {
+                bail!("another command is at work on the lab in {}; wait until it has ended", self.path.display())
+            }
+        }
+    }
+}
+
+fn user_folder(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
+    if let Some(set) = std::env::var_os(variable).filter(|set| !set.is_empty()) {
+        return Ok(PathBuf::from(set));
+    }
+    let home = std::env::var_os("HOME").with_context(|| format!("neither {variable} nor HOME is set"))?;
+    Ok(Path::new(&home).join(below_home))
+}
+
+/// Names become names of network interfaces (15 characters), namespaces,
+/// cgroups and files.
+///
+/// # Errors
+/// When `name` is no DNS label of at most 15 characters.
+pub fn check_name(what: &str, name: &str) -> anyhow::Result<()> {
+    let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 15 || !name.chars().all(label) || name.starts_with('-') || name.ends_with('-') {
+        bail!("{what} is {name:?}; use 1 to 15 lower-case letters, digits and inner hyphens");
+    }
+    Ok(())
+}
+
+/// Writes a record whole: after a crash the old one or the new one is there.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn save(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
+    let folder = path.parent().context("a record without a folder")?;
+    let write = || -> anyhow::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&serde_json::to_vec_pretty(record)?)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(File::open(folder)?.sync_all()?)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// When it is not there or is not what [`save`] wrote.
+pub fn load<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_network_interfaces() {
+        for good in ["a", "node-1", "fifteen-letters"] {
+            check_name("it", good).unwrap();
+        }
+        for bad in ["", "Node", "a.b", "-a", "a-", "sixteen-letters-", "a/b", "sixteen-lettersx"] {
+            check_name("it", bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_vm_is_remembered_and_its_disk_has_a_holder() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = Folder::of(state.path(), "x").unwrap();
+        let disk = Uuid::from_u128(7);
+        let vm = VmRecord {
+            name: "node1".to_owned(),
+            uuid: Uuid::from_u128(1),
+            mac: "00:50:56:00:00:01".to_owned(),
+            memory: 2048,
+            processors: 2,
+            disks: vec![disk],
+            nic_connected: true,
+            cdrom_inserted: true,
+            process: None,
+        };
+        folder.save_vm(&vm).unwrap();
+        assert_eq!(folder.load_vm("node1").unwrap(), vm);
+        assert_eq!(folder.vms().unwrap(), ["node1"]);
+        assert_eq!(folder.holder(disk).unwrap().as_deref(), Some("node1"));
+        assert_eq!(folder.holder(Uuid::from_u128(8)).unwrap(), None);
+    }
+
+    #[test]
+    fn two_commands_do_not_meet_in_one_lab() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = Folder::of(state.path(), "x").unwrap();
+        let held = folder.lock().unwrap();
+        assert!(folder.lock().unwrap_err().to_string().contains("another command"));
+        drop(held);
+        folder.lock().unwrap();
+    }
+}

@@ -1,0 +1,411 @@
+//! The lab: VMs on this machine, for tests and for a person without a vCenter.
+//!
+//! A lab is a hypervisor with one network and one engine. Its calls are those
+//! that vSphere can keep too: a VM is imported powered off, disks are named by
+//! UUID and never by position, and "off" is a fact that is looked up, not the
+//! answer to a request. Everything a lab makes on its host can be found again
+//! from its name and its folder, so that a command that was killed can be
+//! cleaned up after.
+
+mod cdrom;
+mod cluster;
+mod container;
+mod disk;
+mod engine;
+mod folder;
+mod host;
+mod network;
+mod plan;
+mod process;
+mod wait;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use container::Containers;
+use engine::Engine;
+use folder::{Folder, VmRecord};
+use network::Network;
+
+pub use cluster::Up;
+pub use plan::{Plan, PlannedNode, Wishes};
+pub use wait::{obtain, until};
+
+/// Whether a VM runs, as far as it can be proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PowerState {
+    /// Nothing of the VM runs.
+    Off,
+    /// Something of it does.
+    On,
+}
+
+/// A VM to be made from the OVA.
+#[derive(Clone, Debug)]
+pub struct NewVm {
+    /// Name in the inventory: a DNS label of at most 15 characters.
+    pub name: String,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Number of virtual processors.
+    pub processors: u32,
+    /// Size in bytes of the blank data disk that comes with the VM, if it is to have one.
+    pub data_disk: Option<u64>,
+    /// OVF properties by key, as a person would fill them in.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// What runs a lab's VMs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum EngineRecord {
+    /// System containers.
+    Container {
+        /// The image's root tree.
+        tree: PathBuf,
+    },
+}
+
+/// A lab as its folder remembers it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    engine: EngineRecord,
+    plan: Plan,
+}
+
+/// One lab.
+pub struct Lab {
+    name: String,
+    folder: Folder,
+    record: Record,
+    network: Network,
+    engine: Box<dyn Engine>,
+}
+
+impl Lab {
+    /// Makes a lab without VMs: its folder and its network.
+    ///
+    /// # Errors
+    /// When there is a lab of this name, or the host refuses; [`remove`] then cleans up.
+    fn create(state: &Path, plan: Plan, engine: EngineRecord) -> anyhow::Result<Self> {
+        let folder = Folder::of(state, &plan.name)?;
+        let _lock = folder.lock()?;
+        if folder.record().exists() {
+            bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", plan.name);
+        }
+        fs::create_dir_all(folder.path().join("disks"))?;
+        folder::save(&folder.record(), &Record { engine: engine.clone(), plan: plan.clone() })?;
+        let lab = Self::assemble(folder, Record { engine, plan });
+        lab.network.create(&lab.record.plan.bridge)?;
+        Ok(lab)
+    }
+
+    /// Opens a lab that was made before, by this command or another.
+    ///
+    /// # Errors
+    /// When there is no lab of this name.
+    pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
+        let folder = Folder::of(state, name)?;
+        if !folder.record().exists() {
+            bail!("there is no lab {name} in {}; `kaas lab up` makes one", state.display());
+        }
+        let record = folder::load(&folder.record())?;
+        Ok(Self::assemble(folder, record))
+    }
+
+    fn assemble(folder: Folder, record: Record) -> Self {
+        let name = record.plan.name.clone();
+        let network = Network::of(&name);
+        let engine: Box<dyn Engine> = match &record.engine {
+            EngineRecord::Container { tree } => {
+                Box::new(Containers::new(&name, folder.clone(), network.clone(), tree.clone()))
+            }
+        };
+        Self { name, folder, record, network, engine }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it was planned to be.
+    pub fn plan(&self) -> &Plan {
+        &self.record.plan
+    }
+
+    /// What runs its VMs.
+    pub fn engine(&self) -> &EngineRecord {
+        &self.record.engine
+    }
+
+    /// The names of its VMs, sorted.
+    ///
+    /// # Errors
+    /// When its folder cannot be read.
+    pub fn vms(&self) -> anyhow::Result<Vec<String>> {
+        self.folder.vms()
+    }
+
+    /// Where a VM's console log is kept.
+    pub fn console(&self, vm: &str) -> PathBuf {
+        self.folder.console(vm)
+    }
+
+    /// Makes a VM, powered off. Its data disk is new and blank.
+    ///
+    /// # Errors
+    /// When the name is taken or the host refuses; half a VM may then be
+    /// there, for [`Lab::destroy`] to remove.
+    pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
+        folder::check_name("the VM's name", &vm.name)?;
+        let _lock = self.folder.lock()?;
+        if self.folder.vm(&vm.name).exists() {
+            bail!("the lab {} has a VM {} already", self.name, vm.name);
+        }
+        let uuid = Uuid::new_v4();
+        let mut record = VmRecord {
+            name: vm.name.clone(),
+            uuid,
+            mac: plan::mac(uuid),
+            memory: vm.memory,
+            processors: vm.processors,
+            disks: Vec::new(),
+            nic_connected: true,
+            cdrom_inserted: true,
+            process: None,
+        };
+        self.folder.save_vm(&record)?;
+        let environment = cdrom::environment(&vm.properties, &record.mac)?;
+        cdrom::burn(environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
+        if let Some(capacity) = vm.data_disk {
+            record.disks.push(self.create_disk(capacity)?);
+            self.folder.save_vm(&record)?;
+        }
+        Ok(())
+    }
+
+    /// Powers a VM on; nothing happens when it is on already.
+    ///
+    /// # Errors
+    /// When it does not start; it is off then.
+    pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.folder.load_vm(vm)?;
+        if self.engine.is_on(&record) {
+            return Ok(());
+        }
+        self.engine.release(&record)?;
+        let started = self.engine.start(&record).with_context(|| format!("powering {vm} on"));
+        match started {
+            Ok(process) => {
+                record.process = Some(process);
+                self.folder.save_vm(&record)
+            }
+            Err(error) => {
+                self.engine
+                    .cut(&record)
+                    .and_then(|()| self.engine.release(&record))
+                    .map_err(|cleanup| anyhow::anyhow!("{error:#}; and cleaning up after it: {cleanup:#}"))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
+    ///
+    /// # Errors
+    /// When it is still on after `limit`; it then goes on running.
+    pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let record = self.folder.load_vm(vm)?;
+        self.engine.ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
+        until(&format!("{vm} to shut down"), limit, || Ok(!self.engine.is_on(&record)))?;
+        self.is_off_now(record)
+    }
+
+    /// Cuts the power: what the guest had not written to a disk is lost.
+    ///
+    /// # Errors
+    /// When the VM does not end.
+    pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let record = self.folder.load_vm(vm)?;
+        self.engine.cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
+        self.is_off_now(record)
+    }
+
+    fn is_off_now(&self, mut record: VmRecord) -> anyhow::Result<()> {
+        self.engine.release(&record)?;
+        record.process = None;
+        self.folder.save_vm(&record)
+    }
+
+    /// Looks up whether a VM is on.
+    ///
+    /// # Errors
+    /// When the VM is unknown.
+    pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
+        let record = self.folder.load_vm(vm)?;
+        Ok(if self.engine.is_on(&record) { PowerState::On } else { PowerState::Off })
+    }
+
+    /// Connects or fences a VM's network interface, now and at later power-ons.
+    ///
+    /// # Errors
+    /// When the network cannot be changed.
+    pub fn connect_nic(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.folder.load_vm(vm)?;
+        record.nic_connected = connected;
+        self.folder.save_vm(&record)?;
+        self.network.connect(vm, connected)
+    }
+
+    /// Makes a blank disk of `capacity` bytes that no VM holds.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create_disk(&self, capacity: u64) -> anyhow::Result<Uuid> {
+        let disk = Uuid::new_v4();
+        disk::create(&self.folder.disk(disk), capacity)?;
+        Ok(disk)
+    }
+
+    /// The raw file behind a disk: tests write to it while its VM is off.
+    pub fn disk_file(&self, disk: Uuid) -> PathBuf {
+        self.folder.disk(disk)
+    }
+
+    /// The data disks that a VM holds, in the order in which they were attached.
+    ///
+    /// # Errors
+    /// When the VM is unknown.
+    pub fn disks(&self, vm: &str) -> anyhow::Result<Vec<Uuid>> {
+        Ok(self.folder.load_vm(vm)?.disks)
+    }
+
+    /// Takes a data disk away from a VM that is off; its content stays.
+    ///
+    /// # Errors
+    /// When the VM is on or does not hold the disk.
+    pub fn detach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.off(vm, "detaching a disk")?;
+        let Some(place) = record.disks.iter().position(|held| *held == disk) else {
+            bail!("{vm} does not hold the disk {disk}");
+        };
+        record.disks.remove(place);
+        self.folder.save_vm(&record)
+    }
+
+    /// Gives a data disk to a VM that is off.
+    ///
+    /// # Errors
+    /// When the VM is on, there is no such disk, or a VM holds it.
+    pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.off(vm, "attaching a disk")?;
+        if let Some(holder) = self.folder.holder(disk)? {
+            bail!("{holder} holds the disk {disk}; detach it there first");
+        }
+        if !self.folder.disk(disk).exists() {
+            bail!("the lab {} has no disk {disk}", self.name);
+        }
+        record.disks.push(disk);
+        self.folder.save_vm(&record)
+    }
+
+    /// Takes the CD-ROM with the OVF environment out of the drive, now and at later power-ons.
+    ///
+    /// # Errors
+    /// When the VM is unknown or does not let go of it.
+    pub fn eject_cdrom(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.folder.load_vm(vm)?;
+        record.cdrom_inserted = false;
+        self.folder.save_vm(&record)?;
+        if self.engine.is_on(&record) { self.engine.eject_cdrom(&record) } else { Ok(()) }
+    }
+
+    /// Puts another OVF environment into the drive of a VM that is off: a text
+    /// that no OVF tool would write, where a test wants one.
+    ///
+    /// # Errors
+    /// When the VM is on.
+    pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.off(vm, "changing the CD-ROM")?;
+        cdrom::burn(environment, &self.folder.cdrom(vm))?;
+        record.cdrom_inserted = true;
+        self.folder.save_vm(&record)
+    }
+
+    /// Removes a VM that is off and holds no data disk.
+    ///
+    /// # Errors
+    /// When it is on or holds a data disk: a disk must never go with its VM.
+    pub fn destroy(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let record = self.off(vm, "destroying it")?;
+        if let Some(disk) = record.disks.first() {
+            bail!("{vm} still holds the disk {disk}; detach it first");
+        }
+        self.engine.release(&record)?;
+        fs::remove_dir_all(self.folder.vm(vm)).with_context(|| format!("removing {vm}"))
+    }
+
+    fn off(&self, vm: &str, attempt: &str) -> anyhow::Result<VmRecord> {
+        let record = self.folder.load_vm(vm)?;
+        if self.engine.is_on(&record) {
+            bail!("{vm} is on; {attempt} needs it to be off");
+        }
+        Ok(record)
+    }
+
+    /// Runs a program inside a guest as root and returns what it printed.
+    ///
+    /// # Errors
+    /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
+    pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+        self.engine.run_inside(&self.folder.load_vm(vm)?, arguments, limit)
+    }
+
+    /// Ends the lab: cuts every VM's power and removes everything, disks included.
+    ///
+    /// # Errors
+    /// When something cannot be removed; it can be tried again then.
+    pub fn remove(self) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        for vm in self.folder.vms()? {
+            if let Ok(record) = self.folder.load_vm(&vm) {
+                self.engine.cut(&record)?;
+                self.engine.release(&record)?;
+            }
+        }
+        self.network.remove()?;
+        // The record goes last: until then the lab can be found and removed again.
+        for part in ["vms", "disks"] {
+            let part = self.folder.path().join(part);
+            if part.exists() {
+                fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+            }
+        }
+        fs::remove_dir_all(self.folder.path()).with_context(|| format!("removing {}", self.folder.path().display()))
+    }
+}
+
+/// The folder that holds the user's labs, each in a folder of its name.
+///
+/// # Errors
+/// When the user has no home folder.
+pub fn state_folder() -> anyhow::Result<PathBuf> {
+    Folder::all()
+}

@@ -1,0 +1,164 @@
+//! What a new lab is to look like: decided once, from a few wishes, before
+//! anything is made. Pure.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use anyhow::bail;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::folder::check_name;
+
+/// The lab's own network lives in its own namespace: every lab can have the same one.
+const NETWORK: [u8; 3] = [192, 168, 77];
+const PREFIX: u8 = 24;
+
+/// What a person wishes.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Name of the lab.
+    pub name: String,
+    /// Number of control nodes: one or three.
+    pub nodes: usize,
+    /// Properties that are to have other values than the lab's, for all nodes.
+    pub properties: BTreeMap<String, String>,
+    /// Public SSH key of the lab's operator.
+    pub ssh_key: String,
+    /// How many times longer than usual the nodes should wait.
+    pub patience: u32,
+}
+
+/// A lab to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Name of the lab.
+    pub name: String,
+    /// Address of the bridge, with prefix length.
+    pub bridge: String,
+    /// Where the Kubernetes API will be.
+    pub api: Ipv4Addr,
+    /// The control nodes.
+    pub nodes: Vec<PlannedNode>,
+}
+
+/// A control node of a planned lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedNode {
+    /// Name of the VM and of the node.
+    pub name: String,
+    /// Address on the lab's network.
+    pub address: Ipv4Addr,
+    /// Properties as a person would fill them in.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// Decides a lab. `secret` is random: 32 hexadecimal digits or more.
+///
+/// # Errors
+/// When the wishes cannot be met.
+pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<Plan> {
+    check_name("the lab's name", &wishes.name)?;
+    if !matches!(wishes.nodes, 1 | 3) {
+        bail!("a control cluster has one node or three, not {}", wishes.nodes);
+    }
+    let names: Vec<String> = (1..=wishes.nodes).map(|number| format!("cp{number}")).collect();
+    let list = names.iter().zip(1..).map(|(name, number)| format!("{name}={}", node_address(number)));
+    let list = list.collect::<Vec<_>>().join(",");
+    let shared = wishes.nodes > 1;
+    let nodes = names.iter().zip(1..).map(|(name, number)| {
+        let mut properties = BTreeMap::from([
+            (keys::NODE_NAME, name.clone()),
+            (keys::ADDRESS, format!("{}/{PREFIX}", node_address(number))),
+            (keys::GATEWAY, host(1).to_string()),
+            (keys::CLUSTER_NAME, wishes.name.clone()),
+            (keys::CONTROL_NODES, list.clone()),
+            (keys::DEPLOYMENT_SECRET, secret.to_owned()),
+            (keys::SSH_AUTHORIZED_KEYS, wishes.ssh_key.clone()),
+            (keys::PATIENCE, wishes.patience.to_string()),
+        ]);
+        if shared {
+            properties.insert(keys::VIRTUAL_ADDRESS, host(10).to_string());
+        }
+        let mut properties: BTreeMap<_, _> =
+            properties.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        properties.extend(wishes.properties.clone());
+        PlannedNode { name: name.clone(), address: node_address(number), properties }
+    });
+    Ok(Plan {
+        name: wishes.name.clone(),
+        bridge: format!("{}/{PREFIX}", host(1)),
+        api: if shared { host(10) } else { node_address(1) },
+        nodes: nodes.collect(),
+    })
+}
+
+/// The MAC address of a VM: from its UUID, below VMware's prefix for addresses
+/// that a person assigns (00:50:56:00:00:00 to 00:50:56:3f:ff:ff).
+pub fn mac(vm: Uuid) -> String {
+    let bytes = vm.as_bytes();
+    format!("00:50:56:{:02x}:{:02x}:{:02x}", bytes[0] & 0x3f, bytes[1], bytes[2])
+}
+
+fn host(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(NETWORK[0], NETWORK[1], NETWORK[2], number)
+}
+
+fn node_address(number: u8) -> Ipv4Addr {
+    host(10 + number)
+}
+
+mod keys {
+    pub const NODE_NAME: &str = "node-name";
+    pub const ADDRESS: &str = "address";
+    pub const GATEWAY: &str = "gateway";
+    pub const CLUSTER_NAME: &str = "cluster-name";
+    pub const CONTROL_NODES: &str = "control-nodes";
+    pub const VIRTUAL_ADDRESS: &str = "virtual-address";
+    pub const DEPLOYMENT_SECRET: &str = "deployment-secret";
+    pub const SSH_AUTHORIZED_KEYS: &str = "ssh-authorized-keys";
+    pub const PATIENCE: &str = "patience";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wishes(nodes: usize) -> Wishes {
+        Wishes { name: "x".to_owned(), nodes, patience: 1, ..Wishes::default() }
+    }
+
+    #[test]
+    fn three_nodes_share_a_virtual_address_and_one_list() {
+        let plan = plan(&wishes(3), "s").unwrap();
+        assert_eq!(plan.api, Ipv4Addr::new(192, 168, 77, 10));
+        assert_eq!(plan.nodes[2].properties["address"], "192.168.77.13/24");
+        let lists: Vec<_> = plan.nodes.iter().map(|node| &node.properties["control-nodes"]).collect();
+        assert_eq!(lists[0], "cp1=192.168.77.11,cp2=192.168.77.12,cp3=192.168.77.13");
+        assert!(lists.iter().all(|list| *list == lists[0]));
+    }
+
+    #[test]
+    fn one_node_is_its_own_api_address() {
+        let plan = plan(&wishes(1), "s").unwrap();
+        assert_eq!(plan.api, plan.nodes[0].address);
+        assert!(!plan.nodes[0].properties.contains_key("virtual-address"));
+    }
+
+    #[test]
+    fn a_wish_wins_over_the_labs_own_value() {
+        let properties = BTreeMap::from([("patience".to_owned(), "9".to_owned())]);
+        let plan = plan(&Wishes { properties, ..wishes(1) }, "s").unwrap();
+        assert_eq!(plan.nodes[0].properties["patience"], "9");
+    }
+
+    #[test]
+    fn two_nodes_are_refused() {
+        assert!(plan(&wishes(2), "s").unwrap_err().to_string().contains("one node or three"));
+    }
+
+    #[test]
+    fn macs_are_in_the_range_for_assigned_addresses() {
+        assert_eq!(mac(Uuid::from_u128(u128::MAX)), "00:50:56:3f:ff:ff");
+    }
+}

@@ -1,0 +1,145 @@
+//! Processes that outlive the command that started them, known by number and
+//! start time, so that a number given to somebody else is never signalled.
+
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::wait::until;
+
+/// One process of this host, for good: numbers are used again, the pair of
+/// number and start time is not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    number: i32,
+    /// Clock ticks since the host's start (proc(5), stat field 22).
+    started: u64,
+    /// The host's boot.
+    boot: String,
+}
+
+impl ProcessId {
+    /// Looks a running process up; `None` when there is none (or only its
+    /// exit status is left).
+    pub fn of(number: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // The second field is the program's name in parentheses and may hold
+        // anything: fields are counted from its end.
+        let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+        let state = fields.next()?;
+        if matches!(state, "Z" | "X") {
+            return None;
+        }
+        let started = fields.nth(18)?.parse().ok()?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        Some(Self { number, started, boot })
+    }
+
+    /// The number, for as long as the process runs.
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Whether this very process still runs.
+    pub fn is_running(&self) -> bool {
+        Self::of(self.number).as_ref() == Some(self)
+    }
+
+    /// Sends a signal if the process still runs.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        if !self.is_running() {
+            return Ok(());
+        }
+        match kill(Pid::from_raw(self.number), signal) {
+            Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Kills the process and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it is still there after ten seconds.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGKILL)?;
+        until(&format!("process {} to end", self.number), Duration::from_secs(10), || Ok(!self.is_running()))
+    }
+
+    /// The children of the process.
+    pub fn children(&self) -> Vec<ProcessId> {
+        let parent = self.number.to_string();
+        let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+        all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+            .filter(|number| {
+                fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| {
+                    stat.rfind(')').and_then(|end| stat[end + 1..].split_ascii_whitespace().nth(1))
+                        == Some(parent.as_str())
+                })
+            })
+            .filter_map(Self::of)
+            .collect()
+    }
+}
+
+/// Starts a program that goes on after this command has ended: in a process
+/// group of its own, its output going to `log`.
+///
+/// # Errors
+/// When it cannot be started, or ends at once.
+pub fn start(command: &mut Command, log: fs::File) -> io::Result<ProcessId> {
+    use std::os::unix::process::CommandExt;
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("starting {program}: {error}")))?;
+    let id = ProcessId::of(child.id() as i32);
+    // Whoever lives longer than the process collects its exit status.
+    std::thread::spawn(move || child.wait());
+    id.ok_or_else(|| io::Error::other(format!("{program} ended at once")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn null() -> fs::File {
+        fs::OpenOptions::new().write(true).open("/dev/null").unwrap()
+    }
+
+    #[test]
+    fn a_killed_process_is_gone_and_its_number_is_not_signalled_again() {
+        let id = start(Command::new("sleep").arg("60"), null()).unwrap();
+        assert!(id.is_running());
+        id.kill().unwrap();
+        assert!(!id.is_running());
+        id.signal(Signal::SIGKILL).unwrap();
+    }
+
+    #[test]
+    fn a_number_with_another_start_time_is_somebody_else() {
+        let me = ProcessId::of(std::process::id() as i32).unwrap();
+        let before = ProcessId { started: me.started - 1, ..me.clone() };
+        assert!(me.is_running());
+        assert!(!before.is_running());
+    }
+
+    #[test]
+    fn children_are_found() {
+        let child = start(Command::new("sleep").arg("60"), null()).unwrap();
+        let me = ProcessId::of(std::process::id() as i32).unwrap();
+        assert!(me.children().contains(&child));
+        child.kill().unwrap();
+    }
+}

@@ -1,0 +1,71 @@
+//! Waits on conditions, never for a fixed time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+/// How often a condition is looked at.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Waits until `condition` holds, at most `limit`.
+///
+/// # Errors
+/// When it does not hold in time, with the last error that looking at it
+/// gave: an error on the way means "not yet".
+pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let mut interval = Duration::from_millis(5);
+    let started = Instant::now();
+    loop {
+        let seen = condition();
+        if matches!(seen, Ok(true)) {
+            return Ok(());
+        }
+        if started.elapsed() >= limit {
+            let limit = limit.as_secs();
+            match seen {
+                Err(error) => return Err(error.context(format!("waited {limit} s for {what}"))),
+                Ok(_) => bail!("waited {limit} s for {what} in vain"),
+            }
+        }
+        std::thread::sleep(interval);
+        interval = (interval * 2).min(INTERVAL);
+    }
+}
+
+/// Like [`until`], for a condition that yields something once it holds.
+///
+/// # Errors
+/// As [`until`].
+pub fn obtain<T>(
+    what: &str,
+    limit: Duration,
+    mut look: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let mut found = None;
+    until(what, limit, || {
+        found = look()?;
+        Ok(found.is_some())
+    })?;
+    found.ok_or_else(|| anyhow::anyhow!("{what} vanished"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_on_the_way_is_not_the_end() {
+        let mut looks = 0;
+        let got = obtain("the third look", Duration::from_secs(5), || {
+            looks += 1;
+            if looks < 3 { bail!("not yet") } else { Ok(Some(looks)) }
+        });
+        assert_eq!(got.unwrap(), 3);
+    }
+
+    #[test]
+    fn the_last_error_is_reported() {
+        let error = until("a wonder", Duration::ZERO, || bail!("none seen")).unwrap_err();
+        assert_eq!(format!("{error:#}"), "waited 0 s for a wonder: none seen");
+    }
+}

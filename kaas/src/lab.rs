@@ -1,0 +1,220 @@
+//! `kaas lab`: translates the command line into calls of the lab.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use fleet::lab::{EngineRecord, Lab as OpenLab, PowerState, Up, Wishes, state_folder};
+
+/// Commands on labs.
+#[derive(Subcommand)]
+pub enum Lab {
+    /// Starts a control cluster and waits until its nodes are Ready.
+    Up(UpArguments),
+    /// Says which VMs run and which nodes are Ready.
+    Status(Named),
+    /// Ends a lab and removes all of it, disks included.
+    Down(Named),
+    /// Runs kubectl as the cluster's administrator, on the lab's network.
+    Kubectl(Inside),
+    /// Runs a program inside a VM as root.
+    Exec {
+        /// The VM.
+        vm: String,
+        #[command(flatten)]
+        inside: Inside,
+    },
+    /// Powers a VM on.
+    On(OneVm),
+    /// Shuts a VM down.
+    Off(OneVm),
+    /// Cuts a VM's power.
+    Cut(OneVm),
+    /// Prints a VM's console log.
+    Console(OneVm),
+}
+
+/// A lab by name.
+#[derive(Args)]
+pub struct Named {
+    /// Name of the lab.
+    #[arg(long, default_value = "lab")]
+    name: String,
+}
+
+/// A VM of a lab.
+#[derive(Args)]
+pub struct OneVm {
+    /// The VM.
+    vm: String,
+    #[command(flatten)]
+    lab: Named,
+}
+
+/// A command line for a lab.
+#[derive(Args)]
+pub struct Inside {
+    #[command(flatten)]
+    lab: Named,
+    /// The program's arguments, after `--`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// What runs the VMs.
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// The image's root tree in system containers: native speed.
+    Container,
+}
+
+/// What `lab up` is told.
+#[derive(Args)]
+pub struct UpArguments {
+    #[command(flatten)]
+    lab: Named,
+    /// Root tree to run in place of an OVA's: for work on the agent.
+    #[arg(long, value_name = "FOLDER")]
+    root_tree: PathBuf,
+    /// Number of control nodes: 1 or 3.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// What runs the VMs.
+    #[arg(long, value_enum, default_value = "container")]
+    engine: Engine,
+    /// A property for all nodes; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    properties: Vec<(String, String)>,
+    /// File of properties for all nodes, as import tools take them.
+    #[arg(long, value_name = "FILE")]
+    options: Option<PathBuf>,
+    /// Memory of each VM in MiB.
+    #[arg(long, default_value_t = 2048)]
+    memory: u32,
+    /// Size of each data disk in MiB.
+    #[arg(long, default_value_t = 8192)]
+    data_disk: u64,
+    /// How long to wait for the nodes, in minutes.
+    #[arg(long, default_value_t = 15)]
+    limit: u64,
+    /// Only make and power on the VMs.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Runs one command.
+///
+/// # Errors
+/// Whatever the lab says.
+pub fn run(command: Lab) -> anyhow::Result<()> {
+    let state = state_folder()?;
+    let open = |lab: &Named| OpenLab::open(&state, &lab.name);
+    match command {
+        Lab::Up(arguments) => up(&state, arguments),
+        Lab::Status(lab) => status(&open(&lab)?),
+        Lab::Down(lab) => open(&lab)?.remove(),
+        Lab::Kubectl(inside) => become_program(open(&inside.lab)?.kubectl_command()?.args(&inside.arguments)),
+        Lab::Exec { vm, inside } => {
+            let arguments: Vec<&str> = inside.arguments.iter().map(String::as_str).collect();
+            print!("{}", open(&inside.lab)?.run_inside(&vm, &arguments, Duration::from_secs(600))?);
+            Ok(())
+        }
+        Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
+        Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, Duration::from_secs(180)),
+        Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
+        Lab::Console(one) => {
+            let path = open(&one.lab)?.console(&one.vm);
+            let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+            print!("{}", String::from_utf8_lossy(&text));
+            Ok(())
+        }
+    }
+}
+
+fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
+    let mut properties = arguments.options.as_deref().map(read_options).transpose()?.unwrap_or_default();
+    properties.extend(arguments.properties);
+    let started = Instant::now();
+    let Engine::Container = arguments.engine;
+    let tree = arguments.root_tree.canonicalize().context("looking for the root tree")?;
+    let lab = OpenLab::import_cluster(
+        state,
+        Up {
+            wishes: Wishes {
+                name: arguments.lab.name,
+                nodes: arguments.nodes,
+                properties,
+                patience: 1,
+                ..Wishes::default()
+            },
+            engine: EngineRecord::Container { tree },
+            memory: arguments.memory,
+            processors: 2,
+            data_disk: arguments.data_disk << 20,
+        },
+    )?;
+    for vm in lab.vms()? {
+        lab.power_on(&vm)?;
+        println!("{vm} is on; its console log is {}", lab.console(&vm).display());
+    }
+    if arguments.no_wait {
+        return Ok(());
+    }
+    if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
+        let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
+        return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
+    }
+    println!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
+    println!("try: kaas lab kubectl --name {} -- get nodes", lab.name());
+    Ok(())
+}
+
+fn status(lab: &OpenLab) -> anyhow::Result<()> {
+    for vm in lab.vms()? {
+        let state = match lab.power_state(&vm)? {
+            PowerState::On => "on",
+            PowerState::Off => "off",
+        };
+        println!("{vm}\t{state}\t{}", lab.console(&vm).display());
+    }
+    match lab.ready_nodes() {
+        Ok(ready) => println!("Ready: {}", ready.join(", ")),
+        Err(error) => println!("The Kubernetes API does not answer: {error:#}"),
+    }
+    Ok(())
+}
+
+/// Hands this process over to a program.
+fn become_program(command: &mut std::process::Command) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt;
+    Err(command.exec()).with_context(|| format!("running {}", command.get_program().to_string_lossy()))
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("use KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Reads the `PropertyMapping` of an options file, as `govc import.spec` writes it.
+fn read_options(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let options: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    let Some(mapping) = options["PropertyMapping"].as_array() else {
+        bail!("{} has no list PropertyMapping; start from the options file beside the OVA", path.display());
+    };
+    let mut properties = BTreeMap::new();
+    for entry in mapping {
+        let (Some(key), Some(value)) = (entry["Key"].as_str(), entry["Value"].as_str()) else {
+            bail!("{}: each entry of PropertyMapping needs the texts Key and Value, not {entry}", path.display());
+        };
+        // A field left empty in the form means "no wish", as in vCenter.
+        if !value.is_empty() {
+            properties.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    Ok(properties)
+}
