@@ -4,6 +4,7 @@
 //! runs on an appliance VM only.
 
 pub mod bus;
+pub mod codes;
 pub mod command;
 pub mod config;
 pub mod files;
@@ -12,4 +13,5 @@ pub mod paths;
 pub mod payload;
 pub mod pki;
 pub mod platform;
+pub mod properties;
 pub mod secret;

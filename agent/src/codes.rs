@@ -1,0 +1,132 @@
+//! The stable codes of findings about what a person gave to the appliance,
+//! with what each means. The documentation's table is made from here, so a
+//! code cannot be said without being explained.
+
+use std::fmt::Write;
+
+use crate::finding::{Finding, Severity};
+
+/// A kind of finding.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Code {
+    /// What scripts and the documentation refer to.
+    pub code: &'static str,
+    /// How much such a finding matters.
+    pub severity: Severity,
+    /// When it is said.
+    pub meaning: &'static str,
+}
+
+impl Code {
+    /// A finding of this kind. `seen` is what was found, never a secret;
+    /// `action` what a person can do about it.
+    pub fn finding(&self, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Finding {
+        Finding { severity: self.severity, ..Finding::error(self.code, subject, seen, action) }
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident, $code:literal, $severity:ident, $meaning:literal;)*) => {
+        $(#[doc = $meaning] pub const $name: Code = Code { code: $code, severity: Severity::$severity, meaning: $meaning };)*
+        /// All of them, in the order of the documentation.
+        pub const CODES: &[Code] = &[$($name),*];
+    };
+}
+
+codes! {
+    ENVIRONMENT_ABSENT, "environment.absent", Error, "There is no OVF environment, neither in guestinfo nor on a CD-ROM. At first boot the appliance waits for one.";
+    ENVIRONMENT_NOT_UTF8, "environment.not-utf8", Error, "The OVF environment is not UTF-8 text.";
+    ENVIRONMENT_TOO_LARGE, "environment.too-large", Error, "The OVF environment is larger than 1 MiB or has more than 10,000 XML nodes.";
+    ENVIRONMENT_TRUNCATED, "environment.truncated", Error, "The OVF environment ends in the middle of the XML document.";
+    ENVIRONMENT_MALFORMED, "environment.malformed", Error, "The OVF environment is not well-formed XML.";
+    ENVIRONMENT_ENTITIES, "environment.entities", Error, "The OVF environment declares a document type, which could define entities. An OVF environment never does.";
+    ENVIRONMENT_WRONG_ROOT, "environment.wrong-root", Error, "The XML document is not an OVF environment: its root is another element or of another namespace.";
+    ENVIRONMENT_NO_PROPERTIES, "environment.no-properties", Error, "The OVF environment has no property at all: the VM was not deployed from the OVA, or its vApp options were switched off.";
+    ENVIRONMENT_DUPLICATE, "environment.duplicate-property", Error, "The OVF environment gives one property two different values.";
+    ENVIRONMENT_UNKNOWN, "environment.unknown-property", Warning, "The OVF environment has a property that the appliance does not know; it is ignored.";
+    ENVIRONMENT_CONFLICT, "environment.conflict", Error, "guestinfo and a CD-ROM, or two CD-ROMs, give different OVF environments.";
+    ENVIRONMENT_MEDIUM, "environment.medium-unreadable", Error, "A CD-ROM holds a damaged ISO 9660 file system, or reading it failed.";
+    ENVIRONMENT_GUESTINFO, "environment.guestinfo-unreadable", Error, "The hypervisor refused or broke off the reading of guestinfo.";
+    ENVIRONMENT_IGNORED, "environment.source-ignored", Warning, "One source of the OVF environment could not be used; another one was.";
+
+    PROPERTY_MISSING, "property.missing", Error, "A required property is not set.";
+    PROPERTY_MALFORMED, "property.malformed", Error, "A property is not written in the form that it must have.";
+    PROPERTY_IPV6, "property.ipv6", Error, "A property holds an IPv6 address: the appliance works with IPv4 only.";
+    PROPERTY_OUT_OF_RANGE, "property.out-of-range", Error, "A number is outside the range that the property allows.";
+    PROPERTY_REPEATED, "property.repeated", Warning, "A list holds the same entry twice; the second one is ignored.";
+
+    ADDRESS_UNUSABLE, "address.unusable", Error, "An address can never be a host's: it is a loopback, multicast, link-local or otherwise reserved one.";
+    ADDRESS_RESERVED, "address.subnet-reserved", Error, "An address is the first (network) or last (broadcast) one of its subnet.";
+    ADDRESS_PREFIX, "address.prefix", Error, "A prefix length leaves no room for the cluster or covers far too much.";
+    ADDRESS_DUPLICATE, "address.duplicate", Error, "Two things were given the same address.";
+    NAME_DUPLICATE, "name.duplicate", Error, "Two control nodes were given the same name.";
+    GATEWAY_OFF_SUBNET, "gateway.off-subnet", Error, "The gateway is not in the node's subnet.";
+    GATEWAY_MISSING, "gateway.missing", Warning, "Servers outside the node's subnet are given, but no gateway to reach them.";
+    DNS_MANY, "dns-servers.many", Warning, "More than three DNS servers are given; programs in containers ask the first three only.";
+
+    CONTROL_NODES_COUNT, "control-nodes.count", Error, "The list names neither one nor three control nodes.";
+    CONTROL_NODES_NOT_LISTED, "control-nodes.not-listed", Error, "This node is not in the list of control nodes.";
+    CONTROL_NODES_ADDRESS, "control-nodes.address-differs", Error, "The list of control nodes gives this node another address than the address property.";
+    CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control node's address is not in this node's subnet; all control nodes share one, so that the virtual address can move.";
+    VIRTUAL_ADDRESS_MISSING, "virtual-address.missing", Error, "Three control nodes need a virtual address.";
+    VIRTUAL_ADDRESS_OFF_SUBNET, "virtual-address.off-subnet", Error, "The virtual address is not in the node's subnet.";
+
+    RANGE_HOST_BITS, "range.host-bits", Error, "A range is not written with its first address.";
+    RANGE_SIZE, "range.size", Error, "A range is too small or too large.";
+    RANGE_UNUSABLE, "range.unusable", Error, "A range holds addresses that can never be hosts'.";
+    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the pod range and the service range overlap.";
+    RANGE_COVERS_SERVER, "range.covers-server", Error, "A server that the node needs has an address inside the pod or service range and could not be reached.";
+
+    SECRET_INVALID, "deployment-secret.invalid", Error, "The deployment secret is longer than 1,024 characters or holds control characters.";
+    SECRET_WEAK, "deployment-secret.weak", Error, "The deployment secret is judged to hold less than 128 bits.";
+    SECRET_WHITESPACE, "deployment-secret.whitespace", Warning, "The deployment secret begins or ends with white space, which counts.";
+
+    PASSWORD_PLAIN, "console-password-hash.plain", Error, "The console password is not a crypt(5) hash.";
+    PASSWORD_METHOD, "console-password-hash.method", Error, "The console password is hashed with a method that is not accepted.";
+    PASSWORD_MALFORMED, "console-password-hash.malformed", Error, "The console password's hash is incomplete or holds characters that a hash never has.";
+
+    SSH_KEY_MALFORMED, "ssh-key.malformed", Error, "An SSH key is incomplete, damaged, or its type and its data disagree.";
+    SSH_KEY_WEAK, "ssh-key.weak", Error, "An SSH key is of a type or size that is no longer accepted.";
+    SSH_KEY_PRIVATE, "ssh-key.private", Error, "A private key was given where public keys belong.";
+
+    CERTIFICATE_MALFORMED, "certificate.malformed", Error, "A certificate is damaged or of an unknown form.";
+    CERTIFICATE_NOT_CA, "certificate.not-ca", Error, "A certificate is not a certificate authority's.";
+    CERTIFICATE_PRIVATE, "certificate.private-key", Error, "A private key was given where certificates belong.";
+    CERTIFICATE_EXPIRED, "certificate.expired", Warning, "A certificate has expired, or the VM's clock is wrong.";
+    CERTIFICATE_EARLY, "certificate.not-yet-valid", Warning, "A certificate is not valid yet, or the VM's clock is wrong.";
+
+    URL_MALFORMED, "url.malformed", Error, "An address of a proxy or registry is not a URL of the form that is needed.";
+    KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this Kubernetes minor.";
+}
+
+/// The documentation's table of codes, in Markdown.
+pub fn codes_markdown() -> String {
+    let mut text = String::from("| Code | Severity | Meaning |\n|---|---|---|\n");
+    for code in CODES {
+        let severity = match code.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let _ = writeln!(text, "| `{}` | {severity} | {} |", code.code, code.meaning);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_dotted_lower_case_and_there_once() {
+        for (index, code) in CODES.iter().enumerate() {
+            assert!(code.code.split('.').count() == 2, "{}", code.code);
+            assert!(
+                code.code.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c)),
+                "{}",
+                code.code
+            );
+            assert!(CODES[..index].iter().all(|other| other.code != code.code), "{} is there twice", code.code);
+        }
+        assert_eq!(codes_markdown().lines().count(), CODES.len() + 2);
+    }
+}

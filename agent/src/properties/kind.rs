@@ -1,0 +1,168 @@
+//! What values look like: for each kind its OVF type, its documentation and its parser.
+
+use super::parse::{addresses, certificates, names, numbers, password, secret, ssh, urls};
+use super::value::{Problem, Value};
+
+/// The longest text that is accepted for a value of one line, in characters.
+const LONG: u32 = 4096;
+
+/// The kind of a property's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A DNS label (RFC 1123, section 2.1), lower-case.
+    DnsLabel,
+    /// An IPv4 address with the prefix length of its subnet.
+    AddressWithPrefix,
+    /// An IPv4 address of a host.
+    Address,
+    /// IPv4 addresses of hosts.
+    AddressList,
+    /// DNS domains.
+    DomainList,
+    /// DNS names or IPv4 addresses.
+    HostList,
+    /// `name=address` entries.
+    ControlNodes,
+    /// A network, by its first address and prefix length.
+    Range {
+        /// Shortest prefix length allowed: the largest network.
+        shortest: u8,
+        /// Longest prefix length allowed: the smallest network.
+        longest: u8,
+    },
+    /// A port number up to 65535.
+    Port {
+        /// Lowest port allowed.
+        lowest: u16,
+    },
+    /// A whole number.
+    Integer {
+        /// Lowest number allowed.
+        lowest: u8,
+        /// Highest number allowed.
+        highest: u8,
+    },
+    /// A secret of at least 128 bits; see [`secret::judge`].
+    Secret,
+    /// Public keys in `authorized_keys` format, without options.
+    SshKeys,
+    /// A crypt(5) hash.
+    PasswordHash,
+    /// An http:// or https:// URL.
+    Url {
+        /// Whether a user name and password may stand in it.
+        credentials: bool,
+    },
+    /// Hosts, domains and ranges that a proxy is not asked for.
+    ExclusionList,
+    /// CA certificates in PEM.
+    Certificates,
+    /// A Kubernetes minor that the image carries.
+    KubernetesMinor,
+}
+
+impl Kind {
+    /// Whether values are hidden in forms.
+    pub fn is_secret(self) -> bool {
+        matches!(self, Self::Secret | Self::PasswordHash)
+    }
+
+    /// Whether values are secrets or may contain one.
+    pub fn may_hold_secret(self) -> bool {
+        self.is_secret() || matches!(self, Self::Url { credentials: true })
+    }
+
+    /// The value of `ovf:type` (DSP0243 1.1.0, section 9.5.1, table 6).
+    pub fn ovf_type(self) -> &'static str {
+        match self {
+            Self::Port { .. } => "uint16",
+            Self::Integer { .. } => "uint8",
+            _ => "string",
+        }
+    }
+
+    /// The value of `ovf:qualifiers` (DSP0243 1.1.0, section 9.5.1, table 7).
+    /// `minors` are the Kubernetes minors of the image.
+    /// `MinLen(0)` is never said: some import tools misread it.
+    pub fn ovf_qualifiers(self, required: bool, minors: &[String]) -> Option<String> {
+        if self == Self::KubernetesMinor {
+            let values: Vec<String> = minors.iter().map(|minor| format!("\"{minor}\"")).collect();
+            return (!values.is_empty()).then(|| format!("ValueMap{{{}}}", values.join(",")));
+        }
+        let longest = match self {
+            Self::DnsLabel => 63,
+            Self::Address => 15,
+            Self::AddressWithPrefix | Self::Range { .. } => 18,
+            Self::Secret => secret::LONGEST as u32,
+            Self::AddressList | Self::DomainList | Self::HostList | Self::ControlNodes | Self::ExclusionList => LONG,
+            Self::Url { .. } => LONG / 2,
+            _ => return required.then(|| "MinLen(1)".to_owned()),
+        };
+        Some(if required { format!("MinLen(1),MaxLen({longest})") } else { format!("MaxLen({longest})") })
+    }
+
+    /// The line of the reference: form, units and range.
+    pub fn documentation(self) -> String {
+        match self {
+            Self::DnsLabel => "1 to 63 lower-case letters, digits and dashes".into(),
+            Self::AddressWithPrefix => "IPv4 address/prefix length, /8 to /30".into(),
+            Self::Address => "IPv4 address".into(),
+            Self::AddressList => "IPv4 addresses, separated by commas or spaces".into(),
+            Self::DomainList => "DNS domains, separated by commas or spaces".into(),
+            Self::HostList => "DNS names or IPv4 addresses, separated by commas or spaces".into(),
+            Self::ControlNodes => "name=address, one or three of them, separated by commas or spaces".into(),
+            Self::Range { shortest, longest } => {
+                format!("IPv4 range, first address/prefix length, /{shortest} to /{longest}")
+            }
+            Self::Port { lowest } => format!("port number, {lowest} to 65535"),
+            Self::Integer { lowest, highest } => format!("whole number, {lowest} to {highest}"),
+            Self::Secret => format!(
+                "text of at least 128 bits (32 hexadecimal digits or 22 base64 characters, random), at most {} characters",
+                secret::LONGEST
+            ),
+            Self::SshKeys => {
+                "`authorized_keys` lines without options, separated by `\\n`, or the file in base64; Ed25519, \
+                              ECDSA, RSA from 2048 bits, and security keys"
+                    .into()
+            }
+            Self::PasswordHash => "crypt(5) hash: yescrypt, gost-yescrypt, scrypt, bcrypt, SHA-512 or SHA-256".into(),
+            Self::Url { credentials: true } => {
+                "http:// or https:// URL with host and port, may hold user:password@".into()
+            }
+            Self::Url { credentials: false } => "http:// or https:// URL".into(),
+            Self::ExclusionList => {
+                "host names, `.domains`, IPv4 addresses and ranges, separated by commas or spaces".into()
+            }
+            Self::Certificates => "PEM with line ends as `\\n`, or base64 of a PEM or DER file".into(),
+            Self::KubernetesMinor => "a Kubernetes minor of the image".into(),
+        }
+    }
+
+    /// Reads a value. Whether an image carries a Kubernetes minor is not known here.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; at least one problem.
+    pub fn parse(self, text: &str) -> Result<Value, Vec<Problem>> {
+        match self {
+            Self::DnsLabel => Ok(Value::Text(names::label(text)?)),
+            Self::AddressWithPrefix => Ok(Value::Network(addresses::address_with_prefix(text)?)),
+            Self::Address => Ok(Value::Address(addresses::host_address(text)?)),
+            Self::AddressList => names::list(text, addresses::host_address).map(Value::Addresses),
+            Self::DomainList => names::list(text, names::domain).map(Value::Texts),
+            Self::HostList => names::list(text, names::host).map(Value::Texts),
+            Self::ControlNodes => names::list(text, names::control_node).map(Value::ControlNodes),
+            Self::Range { shortest, longest } => Ok(Value::Network(addresses::range(text, shortest, longest)?)),
+            Self::Port { lowest } => Ok(Value::Number(numbers::integer(text, lowest.into(), u16::MAX.into())?)),
+            Self::Integer { lowest, highest } => {
+                Ok(Value::Number(numbers::integer(text, lowest.into(), highest.into())?))
+            }
+            Self::Secret => Ok(Value::Secret(secret::secret(text)?)),
+            Self::SshKeys => ssh::keys(text).map(Value::Texts),
+            Self::PasswordHash => Ok(Value::Text(password::hash(text)?)),
+            Self::Url { credentials } => Ok(Value::Text(urls::url(text, credentials)?)),
+            Self::ExclusionList => names::list(text, names::exclusion).map(Value::Texts),
+            Self::Certificates => certificates::authorities(text).map(Value::Texts),
+            Self::KubernetesMinor => Ok(Value::Text(numbers::kubernetes_minor(text)?)),
+        }
+    }
+}

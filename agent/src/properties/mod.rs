@@ -1,0 +1,158 @@
+//! The OVF properties: one typed table that makes the OVF's ProductSection, the
+//! options file of import tools, the reference in the documentation, and the
+//! parser. They cannot drift apart.
+//!
+//! This module knows single values only. What must agree between properties is
+//! checked in [`crate::config`]; where values come from is [`crate::environment`]'s.
+
+mod kind;
+pub mod parse;
+mod publish;
+mod table;
+mod value;
+
+pub use kind::Kind;
+pub use publish::{FormProperty, form, options_json, reference_markdown};
+pub use table::*;
+pub use value::{Problem, Value};
+
+use crate::finding::Findings;
+
+/// A group of properties in the import form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// What differs from node to node.
+    Node,
+    /// What all nodes of a cluster share.
+    Cluster,
+    /// How people get in.
+    Access,
+    /// Site services: proxy, trust, registry.
+    Site,
+    /// What hardly anybody changes.
+    Advanced,
+}
+
+impl Category {
+    /// The heading in the form.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Node => "1. This node",
+            Self::Cluster => "2. Cluster (the same on every node)",
+            Self::Access => "3. Access",
+            Self::Site => "4. Site services",
+            Self::Advanced => "5. Advanced",
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Property {
+    /// The OVF key: lower-case words with dashes. Dots separate classes in the
+    /// environment, so a key has none.
+    pub key: &'static str,
+    /// The field's label in the form.
+    pub label: &'static str,
+    /// The text below the field, in full sentences.
+    pub description: &'static str,
+    /// The group it is shown in.
+    pub category: Category,
+    /// What its value looks like.
+    pub kind: Kind,
+    /// A value as it could be given. Secrets have none: somebody would use it.
+    pub example: Option<&'static str>,
+    /// The value when none is given.
+    pub default: Option<&'static str>,
+    /// Whether the appliance cannot do without a value. One with a default never is.
+    pub required: bool,
+}
+
+impl Property {
+    /// Whether the value is hidden in the form and never shown anywhere.
+    pub fn secret(&self) -> bool {
+        self.kind.is_secret()
+    }
+
+    /// Whether the value is removed from guestinfo once it was read: it is, or
+    /// may contain, a secret.
+    pub fn scrubbed(&self) -> bool {
+        self.kind.may_hold_secret()
+    }
+
+    /// Reads a value. Secrets are taken as they are; around all else white space is ignored.
+    ///
+    /// # Errors
+    /// A finding for each thing that is wrong with it, all named after this property.
+    pub fn parse(&self, text: &str) -> Result<Value, Findings> {
+        let text = if matches!(self.kind, Kind::Secret) { text } else { text.trim() };
+        self.kind.parse(text).map_err(|problems| {
+            let mut findings = Findings::default();
+            for problem in problems {
+                findings.push(problem.code.finding(self.key, problem.seen, problem.action));
+            }
+            findings
+        })
+    }
+}
+
+/// All properties, in the order of the form.
+pub fn table() -> &'static [Property] {
+    table::TABLE
+}
+
+/// The property with this key.
+pub fn find(key: &str) -> Option<&'static Property> {
+    table().iter().find(|property| property.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_plain_words_without_dots() {
+        for (index, property) in table().iter().enumerate() {
+            assert!(property.key.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", property.key);
+            assert!(table()[..index].iter().all(|other| other.key != property.key), "{} is there twice", property.key);
+        }
+    }
+
+    #[test]
+    fn properties_of_a_category_stand_together() {
+        let mut seen = Vec::new();
+        for property in table() {
+            if seen.last() != Some(&property.category) {
+                assert!(!seen.contains(&property.category), "{} is apart from its category", property.key);
+                seen.push(property.category);
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_are_valid_and_required_properties_have_none() {
+        for property in table() {
+            if let Some(default) = property.default {
+                property.parse(default).expect(property.key);
+                assert!(!property.required, "{}", property.key);
+            }
+        }
+    }
+
+    #[test]
+    fn examples_in_the_documentation_are_valid() {
+        for property in table() {
+            if let Some(example) = property.example {
+                property.parse(example).expect(property.key);
+            }
+        }
+    }
+
+    #[test]
+    fn labels_and_descriptions_read_as_text() {
+        for property in table() {
+            assert!(property.label.len() <= 60 && !property.label.ends_with('.'), "{}", property.key);
+            assert!(property.description.ends_with('.') && property.description.len() <= 400, "{}", property.key);
+        }
+    }
+}

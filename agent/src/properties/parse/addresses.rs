@@ -1,0 +1,200 @@
+//! IPv4 addresses and ranges.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::Ipv4Net;
+
+use super::super::value::Problem;
+use super::quoted;
+use crate::codes;
+
+/// Widest and narrowest subnets of nodes: a /31 or /32 has no room for a gateway.
+const SUBNET: std::ops::RangeInclusive<u8> = 8..=30;
+
+/// The problem of an IPv6 address, range or bracketed address, if the text is one.
+pub fn refuse_ipv6(text: &str) -> Result<(), Problem> {
+    let bare = text.trim_start_matches('[');
+    let bare = bare.split(['/', ']', '%']).next().unwrap_or(bare);
+    if bare.parse::<Ipv6Addr>().is_err() {
+        return Ok(());
+    }
+    Err(Problem::new(
+        &codes::PROPERTY_IPV6,
+        format!("{} is an IPv6 address; the appliance works with IPv4 only", quoted(text)),
+        "Give an IPv4 address",
+    ))
+}
+
+/// An address that a host can have.
+pub fn host_address(text: &str) -> Result<Ipv4Addr, Problem> {
+    refuse_ipv6(text)?;
+    let address: Ipv4Addr = text.parse().map_err(|_| {
+        Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            format!("{} is not an IPv4 address", quoted(text)),
+            "Give four numbers from 0 to 255 with dots between them, without a prefix length",
+        )
+    })?;
+    refuse_unusable(address)?;
+    Ok(address)
+}
+
+/// An address that a host can have, with the prefix length of its subnet.
+pub fn address_with_prefix(text: &str) -> Result<Ipv4Net, Problem> {
+    refuse_ipv6(text)?;
+    let network: Ipv4Net = text.parse().map_err(|_| {
+        Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            format!("{} is not an IPv4 address with a prefix length", quoted(text)),
+            "Give an address, a slash and the prefix length of its subnet, such as 192.168.10.11/24",
+        )
+    })?;
+    refuse_unusable(network.addr())?;
+    if !SUBNET.contains(&network.prefix_len()) {
+        return Err(Problem::new(
+            &codes::ADDRESS_PREFIX,
+            format!("the prefix length of {network} is not within {} to {}", SUBNET.start(), SUBNET.end()),
+            "Give the prefix length of the subnet that the VM is in; 255.255.255.0 is 24",
+        ));
+    }
+    if network.addr() == network.network() || network.addr() == network.broadcast() {
+        let which = if network.addr() == network.network() { "first (network)" } else { "last (broadcast)" };
+        return Err(Problem::new(
+            &codes::ADDRESS_RESERVED,
+            format!("{} is the {which} address of {}", network.addr(), network.trunc()),
+            "Give an address between the first and the last one of the subnet, and the right prefix length",
+        ));
+    }
+    Ok(network)
+}
+
+/// A range by its first address, with a prefix length from `shortest` to `longest`.
+pub fn range(text: &str, shortest: u8, longest: u8) -> Result<Ipv4Net, Problem> {
+    refuse_ipv6(text)?;
+    let range: Ipv4Net = text.parse().map_err(|_| {
+        Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            format!("{} is not an IPv4 range", quoted(text)),
+            "Give its first address, a slash and a prefix length, such as 10.244.0.0/16",
+        )
+    })?;
+    if !(shortest..=longest).contains(&range.prefix_len()) {
+        return Err(Problem::new(
+            &codes::RANGE_SIZE,
+            format!("the prefix length of {range} is not within {shortest} to {longest}"),
+            format!("Give a range from /{shortest} (large) to /{longest} (small)"),
+        ));
+    }
+    if range.trunc() != range {
+        return Err(Problem::new(
+            &codes::RANGE_HOST_BITS,
+            format!("{range} does not begin with its first address"),
+            format!("Give {}, or another prefix length", range.trunc()),
+        ));
+    }
+    if let Some(reserved) = RESERVED.iter().find(|reserved| overlap(&range, &reserved.network())) {
+        return Err(Problem::new(
+            &codes::RANGE_UNUSABLE,
+            format!("{range} holds {} addresses", reserved.name),
+            "Give a private range, such as one inside 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16",
+        ));
+    }
+    Ok(range)
+}
+
+/// Whether two ranges have an address in common.
+pub fn overlap(one: &Ipv4Net, other: &Ipv4Net) -> bool {
+    one.contains(&other.network()) || other.contains(&one.network())
+}
+
+struct Reserved {
+    first: [u8; 4],
+    length: u8,
+    name: &'static str,
+}
+
+impl Reserved {
+    fn network(&self) -> Ipv4Net {
+        Ipv4Net::new_assert(Ipv4Addr::from(self.first), self.length)
+    }
+}
+
+/// Addresses that no host can be given (RFC 6890, RFC 5771, RFC 3927).
+const RESERVED: &[Reserved] = &[
+    Reserved { first: [0, 0, 0, 0], length: 8, name: "\"this network\" (0.0.0.0/8)" },
+    Reserved { first: [127, 0, 0, 0], length: 8, name: "loopback (127.0.0.0/8)" },
+    Reserved { first: [169, 254, 0, 0], length: 16, name: "link-local (169.254.0.0/16)" },
+    Reserved { first: [224, 0, 0, 0], length: 4, name: "multicast (224.0.0.0/4)" },
+    Reserved { first: [240, 0, 0, 0], length: 4, name: "reserved (240.0.0.0/4)" },
+];
+
+fn refuse_unusable(address: Ipv4Addr) -> Result<(), Problem> {
+    match RESERVED.iter().find(|reserved| reserved.network().contains(&address)) {
+        None => Ok(()),
+        Some(reserved) => Err(Problem::new(
+            &codes::ADDRESS_UNUSABLE,
+            format!("{address} is one of the {} addresses", reserved.name),
+            "Give an address that a host of this network can have",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_hosts_are_accepted() {
+        assert_eq!(host_address("10.0.0.1"), Ok(Ipv4Addr::new(10, 0, 0, 1)));
+        assert_eq!(address_with_prefix("10.0.0.5/30").unwrap().to_string(), "10.0.0.5/30");
+    }
+
+    #[test]
+    fn each_bad_address_has_its_code() {
+        for (text, code) in [
+            ("10.0.0", "property.malformed"),
+            ("10.0.0.256", "property.malformed"),
+            ("010.0.0.1", "property.malformed"),
+            ("10.0.0.1/24", "property.malformed"),
+            ("fe80::1%eth0", "property.ipv6"),
+            ("[2001:db8::1]", "property.ipv6"),
+            ("0.0.0.0", "address.unusable"),
+            ("127.0.0.1", "address.unusable"),
+            ("169.254.1.1", "address.unusable"),
+            ("224.0.0.18", "address.unusable"),
+            ("255.255.255.255", "address.unusable"),
+        ] {
+            assert_eq!(host_address(text).unwrap_err().code.code, code, "{text}");
+        }
+        for (text, code) in [
+            ("10.0.0.5", "property.malformed"),
+            ("10.0.0.5/33", "property.malformed"),
+            ("10.0.0.5/255.255.255.0", "property.malformed"),
+            ("2001:db8::5/64", "property.ipv6"),
+            ("10.0.0.5/31", "address.prefix"),
+            ("10.0.0.5/7", "address.prefix"),
+            ("10.0.0.0/24", "address.subnet-reserved"),
+            ("10.0.0.255/24", "address.subnet-reserved"),
+            ("127.0.0.5/24", "address.unusable"),
+        ] {
+            assert_eq!(address_with_prefix(text).unwrap_err().code.code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_bad_range_has_its_code() {
+        for (text, code) in [
+            ("10.0.0.0", "property.malformed"),
+            ("fd00::/48", "property.ipv6"),
+            ("10.0.0.0/25", "range.size"),
+            ("0.0.0.0/0", "range.size"),
+            ("10.1.2.3/16", "range.host-bits"),
+            ("127.0.0.0/16", "range.unusable"),
+            ("224.0.0.0/8", "range.unusable"),
+            ("168.0.0.0/7", "range.size"),
+            ("169.0.0.0/8", "range.unusable"),
+        ] {
+            assert_eq!(range(text, 8, 24).unwrap_err().code.code, code, "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! URLs of proxies and registries (RFC 3986).
+
+use url::{Host, Url};
+
+use super::super::value::Problem;
+use super::addresses;
+use crate::codes;
+
+/// An http:// or https:// URL as it was written. `credentials`: whether
+/// `user:password@` may stand in it; if so, a path may not.
+///
+/// Messages never repeat the part before an `@`.
+pub fn url(text: &str, credentials: bool) -> Result<String, Problem> {
+    let shown = super::quoted(text.rsplit('@').next().unwrap_or(text));
+    let problem = |why: String| Problem::new(&codes::URL_MALFORMED, format!("{shown} {why}"), action(credentials));
+    if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(problem("has white space in it".into()));
+    }
+    let url = Url::parse(text).map_err(|error| problem(format!("is not a URL ({error})")))?;
+    if !matches!(url.scheme(), "http" | "https") || !text.contains("://") || text.contains(":///") {
+        return Err(problem("does not begin with http:// or https:// and a host".into()));
+    }
+    match url.host() {
+        Some(Host::Ipv4(address)) => {
+            // The URL standard reads 10.1 as 10.0.0.1; people mean something else.
+            if !text.contains(&address.to_string()) {
+                return Err(problem(format!("would be read as the address {address}")));
+            }
+        }
+        Some(Host::Ipv6(address)) => addresses::refuse_ipv6(&address.to_string())?,
+        Some(Host::Domain(name)) if super::names::is_domain(name) => {}
+        _ => return Err(problem("has no valid host name".into())),
+    }
+    if url.port() == Some(0) {
+        return Err(problem("has port 0".into()));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(problem("has a query or fragment, which makes no sense here".into()));
+    }
+    if credentials && !matches!(url.path(), "" | "/") {
+        return Err(problem("has a path, which a proxy does not have".into()));
+    }
+    if !credentials && (!url.username().is_empty() || url.password().is_some()) {
+        return Err(problem("has a user name or password before it".into()));
+    }
+    Ok(text.to_owned())
+}
+
+fn action(credentials: bool) -> &'static str {
+    if credentials {
+        "Give a URL such as http://proxy.example.com:3128"
+    } else {
+        "Give a URL such as https://registry.example.com, without user name and password"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_urls_stay_as_written() {
+        for text in
+            ["http://proxy.example.com:3128", "https://10.0.0.1:8080/", "http://user:p%40ss@proxy:3128", "HTTP://proxy"]
+        {
+            assert_eq!(url(text, true).as_deref(), Ok(text));
+        }
+        assert!(url("https://registry.example.com/mirror", false).is_ok());
+    }
+
+    #[test]
+    fn bad_urls() {
+        for text in [
+            "proxy.example.com:3128",
+            "proxy:3128",
+            "socks5://proxy:1080",
+            "http://",
+            "http:///x",
+            "http://pro xy",
+            "http://proxy:99999",
+            "http://proxy:0",
+            "http://10.1:80",
+            "http://proxy/path",
+            "http://proxy?x",
+            "http://bad_host",
+            "http:proxy",
+        ] {
+            assert_eq!(url(text, true).unwrap_err().code.code, "url.malformed", "{text}");
+        }
+        assert_eq!(url("http://[fd00::1]:3128", true).unwrap_err().code.code, "property.ipv6");
+    }
+
+    #[test]
+    fn messages_never_hold_a_password() {
+        for (text, credentials) in
+            [("http://u:hunter2@proxy/x", true), ("https://u:hunter2@reg", false), ("u:hunter2@", true)]
+        {
+            let problem = url(text, credentials).unwrap_err();
+            assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");
+        }
+    }
+}

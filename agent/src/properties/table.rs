@@ -1,0 +1,205 @@
+//! The rows of the table. Nothing else in the project spells a property key.
+
+use super::{Category, Kind, Property};
+
+macro_rules! keys {
+    ($($name:ident = $key:literal;)*) => {
+        $(#[doc = concat!("Key of the property `", $key, "`.")] pub const $name: &str = $key;)*
+    };
+}
+
+keys! {
+    NODE_NAME = "node-name";
+    ADDRESS = "address";
+    GATEWAY = "gateway";
+    DNS_SERVERS = "dns-servers";
+    SEARCH_DOMAINS = "search-domains";
+    NTP_SERVERS = "ntp-servers";
+    CLUSTER_NAME = "cluster-name";
+    CONTROL_NODES = "control-nodes";
+    VIRTUAL_ADDRESS = "virtual-address";
+    DEPLOYMENT_SECRET = "deployment-secret";
+    KUBERNETES_VERSION = "kubernetes-version";
+    POD_RANGE = "pod-range";
+    SERVICE_RANGE = "service-range";
+    SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
+    CONSOLE_PASSWORD_HASH = "console-password-hash";
+    HTTP_PROXY = "http-proxy";
+    HTTPS_PROXY = "https-proxy";
+    PROXY_EXCLUSIONS = "proxy-exclusions";
+    EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
+    REGISTRY_MIRROR = "registry-mirror";
+    VXLAN_PORT = "vxlan-port";
+    PATIENCE = "patience";
+}
+
+impl Property {
+    const fn new(key: &'static str, category: Category, kind: Kind) -> Self {
+        Self { key, category, kind, label: "", description: "", example: None, default: None, required: false }
+    }
+
+    const fn required(self) -> Self {
+        Self { required: true, ..self }
+    }
+
+    const fn label(self, label: &'static str) -> Self {
+        Self { label, ..self }
+    }
+
+    const fn description(self, description: &'static str) -> Self {
+        Self { description, ..self }
+    }
+
+    const fn example(self, example: &'static str) -> Self {
+        Self { example: Some(example), ..self }
+    }
+
+    const fn default(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
+}
+
+pub(super) const TABLE: &[Property] = &[
+    Property::new(NODE_NAME, Category::Node, Kind::DnsLabel)
+        .required()
+        .label("Node name")
+        .description(
+            "Host name of this VM, without a domain. It must be one of the names in the list of control \
+             nodes.",
+        )
+        .example("cp1"),
+    Property::new(ADDRESS, Category::Node, Kind::AddressWithPrefix)
+        .required()
+        .label("IPv4 address with prefix length")
+        .description(
+            "Static IPv4 address of this VM and the prefix length of its subnet, for example \
+             192.168.10.11/24.",
+        )
+        .example("192.168.10.11/24"),
+    Property::new(GATEWAY, Category::Node, Kind::Address)
+        .label("Default gateway")
+        .description(
+            "IPv4 address of the default gateway, in the VM's subnet. Leave it empty in a network that has \
+             none.",
+        )
+        .example("192.168.10.1"),
+    Property::new(DNS_SERVERS, Category::Node, Kind::AddressList)
+        .label("DNS servers")
+        .description(
+            "IPv4 addresses of DNS servers, separated by commas. Leave it empty to run without DNS. At most \
+             three are used by programs in containers.",
+        )
+        .example("192.168.10.2,192.168.10.3"),
+    Property::new(SEARCH_DOMAINS, Category::Node, Kind::DomainList)
+        .label("DNS search domains")
+        .description("Domains that are tried after short names, separated by commas.")
+        .example("example.com,lab.example.com"),
+    Property::new(NTP_SERVERS, Category::Node, Kind::HostList)
+        .label("NTP servers")
+        .description(
+            "Names or IPv4 addresses of time servers, separated by commas. Without one the VM follows the \
+             clock of its ESXi host.",
+        )
+        .example("ntp.example.com,192.168.10.2"),
+    Property::new(CLUSTER_NAME, Category::Cluster, Kind::DnsLabel)
+        .label("Cluster name")
+        .description("Name of the control cluster. It appears in kubeconfig files.")
+        .default("control"),
+    Property::new(CONTROL_NODES, Category::Cluster, Kind::ControlNodes)
+        .required()
+        .label("Control nodes")
+        .description(
+            "One or three control nodes as name=address, separated by commas, in the same order on every \
+             node. The first one creates the certificate authorities. For example \
+             cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13.",
+        )
+        .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
+    Property::new(VIRTUAL_ADDRESS, Category::Cluster, Kind::Address)
+        .label("Virtual IP address of the Kubernetes API")
+        .description(
+            "Unused IPv4 address in the nodes' subnet at which clients reach the Kubernetes API, whichever \
+             control node is up. Needed with three control nodes.",
+        )
+        .example("192.168.10.10"),
+    Property::new(DEPLOYMENT_SECRET, Category::Cluster, Kind::Secret)
+        .required()
+        .label("Deployment secret")
+        .description(
+            "Proves to the control nodes that they belong together. Use the same random value on every node, \
+             with at least 128 bits: for example the output of \"openssl rand -hex 16\". It is not needed \
+             after the cluster has formed.",
+        ),
+    Property::new(KUBERNETES_VERSION, Category::Cluster, Kind::KubernetesMinor)
+        .label("Kubernetes version")
+        .description("Minor version to form the cluster with. When empty, the newest one in this appliance.")
+        .example("1.36"),
+    Property::new(POD_RANGE, Category::Cluster, Kind::Range { shortest: 8, longest: 24 })
+        .label("Pod network range")
+        .description(
+            "IPv4 range for pods; each node takes a /24 of it. It must not overlap the nodes' subnet, the \
+             service range or any network that pods need to reach.",
+        )
+        .default("10.244.0.0/16"),
+    Property::new(SERVICE_RANGE, Category::Cluster, Kind::Range { shortest: 12, longest: 24 })
+        .label("Service network range")
+        .description(
+            "IPv4 range for Kubernetes services, a /12 to a /24. It must not overlap the nodes' subnet or \
+             the pod range.",
+        )
+        .default("10.96.0.0/16"),
+    Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys).label("SSH public keys").description(
+        "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
+             separated by \\n, or the file's content in base64. SSH stays off when this is empty.",
+    ),
+    Property::new(CONSOLE_PASSWORD_HASH, Category::Access, Kind::PasswordHash)
+        .label("Console password hash")
+        .description(
+            "Hash of the password for \"admin\" on the VM console, as made by \"mkpasswd -m yescrypt\" or \
+             \"openssl passwd -6\". Never the password itself. When empty, the console shows status only.",
+        ),
+    Property::new(HTTP_PROXY, Category::Site, Kind::Url { credentials: true })
+        .label("HTTP proxy")
+        .description(
+            "Proxy for http:// addresses, for example http://proxy.example.com:3128. The cluster itself \
+             needs none.",
+        )
+        .example("http://proxy.example.com:3128"),
+    Property::new(HTTPS_PROXY, Category::Site, Kind::Url { credentials: true })
+        .label("HTTPS proxy")
+        .description("Proxy for https:// addresses, for example http://proxy.example.com:3128.")
+        .example("http://proxy.example.com:3128"),
+    Property::new(PROXY_EXCLUSIONS, Category::Site, Kind::ExclusionList)
+        .label("Proxy exclusions")
+        .description(
+            "Hosts, domains and IPv4 ranges that are reached without the proxy, separated by commas. The \
+             cluster's own addresses are always excluded.",
+        )
+        .example(".example.com,192.168.0.0/16"),
+    Property::new(EXTRA_CA_CERTIFICATES, Category::Site, Kind::Certificates)
+        .label("Additional CA certificates")
+        .description(
+            "Certificate authorities to trust besides the public ones: PEM with line ends written as \\n, or \
+             the PEM file's content in base64.",
+        ),
+    Property::new(REGISTRY_MIRROR, Category::Site, Kind::Url { credentials: false })
+        .label("Registry mirror")
+        .description(
+            "Registry from which to pull container images that the appliance does not carry, for example \
+             https://registry.example.com. The cluster itself needs none.",
+        )
+        .example("https://registry.example.com"),
+    Property::new(VXLAN_PORT, Category::Advanced, Kind::Port { lowest: 1024 })
+        .label("VXLAN port")
+        .description(
+            "UDP port of the pod network between nodes. Change it where the physical network or NSX uses \
+             this port itself.",
+        )
+        .default("8472"),
+    Property::new(PATIENCE, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
+        .label("Patience on slow hosts")
+        .description(
+            "How many times longer than usual the appliance waits for anything, 1 to 20. Raise it on slow or \
+             overloaded hosts.",
+        )
+        .default("1"),
+];

@@ -1,0 +1,79 @@
+//! What a property's text becomes, or what is wrong with it.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use crate::codes::Code;
+use crate::config::ControlNode;
+use crate::secret::Secret;
+
+/// A value whose form is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A name, URL, hash or version.
+    Text(String),
+    /// A list of names, keys or certificates.
+    Texts(Vec<String>),
+    /// An address.
+    Address(Ipv4Addr),
+    /// A list of addresses.
+    Addresses(Vec<Ipv4Addr>),
+    /// An address with its prefix length, or a range.
+    Network(Ipv4Net),
+    /// The control node list.
+    ControlNodes(Vec<ControlNode>),
+    /// A number.
+    Number(u32),
+    /// A secret.
+    Secret(Secret),
+}
+
+macro_rules! try_from_value {
+    ($($variant:ident($type:ty);)*) => {
+        $(impl TryFrom<Value> for $type {
+            type Error = Value;
+            fn try_from(value: Value) -> Result<Self, Value> {
+                match value {
+                    Value::$variant(inner) => Ok(inner),
+                    other => Err(other),
+                }
+            }
+        })*
+    };
+}
+
+try_from_value! {
+    Text(String);
+    Texts(Vec<String>);
+    Address(Ipv4Addr);
+    Addresses(Vec<Ipv4Addr>);
+    Network(Ipv4Net);
+    ControlNodes(Vec<ControlNode>);
+    Number(u32);
+    Secret(Secret);
+}
+
+/// Something wrong with a single value.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind of mistake it is.
+    pub code: &'static Code,
+    /// What was seen. Never holds a secret.
+    pub seen: String,
+    /// What to do about it.
+    pub action: String,
+}
+
+impl Problem {
+    /// A mistake.
+    pub fn new(code: &'static Code, seen: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { code, seen: seen.into(), action: action.into() }
+    }
+}
+
+impl From<Problem> for Vec<Problem> {
+    fn from(problem: Problem) -> Self {
+        vec![problem]
+    }
+}
