@@ -1,0 +1,15 @@
+//! The OVA: an OVF package in one tar file.
+//!
+//! Source: DSP0243 1.1 §5.3 and POSIX.1-1988 ustar. The descriptor comes
+//! first, then the manifest, then the signature if there is one, then the disks
+//! in the order of the descriptor's References: importers read the file once,
+//! from the front.
+
+mod error;
+mod header;
+mod read;
+mod write;
+
+pub use error::Error;
+pub use read::{Archive, Member, MemberReader};
+pub use write::{Package, Written, write};

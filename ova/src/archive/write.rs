@@ -1,0 +1,230 @@
+//! Putting an OVA together.
+//!
+//! Disks are read once: their digests are computed while they are copied, and
+//! the manifest and signature, which come before them, are put into the room
+//! that was left for them.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::Error;
+use super::header::{self, BLOCK, SIZE_LIMIT};
+use crate::digest::HashingWriter;
+use crate::manifest::Manifest;
+use crate::new_file::NewFile;
+use crate::ovf::{Descriptor, DiskFile};
+use crate::signature::Signer;
+use crate::{Progress, Sha256, name};
+
+/// The largest modification time of a ustar header, eleven octal digits (in the year 2242).
+const LATEST: u64 = 0o77_777_777_777;
+
+/// What goes into an OVA.
+#[derive(Debug)]
+pub struct Package<'a> {
+    /// Name of the package: its files are `name.ovf`, `name.mf` and `name.cert`.
+    pub name: &'a str,
+    /// Its descriptor. Names and sizes of the disks' files are compared with the real ones.
+    pub descriptor: &'a Descriptor,
+    /// The disks' files, in the order of the descriptor's disks that have one. They may have other names.
+    pub disks: &'a [PathBuf],
+    /// Modification time of all members, in seconds since 1970: SOURCE_DATE_EPOCH.
+    pub modified: u64,
+    /// Signs the manifest; without it there is no `.cert`.
+    pub signer: Option<&'a Signer>,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the OVA.
+    pub size: u64,
+    /// Its manifest.
+    pub manifest: Manifest,
+}
+
+/// Writes an OVA.
+///
+/// Equal packages give equal files, unless signed with ECDSA. `progress` counts
+/// bytes of disks. On failure, and when the process is killed, `ova` is as it was.
+///
+/// # Errors
+/// When the descriptor is not valid, the disks are not what it says, a file is
+/// of 8 GiB or more, or something cannot be read or written.
+pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Written, Error> {
+    name::check(package.name)?;
+    let descriptor = package.descriptor.to_xml()?;
+    let disks = open_disks(ova, package)?;
+    let total = disks.iter().map(|disk| disk.described.size).sum();
+
+    let mut output = NewFile::create(ova).map_err(Error::file("creating", ova))?;
+    let mut tar = Tar { file: output.file(), path: ova, modified: package.modified };
+    let names = Names::of(package.name)?;
+    let mut manifest = Manifest::new();
+    manifest.add(&names.descriptor, Sha256::of(descriptor.as_bytes()))?;
+    tar.member(&names.descriptor, descriptor.as_bytes())?;
+
+    // What the manifest will say is not known yet, how long it will be is: all digests are of the same length.
+    let mut draft = manifest.clone();
+    for disk in &disks {
+        draft.add(&disk.described.name, Sha256([0; 32]))?;
+    }
+    let front = tar.position()?;
+    tar.front_members(&names, &draft, package.signer)?;
+    let room = tar.position()? - front;
+
+    let mut done = 0;
+    progress(Progress { done, total });
+    for disk in &disks {
+        let digest = tar.disk(disk, &mut |bytes| {
+            done += bytes;
+            progress(Progress { done, total });
+        })?;
+        manifest.add(&disk.described.name, digest)?;
+    }
+    tar.end()?;
+    let size = tar.position()?;
+
+    tar.seek(front)?;
+    tar.front_members(&names, &manifest, package.signer)?;
+    if tar.position()? - front != room {
+        // Only an ECDSA signature, whose length varies by a few bytes, can come here: by the end of a block.
+        return Err(Error::Input { path: ova.into(), reason: "the signature's length changed; try again".into() });
+    }
+    output.commit().map_err(Error::file("finishing", ova))?;
+    Ok(Written { size, manifest })
+}
+
+/// Names of the files that a package has beside its disks.
+struct Names {
+    descriptor: String,
+    manifest: String,
+    signature: String,
+}
+
+impl Names {
+    fn of(package: &str) -> Result<Names, Error> {
+        let name = |suffix: &str| {
+            let name = format!("{package}.{suffix}");
+            name::check(&name).map(|()| name)
+        };
+        Ok(Names { descriptor: name("ovf")?, manifest: name("mf")?, signature: name("cert")? })
+    }
+}
+
+/// A disk's file, open, and what the descriptor says of it.
+struct OpenDisk<'a> {
+    path: &'a Path,
+    file: File,
+    described: &'a DiskFile,
+}
+
+fn open_disks<'a>(ova: &Path, package: &Package<'a>) -> Result<Vec<OpenDisk<'a>>, Error> {
+    let described: Vec<_> = package.descriptor.disks.iter().filter_map(|disk| disk.file.as_ref()).collect();
+    if described.len() != package.disks.len() {
+        let reason = format!("its descriptor has {} disk files, {} are given", described.len(), package.disks.len());
+        return Err(Error::Input { path: ova.into(), reason });
+    }
+    if package.modified > LATEST {
+        let reason = format!("its modification time {} does not fit a tar header", package.modified);
+        return Err(Error::Input { path: ova.into(), reason });
+    }
+    let open = |(path, described): (&'a PathBuf, &'a DiskFile)| {
+        let refused = |reason: String| Error::Input { path: path.clone(), reason };
+        let file = File::open(path).map_err(Error::file("opening", path))?;
+        let metadata = file.metadata().map_err(Error::file("looking at", path))?;
+        if !metadata.is_file() {
+            return Err(refused("it is not a regular file".into()));
+        }
+        if metadata.len() != described.size {
+            return Err(refused(format!(
+                "it has {} bytes, the descriptor says {} for {:?}; make the descriptor from this very file",
+                metadata.len(),
+                described.size,
+                described.name
+            )));
+        }
+        if metadata.len() >= SIZE_LIMIT {
+            return Err(refused(format!(
+                "its {} bytes are 8 GiB or more, which a ustar archive cannot hold; make the disk smaller",
+                metadata.len()
+            )));
+        }
+        Ok(OpenDisk { path, file, described })
+    };
+    package.disks.iter().zip(described).map(open).collect()
+}
+
+/// The archive being written.
+struct Tar<'a> {
+    file: &'a mut File,
+    path: &'a Path,
+    modified: u64,
+}
+
+impl Tar<'_> {
+    fn member(&mut self, name: &str, content: &[u8]) -> Result<(), Error> {
+        let size = content.len() as u64;
+        self.put(header::encode(name, size, self.modified).as_bytes())?;
+        self.put(content)?;
+        self.pad(size)
+    }
+
+    /// The members that stand between descriptor and disks.
+    fn front_members(&mut self, names: &Names, manifest: &Manifest, signer: Option<&Signer>) -> Result<(), Error> {
+        let manifest = manifest.to_string();
+        self.member(&names.manifest, manifest.as_bytes())?;
+        match signer {
+            Some(signer) => {
+                let signature = signer.sign(&names.manifest, manifest.as_bytes())?;
+                self.member(&names.signature, signature.as_bytes())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn disk(&mut self, disk: &OpenDisk<'_>, copied: &mut dyn FnMut(u64)) -> Result<Sha256, Error> {
+        let size = disk.described.size;
+        self.put(header::encode(&disk.described.name, size, self.modified).as_bytes())?;
+        let mut output = HashingWriter::new(&mut *self.file);
+        let mut buffer = vec![0; 1 << 20];
+        let mut left = size;
+        let mut input = &disk.file;
+        while left > 0 {
+            let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let read = input.read(&mut buffer[..wanted]).map_err(Error::file("reading", disk.path))?;
+            if read == 0 {
+                let reason = format!("it became {left} bytes shorter while it was read");
+                return Err(Error::Input { path: disk.path.into(), reason });
+            }
+            output.write_all(&buffer[..read]).map_err(Error::file("writing", self.path))?;
+            left -= read as u64;
+            copied(read as u64);
+        }
+        let digest = output.finish();
+        self.pad(size)?;
+        Ok(digest)
+    }
+
+    /// The end of the archive: two blocks of zeros.
+    fn end(&mut self) -> Result<(), Error> {
+        self.put(&[0; 2 * BLOCK as usize])
+    }
+
+    fn pad(&mut self, size: u64) -> Result<(), Error> {
+        self.put(&[0; BLOCK as usize][..header::padding(size) as usize])
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(Error::file("writing", self.path))
+    }
+
+    fn position(&mut self) -> Result<u64, Error> {
+        self.file.stream_position().map_err(Error::file("writing", self.path))
+    }
+
+    fn seek(&mut self, position: u64) -> Result<(), Error> {
+        self.file.seek(SeekFrom::Start(position)).map(drop).map_err(Error::file("writing", self.path))
+    }
+}

@@ -1,0 +1,137 @@
+//! SHA-256 digests as the manifest writes them.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::str::FromStr;
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+/// A SHA-256 digest (FIPS 180-4). Shown and parsed as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sha256(pub [u8; 32]);
+
+impl Sha256 {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Sha256 {
+        let mut hasher = Hasher::new();
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
+    /// The digest of all that `input` still has, and how many bytes that was.
+    ///
+    /// # Errors
+    /// Those of reading `input`.
+    pub fn of_reader(mut input: impl Read) -> io::Result<(Sha256, u64)> {
+        let mut sink = HashingWriter::new(io::sink());
+        let bytes = io::copy(&mut input, &mut sink)?;
+        Ok((sink.finish(), bytes))
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sha256({self})")
+    }
+}
+
+/// A text that is not a SHA-256 digest.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not 64 hexadecimal digits")]
+pub struct ParseSha256Error;
+
+impl FromStr for Sha256 {
+    type Err = ParseSha256Error;
+
+    fn from_str(text: &str) -> Result<Sha256, ParseSha256Error> {
+        let bytes = from_hex(text).ok_or(ParseSha256Error)?;
+        Ok(Sha256(bytes.try_into().map_err(|_| ParseSha256Error)?))
+    }
+}
+
+/// A digest in the making.
+pub(crate) struct Hasher(Context);
+
+impl Hasher {
+    pub(crate) fn new() -> Hasher {
+        Hasher(Context::new(&SHA256))
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> Sha256 {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(self.0.finish().as_ref());
+        Sha256(digest)
+    }
+}
+
+/// Passes bytes on to `inner` and digests what was taken.
+pub(crate) struct HashingWriter<W> {
+    inner: W,
+    hasher: Hasher,
+}
+
+impl<W: Write> HashingWriter<W> {
+    pub(crate) fn new(inner: W) -> HashingWriter<W> {
+        HashingWriter { inner, hasher: Hasher::new() }
+    }
+
+    pub(crate) fn finish(self) -> Sha256 {
+        self.hasher.finish()
+    }
+}
+
+impl<W: Write> Write for HashingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.inner.write(bytes)?;
+        self.hasher.update(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Lower-case hexadecimal digits of `bytes`.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// The bytes that hexadecimal digits of either case spell; `None` for anything else.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits?;
+    digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_of_abc_is_that_of_fips_180() {
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(Sha256::of(b"abc").to_string(), expected);
+        assert_eq!(Sha256::of_reader(&b"abc"[..]).unwrap(), (expected.parse().unwrap(), 3));
+    }
+
+    #[test]
+    fn only_64_hexadecimal_digits_are_a_digest() {
+        let digest = Sha256::of(b"");
+        assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));
+        for wrong in ["", "ab", &"g".repeat(64), &"a".repeat(63), &"a".repeat(66), &"é".repeat(32)] {
+            assert_eq!(wrong.parse::<Sha256>(), Err(ParseSha256Error), "{wrong}");
+        }
+    }
+}

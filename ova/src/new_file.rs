@@ -1,0 +1,146 @@
+//! A file that appears under its name whole, or not at all.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file being written beside its destination as `.NAME.partial`.
+///
+/// [`NewFile::commit`] gives it its name. Dropped before that, it is removed
+/// and the destination is as it was. When the process is killed, the partial
+/// file stays and the next attempt writes over it, so that at most one is ever
+/// left.
+pub(crate) struct NewFile {
+    file: File,
+    partial: PathBuf,
+    destination: PathBuf,
+    committed: bool,
+}
+
+impl NewFile {
+    /// Opens an empty file that is to become `destination`.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to, or another process is writing the same destination.
+    pub(crate) fn create(destination: &Path) -> io::Result<NewFile> {
+        let name = destination
+            .file_name()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a file name"))?;
+        let mut partial_name = std::ffi::OsString::from(".");
+        partial_name.push(name);
+        partial_name.push(".partial");
+        let partial = destination.with_file_name(partial_name);
+
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial)?;
+        let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing this file; wait for it");
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(busy()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Between our open and our lock another process may have finished and
+        // renamed the very file we hold: it is then its file, not ours.
+        let ours = file.metadata()?;
+        match fs::metadata(&partial) {
+            Ok(named) if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) => {}
+            Ok(_) | Err(_) => return Err(busy()),
+        }
+        file.set_len(0)?;
+        Ok(NewFile { file, partial, destination: destination.into(), committed: false })
+    }
+
+    /// The open file, for reading and writing.
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Writes the file through to its disk, then gives it its name.
+    ///
+    /// # Errors
+    /// When the disk or the folder refuses; the destination is then as it was.
+    pub(crate) fn commit(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        self.rename()?;
+        let folder = self.destination.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// Gives the file its name without waiting for its disk: for files that can
+    /// be made again, as a power cut may leave them empty.
+    ///
+    /// # Errors
+    /// When the folder refuses; the destination is then as it was.
+    pub(crate) fn commit_without_sync(mut self) -> io::Result<()> {
+        self.rename()
+    }
+
+    fn rename(&mut self) -> io::Result<()> {
+        fs::rename(&self.partial, &self.destination)?;
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Nothing can be done about a failure here; the next attempt writes over the file.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn it_appears_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut new = NewFile::create(&folder.path().join("a")).unwrap();
+        new.file().write_all(b"x").unwrap();
+        assert_eq!(names(folder.path()), [".a.partial"]);
+        new.commit().unwrap();
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn dropped_it_leaves_the_destination_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "old").unwrap();
+        let mut new = NewFile::create(&folder.path().join("a")).unwrap();
+        new.file().write_all(b"x").unwrap();
+        drop(new);
+        assert_eq!(names(folder.path()), ["a"]);
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(".a.partial"), "half of it").unwrap();
+        let mut new = NewFile::create(&folder.path().join("a")).unwrap();
+        new.file().write_all(b"x").unwrap();
+        new.commit().unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn two_writers_of_one_file_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let _first = NewFile::create(&path).unwrap();
+        let second = NewFile::create(&path).err().unwrap();
+        assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);
+    }
+}

@@ -1,0 +1,252 @@
+//! A virtual system as a value.
+
+use super::property::Property;
+
+/// Everything an OVF descriptor says about one virtual system.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Descriptor {
+    /// Name of the virtual system: what the import dialog proposes for the VM.
+    /// Also its `ovf:id`, so made of ASCII letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// One line about it, shown before the import.
+    pub annotation: Option<String>,
+    /// Licence that must be accepted before the import.
+    pub eula: Option<Eula>,
+    /// What is installed.
+    pub operating_system: OperatingSystem,
+    /// What it is, and the form a person fills in.
+    pub product: Product,
+    /// Disks, in the order in which their files lie in the archive.
+    pub disks: Vec<Disk>,
+    /// Networks to be mapped at import. At least one for each adapter.
+    pub networks: Vec<Network>,
+    /// Processors and memory.
+    pub sizing: Sizing,
+    /// The virtual hardware.
+    pub hardware: Hardware,
+}
+
+/// A licence (DSP0243 §9.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eula {
+    /// Its text.
+    pub licence: String,
+}
+
+/// The guest operating system (DSP0243 §9.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatingSystem {
+    /// `CIM_OperatingSystem.OsType`: 96 is "Debian 64-Bit", 101 "Linux 64-Bit".
+    pub cim_type: u16,
+    /// VMware's guest identifier (`vmw:osType`), such as `debian11_64Guest`;
+    /// hosts older than the identifier fall back to the CIM type.
+    pub vmware_type: Option<String>,
+    /// For people.
+    pub description: String,
+}
+
+/// The product (DSP0243 §9.5).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Product {
+    /// `ovf:class`, the first part of each key in the environment. Written only when there is one:
+    /// an empty class would make the keys `.key.`.
+    pub class: Option<String>,
+    /// `ovf:instance`, the last part of each key in the environment.
+    pub instance: Option<String>,
+    /// Name of the product.
+    pub name: String,
+    /// Who makes it.
+    pub vendor: String,
+    /// Short version, such as `0.1.0`.
+    pub version: String,
+    /// Full version, such as one with a build number.
+    pub full_version: Option<String>,
+    /// Where to read more.
+    pub url: Option<String>,
+    /// The properties, in the order of the form.
+    pub groups: Vec<PropertyGroup>,
+}
+
+impl Product {
+    /// All properties, in the order of the form.
+    pub fn properties(&self) -> impl Iterator<Item = &Property> {
+        self.groups.iter().flat_map(|group| &group.properties)
+    }
+
+    /// A property's key in the environment: `[class.]key[.instance]` (DSP0243 §9.5.1).
+    pub fn environment_key(&self, property: &Property) -> String {
+        let class = self.class.iter().filter(|class| !class.is_empty());
+        let instance = self.instance.iter().filter(|instance| !instance.is_empty());
+        class.chain([&property.key]).chain(instance).map(String::as_str).collect::<Vec<_>>().join(".")
+    }
+}
+
+/// Properties under one heading of the form.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PropertyGroup {
+    /// The heading. Only the first group may have none.
+    pub category: Option<String>,
+    /// The properties.
+    pub properties: Vec<Property>,
+}
+
+/// A virtual disk (DSP0243 §9.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// `ovf:diskId`.
+    pub id: String,
+    /// Bytes.
+    pub capacity: u64,
+    /// Where its content is; `None` for a disk that begins empty and has no file.
+    pub file: Option<DiskFile>,
+}
+
+/// The file with a disk's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskFile {
+    /// Its name in the archive (`ovf:href`).
+    pub name: String,
+    /// Its bytes (`ovf:size`): the real size, which importers compare.
+    pub size: u64,
+    /// Bytes of data in it (`ovf:populatedSize`), by which importers show how much room is needed.
+    pub populated: Option<u64>,
+}
+
+/// A logical network (DSP0243 §9.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Name, to be mapped to one of the site at import.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+}
+
+/// Processors and memory: one size, or several to choose from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sizing {
+    /// One size.
+    Fixed(Size),
+    /// Deployment options, in the order of the import dialog. Exactly one is the default.
+    Profiles(Vec<Profile>),
+}
+
+impl Sizing {
+    /// The profiles; none when there is but one size.
+    pub fn profiles(&self) -> &[Profile] {
+        match self {
+            Sizing::Fixed(_) => &[],
+            Sizing::Profiles(profiles) => profiles,
+        }
+    }
+}
+
+/// How large a VM is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Virtual processors.
+    pub cpus: u32,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+}
+
+/// A sizing profile: a deployment option (DSP0243 §9.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// `ovf:id`: ASCII letters, digits, `.`, `_` and `-`.
+    pub id: String,
+    /// Name in the import dialog.
+    pub label: String,
+    /// Whom it suits.
+    pub description: String,
+    /// Taken when nobody chooses; true for exactly one.
+    pub default: bool,
+    /// What it brings.
+    pub size: Size,
+}
+
+/// Virtual hardware (DSP0243 §8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hardware {
+    /// Virtual hardware version: 15 stands for `vmx-15`. At least 15.
+    pub version: u32,
+    /// How the environment reaches the guest, in order of preference.
+    pub transports: Vec<Transport>,
+    /// Disks on the one paravirtual SCSI controller.
+    pub disks: Vec<HardDisk>,
+    /// Network adapters, in order. All are vmxnet3.
+    pub adapters: Vec<NetworkAdapter>,
+    /// A CD-ROM drive, empty; the ISO transport needs one.
+    pub cd_rom: Option<CdRomController>,
+    /// The firmware.
+    pub firmware: Firmware,
+    /// `vmw:ExtraConfig`, such as `("disk.EnableUUID", "TRUE")`. Import dialogs warn about unusual ones.
+    pub extra_config: Vec<(String, String)>,
+}
+
+/// How the OVF environment reaches the guest (DSP0243 §11.2; the second is VMware's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// As `ovf-env.xml` on a CD-ROM: `iso`.
+    Iso,
+    /// As the variable `guestinfo.ovfEnv` that the guest asks VMware for: `com.vmware.guestInfo`.
+    GuestInfo,
+}
+
+impl Transport {
+    /// Its name in `ovf:transport`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Iso => "iso",
+            Transport::GuestInfo => "com.vmware.guestInfo",
+        }
+    }
+}
+
+/// A disk on the SCSI controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HardDisk {
+    /// Which of [`Descriptor::disks`].
+    pub disk: String,
+    /// SCSI unit number: 0 to 15, without 7, which is the controller's own.
+    pub unit: u32,
+    /// Profiles with this disk; all when empty. So a profile may bring a larger disk at the same unit.
+    pub profiles: Vec<String>,
+}
+
+/// A vmxnet3 network adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkAdapter {
+    /// Which of [`Descriptor::networks`].
+    pub network: String,
+}
+
+/// What the CD-ROM drive hangs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CdRomController {
+    /// AHCI, as new VMs get it.
+    Sata,
+    /// The older kind.
+    Ide,
+}
+
+/// How the VM starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// UEFI. No nvram file: it starts the program at the removable path.
+    Efi {
+        /// Whether it starts only what is signed with a key it knows.
+        secure_boot: bool,
+    },
+    /// The old BIOS.
+    Bios,
+}
+
+impl Firmware {
+    /// The value of VMware's `firmware` option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Firmware::Efi { .. } => "efi",
+            Firmware::Bios => "bios",
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! XML → descriptor, by namespace and local name, whatever the prefixes.
+//!
+//! Reads what the model holds and passes over the rest, so that descriptors of
+//! other tools can be read too.
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::model::{
+    CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
+    OperatingSystem, Product, Profile, PropertyGroup, Size, Sizing, Transport,
+};
+use super::property::{Property, PropertyType, Qualifier};
+use super::write::resource;
+
+pub(super) const OVF: &str = "http://schemas.dmtf.org/ovf/envelope/1";
+pub(super) const RASD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData";
+pub(super) const VSSD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData";
+pub(super) const VMW: &str = "http://www.vmware.com/schema/ovf";
+
+/// More than any descriptor has; a bound on what a hostile one can cost.
+const MOST_NODES: u32 = 200_000;
+
+/// Why a descriptor cannot be read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// It is not XML, or too much of it.
+    #[error("the OVF descriptor is not XML that can be read: {0}")]
+    Xml(#[from] roxmltree::Error),
+    /// It lacks something, or has something that makes no sense.
+    #[error("the OVF descriptor cannot be used at line {line}: {reason}")]
+    Content {
+        /// Where.
+        line: u32,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+fn wrong(node: Node<'_, '_>, reason: impl Into<String>) -> ParseError {
+    ParseError::Content { line: node.document().text_pos_at(node.range().start).row, reason: reason.into() }
+}
+
+/// Shorthand for looking around in a document.
+trait Look<'a> {
+    fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>>;
+    fn child(self, name: &'static str) -> Option<Node<'a, 'a>>;
+    fn need(self, name: &'static str) -> Result<Node<'a, 'a>, ParseError>;
+    fn child_text(self, namespace: &str, name: &str) -> Option<String>;
+    fn ovf(self, name: &str) -> Option<&'a str>;
+    fn need_ovf(self, name: &str) -> Result<&'a str, ParseError>;
+}
+
+impl<'a> Look<'a> for Node<'a, 'a> {
+    fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>> {
+        self.children().filter(move |child| child.has_tag_name((OVF, name)))
+    }
+
+    fn child(self, name: &'static str) -> Option<Node<'a, 'a>> {
+        self.children_named(name).next()
+    }
+
+    fn need(self, name: &'static str) -> Result<Node<'a, 'a>, ParseError> {
+        self.child(name).ok_or_else(|| wrong(self, format!("{} has no {name}", self.tag_name().name())))
+    }
+
+    fn child_text(self, namespace: &str, name: &str) -> Option<String> {
+        let child = self.children().find(|child| child.has_tag_name((namespace, name)))?;
+        Some(child.children().filter_map(|part| part.text()).collect())
+    }
+
+    fn ovf(self, name: &str) -> Option<&'a str> {
+        self.attribute((OVF, name))
+    }
+
+    fn need_ovf(self, name: &str) -> Result<&'a str, ParseError> {
+        self.ovf(name).ok_or_else(|| wrong(self, format!("{} has no ovf:{name}", self.tag_name().name())))
+    }
+}
+
+impl Descriptor {
+    /// Reads a descriptor with one virtual system.
+    ///
+    /// What the model has no place for is passed over; numbers, references and
+    /// capacities that make no sense are not.
+    ///
+    /// # Errors
+    /// When it is not XML, has a document type definition, or lacks what a virtual system needs.
+    pub fn parse(xml: &str) -> Result<Descriptor, ParseError> {
+        let options = ParsingOptions { allow_dtd: false, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
+        let document = Document::parse_with_options(xml, options)?;
+        let envelope = document.root_element();
+        if !envelope.has_tag_name((OVF, "Envelope")) {
+            return Err(wrong(envelope, "it is not an OVF 1 Envelope"));
+        }
+        if envelope.child("VirtualSystemCollection").is_some() {
+            return Err(wrong(envelope, "it has a collection of virtual systems; only a single one can be read"));
+        }
+        let system = envelope.need("VirtualSystem")?;
+        let hardware = system.need("VirtualHardwareSection")?;
+        Ok(Descriptor {
+            name: system.child_text(OVF, "Name").map_or_else(|| system.need_ovf("id").map(String::from), Ok)?,
+            annotation: system.child("AnnotationSection").and_then(|section| section.child_text(OVF, "Annotation")),
+            eula: eula(system),
+            operating_system: operating_system(system)?,
+            product: product(system)?,
+            disks: disks(envelope)?,
+            networks: networks(envelope)?,
+            sizing: sizing(envelope, hardware)?,
+            hardware: virtual_hardware(hardware)?,
+        })
+    }
+}
+
+fn eula<'a>(system: Node<'a, 'a>) -> Option<Eula> {
+    let section = system.child("EulaSection")?;
+    Some(Eula { licence: section.child_text(OVF, "License")? })
+}
+
+fn operating_system<'a>(system: Node<'a, 'a>) -> Result<OperatingSystem, ParseError> {
+    let Some(section) = system.child("OperatingSystemSection") else {
+        return Ok(OperatingSystem { cim_type: 0, vmware_type: None, description: String::new() });
+    };
+    let id = section.need_ovf("id")?;
+    Ok(OperatingSystem {
+        cim_type: id.parse().map_err(|_| wrong(section, format!("{id:?} is not an operating system type")))?,
+        vmware_type: section.attribute((VMW, "osType")).map(String::from),
+        description: section.child_text(OVF, "Description").unwrap_or_default(),
+    })
+}
+
+fn product<'a>(system: Node<'a, 'a>) -> Result<Product, ParseError> {
+    let Some(section) = system.child("ProductSection") else { return Ok(Product::default()) };
+    let text = |name| section.child_text(OVF, name);
+    let mut product = Product {
+        class: section.ovf("class").map(String::from),
+        instance: section.ovf("instance").map(String::from),
+        name: text("Product").unwrap_or_default(),
+        vendor: text("Vendor").unwrap_or_default(),
+        version: text("Version").unwrap_or_default(),
+        full_version: text("FullVersion"),
+        url: text("ProductUrl"),
+        groups: Vec::new(),
+    };
+    for node in section.children() {
+        if node.has_tag_name((OVF, "Category")) {
+            let category = Some(node.text().unwrap_or_default().to_owned());
+            product.groups.push(PropertyGroup { category, properties: Vec::new() });
+        } else if node.has_tag_name((OVF, "Property")) {
+            if product.groups.is_empty() {
+                product.groups.push(PropertyGroup::default());
+            }
+            let group = product.groups.last_mut().expect("one was added");
+            group.properties.push(property(node)?);
+        }
+    }
+    Ok(product)
+}
+
+fn property<'a>(node: Node<'a, 'a>) -> Result<Property, ParseError> {
+    let flag = |name| node.ovf(name).map_or(Ok(false), |value| boolean(node, value));
+    let qualifiers = [node.ovf("qualifiers"), node.attribute((VMW, "qualifiers"))];
+    Ok(Property {
+        key: node.need_ovf("key")?.into(),
+        kind: PropertyType::from_name(node.need_ovf("type")?),
+        qualifiers: qualifiers.into_iter().flatten().flat_map(Qualifier::parse_list).collect(),
+        default: node.ovf("value").map(String::from),
+        user_configurable: flag("userConfigurable")?,
+        password: flag("password")?,
+        label: node.child_text(OVF, "Label").unwrap_or_default(),
+        description: node.child_text(OVF, "Description").unwrap_or_default(),
+    })
+}
+
+/// `xs:boolean`.
+fn boolean(node: Node<'_, '_>, value: &str) -> Result<bool, ParseError> {
+    match value.trim() {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        other => Err(wrong(node, format!("{other:?} is neither true nor false"))),
+    }
+}
+
+fn disks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Disk>, ParseError> {
+    let Some(section) = envelope.child("DiskSection") else { return Ok(Vec::new()) };
+    let files: Vec<_> =
+        envelope.child("References").map(|node| node.children_named("File").collect()).unwrap_or_default();
+    section
+        .children_named("Disk")
+        .map(|node| {
+            let populated = node.ovf("populatedSize").map(|text| number(node, text)).transpose()?;
+            let file = match node.ovf("fileRef").filter(|reference| !reference.is_empty()) {
+                None => None,
+                Some(reference) => {
+                    let file = files
+                        .iter()
+                        .find(|file| file.ovf("id") == Some(reference))
+                        .ok_or_else(|| wrong(node, format!("there is no file {reference:?} among the References")))?;
+                    let size = file.ovf("size").map_or(Ok(0), |text| number(*file, text))?;
+                    Some(DiskFile { name: file.need_ovf("href")?.into(), size, populated })
+                }
+            };
+            Ok(Disk { id: node.need_ovf("diskId")?.into(), capacity: capacity(node)?, file })
+        })
+        .collect()
+}
+
+fn number<T: std::str::FromStr>(node: Node<'_, '_>, text: &str) -> Result<T, ParseError> {
+    text.trim().parse().map_err(|_| wrong(node, format!("{text:?} is not a number that fits here")))
+}
+
+fn capacity<'a>(node: Node<'a, 'a>) -> Result<u64, ParseError> {
+    let units = node.ovf("capacityAllocationUnits").unwrap_or("byte");
+    let amount: u64 = number(node, node.need_ovf("capacity")?)?;
+    scale(units)
+        .and_then(|scale| amount.checked_mul(scale))
+        .ok_or_else(|| wrong(node, format!("{amount} times {units:?} is not a capacity in bytes")))
+}
+
+/// A programmatic unit (DSP0004 annex C.1) of bytes, such as `byte * 2^30`, as a factor.
+fn scale(units: &str) -> Option<u64> {
+    let units: String = units.split_whitespace().collect();
+    match units.as_str() {
+        "byte" | "" => Some(1),
+        // Names of older descriptors.
+        "KiloBytes" | "KB" => Some(1 << 10),
+        "MegaBytes" | "MB" => Some(1 << 20),
+        "GigaBytes" | "GB" => Some(1 << 30),
+        power => {
+            let (base, exponent) = power.strip_prefix("byte*")?.split_once('^')?;
+            base.parse::<u64>().ok()?.checked_pow(exponent.parse().ok()?)
+        }
+    }
+}
+
+fn networks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Network>, ParseError> {
+    let Some(section) = envelope.child("NetworkSection") else { return Ok(Vec::new()) };
+    section
+        .children_named("Network")
+        .map(|node| {
+            let description = node.child_text(OVF, "Description").unwrap_or_default();
+            Ok(Network { name: node.need_ovf("name")?.into(), description })
+        })
+        .collect()
+}
+
+/// An `Item` of the hardware section.
+#[derive(Clone, Copy)]
+struct Item<'a>(Node<'a, 'a>);
+
+impl<'a> Item<'a> {
+    fn all(hardware: Node<'a, 'a>) -> impl Iterator<Item = Item<'a>> {
+        hardware.children_named("Item").map(Item)
+    }
+
+    fn of_type(hardware: Node<'a, 'a>, kind: u32) -> impl Iterator<Item = Item<'a>> {
+        Item::all(hardware).filter(move |item| item.text("ResourceType") == Some(kind.to_string()))
+    }
+
+    fn text(self, name: &str) -> Option<String> {
+        self.0.child_text(RASD, name)
+    }
+
+    fn need(self, name: &str) -> Result<String, ParseError> {
+        self.text(name).ok_or_else(|| wrong(self.0, format!("the Item has no {name}")))
+    }
+
+    fn profiles(self) -> Vec<String> {
+        self.0.ovf("configuration").unwrap_or_default().split_whitespace().map(String::from).collect()
+    }
+}
+
+fn sizing<'a>(envelope: Node<'a, 'a>, hardware: Node<'a, 'a>) -> Result<Sizing, ParseError> {
+    let options: Vec<_> = envelope
+        .child("DeploymentOptionSection")
+        .map(|node| node.children_named("Configuration").collect())
+        .unwrap_or_default();
+    if options.is_empty() {
+        return Ok(Sizing::Fixed(size(hardware, None)?));
+    }
+    let mut profiles = Vec::new();
+    for node in options {
+        let id = node.need_ovf("id")?;
+        profiles.push(Profile {
+            id: id.into(),
+            label: node.child_text(OVF, "Label").unwrap_or_default(),
+            description: node.child_text(OVF, "Description").unwrap_or_default(),
+            default: node.ovf("default").map_or(Ok(false), |value| boolean(node, value))?,
+            size: size(hardware, Some(id))?,
+        });
+    }
+    // Without a mark the first is the default (DSP0243 §9.8).
+    if !profiles.iter().any(|profile| profile.default)
+        && let Some(first) = profiles.first_mut()
+    {
+        first.default = true;
+    }
+    Ok(Sizing::Profiles(profiles))
+}
+
+fn size<'a>(hardware: Node<'a, 'a>, profile: Option<&str>) -> Result<Size, ParseError> {
+    let item = |kind| {
+        let suits = |item: &Item<'_>| profile.is_some_and(|profile| item.profiles().iter().any(|id| id == profile));
+        Item::of_type(hardware, kind)
+            .find(suits)
+            .or_else(|| Item::of_type(hardware, kind).find(|item| item.profiles().is_empty()))
+    };
+    let quantity = |kind, what: &str| {
+        let item = item(kind).ok_or_else(|| wrong(hardware, format!("the hardware has no {what}")))?;
+        Ok::<_, ParseError>((item, number::<u64>(item.0, &item.need("VirtualQuantity")?)?))
+    };
+    let (item, cpus) = quantity(resource::PROCESSOR, "processors")?;
+    let cpus = u32::try_from(cpus).map_err(|_| wrong(item.0, format!("{cpus} processors are too many")))?;
+    let (item, amount) = quantity(resource::MEMORY, "memory")?;
+    let units = item.text("AllocationUnits").unwrap_or_else(|| "byte".into());
+    let bytes = scale(&units)
+        .and_then(|scale| amount.checked_mul(scale))
+        .ok_or_else(|| wrong(item.0, format!("{amount} times {units:?} is not an amount of memory")))?;
+    Ok(Size { cpus, memory_mib: bytes >> 20 })
+}
+
+fn virtual_hardware<'a>(section: Node<'a, 'a>) -> Result<Hardware, ParseError> {
+    let config = |element: &'static str| {
+        let all = section.children().filter(move |node| node.has_tag_name((VMW, element)));
+        all.filter_map(|node| Some((node.attribute((VMW, "key"))?, node.attribute((VMW, "value"))?)))
+    };
+    let option = |key: &str| config("Config").chain(config("ExtraConfig")).find(|(found, _)| *found == key);
+    let secure_boot = option("bootOptions.efiSecureBootEnabled").is_some_and(|(_, value)| value == "true");
+    let efi = option("firmware").is_some_and(|(_, value)| value == "efi");
+    Ok(Hardware {
+        version: hardware_version(section).unwrap_or_default(),
+        transports: transports(section),
+        disks: hard_disks(section)?,
+        adapters: Item::of_type(section, resource::ETHERNET_ADAPTER)
+            .map(|item| Ok(NetworkAdapter { network: item.need("Connection")? }))
+            .collect::<Result<_, ParseError>>()?,
+        cd_rom: cd_rom(section),
+        firmware: if efi { Firmware::Efi { secure_boot } } else { Firmware::Bios },
+        extra_config: config("ExtraConfig").map(|(key, value)| (key.into(), value.into())).collect(),
+    })
+}
+
+/// The newest of the versions listed, such as in `vmx-13 vmx-11`.
+fn hardware_version<'a>(section: Node<'a, 'a>) -> Option<u32> {
+    let types = section.child("System")?.child_text(VSSD, "VirtualSystemType")?;
+    types.split([' ', ',']).filter_map(|kind| kind.trim().strip_prefix("vmx-")?.parse().ok()).max()
+}
+
+fn transports<'a>(section: Node<'a, 'a>) -> Vec<Transport> {
+    let names = section.ovf("transport").unwrap_or_default();
+    let known = |name: &str| [Transport::Iso, Transport::GuestInfo].into_iter().find(|known| known.name() == name);
+    names.split_whitespace().filter_map(known).collect()
+}
+
+fn hard_disks<'a>(section: Node<'a, 'a>) -> Result<Vec<HardDisk>, ParseError> {
+    Item::of_type(section, resource::DISK_DRIVE)
+        .map(|item| {
+            let host = item.need("HostResource")?;
+            let disk = host.strip_prefix("ovf:/disk/").or_else(|| host.strip_prefix("/disk/"));
+            let unit = item.text("AddressOnParent").map_or(Ok(0), |text| number(item.0, &text))?;
+            Ok(HardDisk {
+                disk: disk.ok_or_else(|| wrong(item.0, format!("{host:?} is not a disk")))?.into(),
+                unit,
+                profiles: item.profiles(),
+            })
+        })
+        .collect()
+}
+
+fn cd_rom<'a>(section: Node<'a, 'a>) -> Option<CdRomController> {
+    // vSphere has two resource types for drives: 15 (CD) and 16 (DVD).
+    let drive = [resource::CD_DRIVE, resource::CD_DRIVE + 1]
+        .into_iter()
+        .find_map(|kind| Item::of_type(section, kind).next())?;
+    let parent = drive.text("Parent")?;
+    let controller = Item::all(section).find(|item| item.text("InstanceID").as_ref() == Some(&parent))?;
+    let sata = controller.text("ResourceType") == Some(resource::SATA_CONTROLLER.to_string());
+    Some(if sata { CdRomController::Sata } else { CdRomController::Ide })
+}

@@ -1,0 +1,421 @@
+//! Descriptor → XML.
+//!
+//! The order of elements is that of the DMTF schema dsp8023 1.1 and, inside
+//! of `Item`, of CIM_ResourceAllocationSettingData: alphabetical. Attributes
+//! are in alphabetical order as well.
+
+use super::check::InvalidDescriptor;
+use super::model::{
+    CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, NetworkAdapter, Product, Profile, Size, Sizing,
+};
+use super::property::{Property, PropertyType, Qualifier};
+use super::xml::Xml;
+
+/// What all descriptors of vSphere say of streamOptimized disks.
+const STREAM_OPTIMIZED: &str = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized";
+
+/// Namespaces, with the prefixes that everyone uses.
+const NAMESPACES: [(&str, &str); 6] = [
+    ("xmlns", super::parse::OVF),
+    ("xmlns:ovf", super::parse::OVF),
+    ("xmlns:rasd", super::parse::RASD),
+    ("xmlns:vmw", super::parse::VMW),
+    ("xmlns:vssd", super::parse::VSSD),
+    ("xmlns:xsi", "http://www.w3.org/2001/XMLSchema-instance"),
+];
+
+/// CIM resource types (CIM_ResourceAllocationSettingData.ResourceType).
+pub(super) mod resource {
+    pub const PROCESSOR: u32 = 3;
+    pub const MEMORY: u32 = 4;
+    pub const IDE_CONTROLLER: u32 = 5;
+    pub const SCSI_CONTROLLER: u32 = 6;
+    pub const ETHERNET_ADAPTER: u32 = 10;
+    pub const CD_DRIVE: u32 = 15;
+    pub const DISK_DRIVE: u32 = 17;
+    /// "Other storage device", which stands for SATA.
+    pub const SATA_CONTROLLER: u32 = 20;
+}
+
+/// Instance identifiers. Items of several profiles that stand for the same device share one (DSP0243 §9.8).
+mod instance {
+    pub const PROCESSOR: usize = 1;
+    pub const MEMORY: usize = 2;
+    pub const SCSI_CONTROLLER: usize = 3;
+    pub const CD_CONTROLLER: usize = 4;
+    pub const CD_DRIVE: usize = 5;
+    /// Of the first adapter.
+    pub const ADAPTERS: usize = 10;
+    /// Of the first disk.
+    pub const DISKS: usize = 100;
+}
+
+/// The bus address of the first network adapter in vSphere.
+pub(super) const FIRST_ADAPTER_UNIT: usize = 7;
+
+impl Descriptor {
+    /// Checks the descriptor and writes it as XML. Equal descriptors give equal bytes.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn to_xml(&self) -> Result<String, InvalidDescriptor> {
+        self.check()?;
+        let mut xml = Xml::new();
+        xml.element("Envelope", &NAMESPACES, |xml| {
+            references(xml, &self.disks);
+            disk_section(xml, &self.disks);
+            network_section(xml, self);
+            if let Sizing::Profiles(profiles) = &self.sizing {
+                deployment_option_section(xml, profiles);
+            }
+            virtual_system(xml, self);
+        });
+        xml.finish().map_err(InvalidDescriptor::from)
+    }
+}
+
+/// A disk's file and the identifier by which the disk refers to it.
+fn files(disks: &[Disk]) -> impl Iterator<Item = (String, &DiskFile)> {
+    disks.iter().filter_map(|disk| Some((format!("file-{}", disk.id), disk.file.as_ref()?)))
+}
+
+fn references(xml: &mut Xml, disks: &[Disk]) {
+    xml.element("References", &[], |xml| {
+        for (id, file) in files(disks) {
+            xml.empty("File", &[("ovf:href", &file.name), ("ovf:id", &id), ("ovf:size", &file.size.to_string())]);
+        }
+    });
+}
+
+fn disk_section(xml: &mut Xml, disks: &[Disk]) {
+    xml.element("DiskSection", &[], |xml| {
+        xml.text("Info", "Virtual disks");
+        for disk in disks {
+            let capacity = disk.capacity.to_string();
+            let file_id = format!("file-{}", disk.id);
+            let populated = disk.file.as_ref().and_then(|file| file.populated).map(|bytes| bytes.to_string());
+            let mut attributes = vec![
+                ("ovf:capacity", capacity.as_str()),
+                // Bytes: the unit that nobody reads wrongly.
+                ("ovf:capacityAllocationUnits", "byte"),
+                ("ovf:diskId", &disk.id),
+            ];
+            if disk.file.is_some() {
+                attributes.push(("ovf:fileRef", &file_id));
+            }
+            attributes.push(("ovf:format", STREAM_OPTIMIZED));
+            if let Some(populated) = &populated {
+                attributes.push(("ovf:populatedSize", populated));
+            }
+            xml.empty("Disk", &attributes);
+        }
+    });
+}
+
+fn network_section(xml: &mut Xml, descriptor: &Descriptor) {
+    xml.element("NetworkSection", &[], |xml| {
+        xml.text("Info", "Logical networks");
+        for network in &descriptor.networks {
+            xml.element("Network", &[("ovf:name", &network.name)], |xml| xml.text("Description", &network.description));
+        }
+    });
+}
+
+fn deployment_option_section(xml: &mut Xml, profiles: &[Profile]) {
+    xml.element("DeploymentOptionSection", &[], |xml| {
+        xml.text("Info", "Sizes");
+        for profile in profiles {
+            let mut attributes = vec![("ovf:id", profile.id.as_str())];
+            if profile.default {
+                attributes.insert(0, ("ovf:default", "true"));
+            }
+            xml.element("Configuration", &attributes, |xml| {
+                xml.text("Label", &profile.label);
+                xml.text("Description", &profile.description);
+            });
+        }
+    });
+}
+
+fn virtual_system(xml: &mut Xml, descriptor: &Descriptor) {
+    xml.element("VirtualSystem", &[("ovf:id", &descriptor.name)], |xml| {
+        xml.text("Info", "A virtual machine");
+        xml.text("Name", &descriptor.name);
+        if let Some(annotation) = &descriptor.annotation {
+            xml.element("AnnotationSection", &[], |xml| {
+                xml.text("Info", "A description of the virtual machine");
+                xml.text("Annotation", annotation);
+            });
+        }
+        if let Some(eula) = &descriptor.eula {
+            xml.element("EulaSection", &[], |xml| {
+                xml.text("Info", "Licence to be accepted");
+                xml.text("License", &eula.licence);
+            });
+        }
+        operating_system_section(xml, descriptor);
+        product_section(xml, &descriptor.product);
+        virtual_hardware_section(xml, descriptor);
+    });
+}
+
+fn operating_system_section(xml: &mut Xml, descriptor: &Descriptor) {
+    let system = &descriptor.operating_system;
+    let cim_type = system.cim_type.to_string();
+    let mut attributes = vec![("ovf:id", cim_type.as_str())];
+    attributes.extend(system.vmware_type.iter().map(|kind| ("vmw:osType", kind.as_str())));
+    xml.element("OperatingSystemSection", &attributes, |xml| {
+        xml.text("Info", "The guest operating system");
+        xml.text("Description", &system.description);
+    });
+}
+
+fn product_section(xml: &mut Xml, product: &Product) {
+    let mut attributes = Vec::new();
+    attributes.extend(product.class.iter().map(|class| ("ovf:class", class.as_str())));
+    attributes.extend(product.instance.iter().map(|instance| ("ovf:instance", instance.as_str())));
+    xml.element("ProductSection", &attributes, |xml| {
+        xml.text("Info", "The product and its properties");
+        xml.text("Product", &product.name);
+        xml.text("Vendor", &product.vendor);
+        xml.text("Version", &product.version);
+        xml.optional_text("FullVersion", product.full_version.as_deref());
+        xml.optional_text("ProductUrl", product.url.as_deref());
+        for group in &product.groups {
+            xml.optional_text("Category", group.category.as_deref());
+            for property in &group.properties {
+                write_property(xml, property);
+            }
+        }
+    });
+}
+
+fn write_property(xml: &mut Xml, property: &Property) {
+    let (vmware, standard): (Vec<_>, Vec<_>) =
+        property.qualifiers.iter().partition(|qualifier| matches!(qualifier, Qualifier::Ip));
+    let list = |qualifiers: Vec<&Qualifier>| qualifiers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (vmware, standard) = (list(vmware), list(standard));
+    let kind = property.kind.to_string();
+    // vSphere shows and keeps booleans as True and False.
+    let default = property.default.as_ref().map(|value| match property.kind {
+        PropertyType::Boolean => property.admit(value).unwrap_or_else(|_| value.clone()),
+        _ => value.clone(),
+    });
+
+    let mut attributes = vec![("ovf:key", property.key.as_str())];
+    if property.password {
+        attributes.push(("ovf:password", "true"));
+    }
+    if !standard.is_empty() {
+        attributes.push(("ovf:qualifiers", &standard));
+    }
+    attributes.push(("ovf:type", &kind));
+    // Always written: import tools pass over properties that do not say.
+    attributes.push(("ovf:userConfigurable", if property.user_configurable { "true" } else { "false" }));
+    if let Some(default) = &default {
+        attributes.push(("ovf:value", default));
+    }
+    if !vmware.is_empty() {
+        attributes.push(("vmw:qualifiers", &vmware));
+    }
+    xml.element("Property", &attributes, |xml| {
+        xml.text("Label", &property.label);
+        xml.text("Description", &property.description);
+    });
+}
+
+fn virtual_hardware_section(xml: &mut Xml, descriptor: &Descriptor) {
+    let hardware = &descriptor.hardware;
+    let transports: Vec<_> = hardware.transports.iter().map(|transport| transport.name()).collect();
+    let transports = transports.join(" ");
+    let attributes: &[_] = if transports.is_empty() { &[] } else { &[("ovf:transport", transports.as_str())] };
+    xml.element("VirtualHardwareSection", attributes, |xml| {
+        xml.text("Info", "Virtual hardware");
+        xml.element("System", &[], |xml| {
+            xml.text("vssd:ElementName", "Virtual Hardware Family");
+            xml.text("vssd:InstanceID", "0");
+            xml.text("vssd:VirtualSystemIdentifier", &descriptor.name);
+            xml.text("vssd:VirtualSystemType", &format!("vmx-{}", hardware.version));
+        });
+        match &descriptor.sizing {
+            Sizing::Fixed(size) => {
+                processors(*size, None).write(xml);
+                memory(*size, None).write(xml);
+            }
+            Sizing::Profiles(profiles) => {
+                profiles.iter().for_each(|profile| processors(profile.size, Some(&profile.id)).write(xml));
+                profiles.iter().for_each(|profile| memory(profile.size, Some(&profile.id)).write(xml));
+            }
+        }
+        scsi_controller().write(xml);
+        if let Some(controller) = hardware.cd_rom {
+            cd_controller(controller).write(xml);
+            cd_drive().write(xml);
+        }
+        for (number, adapter) in hardware.adapters.iter().enumerate() {
+            ethernet_adapter(number, adapter).write(xml);
+        }
+        for (number, disk) in hardware.disks.iter().enumerate() {
+            hard_disk(number, disk).write(xml);
+        }
+        config(xml, "firmware", hardware.firmware.name());
+        if let Firmware::Efi { secure_boot } = hardware.firmware {
+            config(xml, "bootOptions.efiSecureBootEnabled", if secure_boot { "true" } else { "false" });
+        }
+        for (key, value) in &hardware.extra_config {
+            xml.empty("vmw:ExtraConfig", &[("ovf:required", "false"), ("vmw:key", key), ("vmw:value", value)]);
+        }
+    });
+}
+
+fn config(xml: &mut Xml, key: &str, value: &str) {
+    xml.empty("vmw:Config", &[("ovf:required", "false"), ("vmw:key", key), ("vmw:value", value)]);
+}
+
+/// An `Item`: a device (DSP0243 §8.3). Fields that are `None` are left out.
+#[derive(Default)]
+struct Item {
+    profiles: Option<String>,
+    required: Option<bool>,
+    address: Option<usize>,
+    address_on_parent: Option<usize>,
+    allocation_units: Option<&'static str>,
+    automatic_allocation: Option<bool>,
+    connection: Option<String>,
+    description: &'static str,
+    name: String,
+    host_resource: Option<String>,
+    instance: usize,
+    parent: Option<usize>,
+    subtype: Option<&'static str>,
+    kind: u32,
+    quantity: Option<u64>,
+}
+
+impl Item {
+    fn write(&self, xml: &mut Xml) {
+        let mut attributes = Vec::new();
+        attributes.extend(self.profiles.as_deref().map(|profiles| ("ovf:configuration", profiles)));
+        attributes.extend(self.required.map(|required| ("ovf:required", if required { "true" } else { "false" })));
+        let number = |number: Option<usize>| number.map(|number| number.to_string());
+        xml.element("Item", &attributes, |xml| {
+            xml.optional_text("rasd:Address", number(self.address).as_deref());
+            xml.optional_text("rasd:AddressOnParent", number(self.address_on_parent).as_deref());
+            xml.optional_text("rasd:AllocationUnits", self.allocation_units);
+            xml.optional_text(
+                "rasd:AutomaticAllocation",
+                self.automatic_allocation.map(|on| on.to_string()).as_deref(),
+            );
+            xml.optional_text("rasd:Connection", self.connection.as_deref());
+            xml.text("rasd:Description", self.description);
+            xml.text("rasd:ElementName", &self.name);
+            xml.optional_text("rasd:HostResource", self.host_resource.as_deref());
+            xml.text("rasd:InstanceID", &self.instance.to_string());
+            xml.optional_text("rasd:Parent", number(self.parent).as_deref());
+            xml.optional_text("rasd:ResourceSubType", self.subtype);
+            xml.text("rasd:ResourceType", &self.kind.to_string());
+            xml.optional_text("rasd:VirtualQuantity", self.quantity.map(|quantity| quantity.to_string()).as_deref());
+        });
+    }
+}
+
+fn processors(size: Size, profile: Option<&str>) -> Item {
+    Item {
+        profiles: profile.map(String::from),
+        allocation_units: Some("hertz * 10^6"),
+        description: "Number of virtual CPUs",
+        name: format!("{} virtual CPUs", size.cpus),
+        instance: instance::PROCESSOR,
+        kind: resource::PROCESSOR,
+        quantity: Some(size.cpus.into()),
+        ..Item::default()
+    }
+}
+
+fn memory(size: Size, profile: Option<&str>) -> Item {
+    Item {
+        profiles: profile.map(String::from),
+        allocation_units: Some("byte * 2^20"),
+        description: "Memory size",
+        name: format!("{} MiB of memory", size.memory_mib),
+        instance: instance::MEMORY,
+        kind: resource::MEMORY,
+        quantity: Some(size.memory_mib),
+        ..Item::default()
+    }
+}
+
+fn scsi_controller() -> Item {
+    Item {
+        address: Some(0),
+        description: "SCSI controller",
+        name: "SCSI controller 0".into(),
+        instance: instance::SCSI_CONTROLLER,
+        // VMware's name for its paravirtual controller, pvscsi.
+        subtype: Some("VirtualSCSI"),
+        kind: resource::SCSI_CONTROLLER,
+        ..Item::default()
+    }
+}
+
+fn cd_controller(controller: CdRomController) -> Item {
+    let (description, name, subtype, kind) = match controller {
+        CdRomController::Sata => {
+            ("SATA controller", "SATA controller 0", Some("vmware.sata.ahci"), resource::SATA_CONTROLLER)
+        }
+        CdRomController::Ide => ("IDE controller", "IDE controller 0", None, resource::IDE_CONTROLLER),
+    };
+    Item {
+        address: Some(0),
+        description,
+        name: name.into(),
+        instance: instance::CD_CONTROLLER,
+        subtype,
+        kind,
+        ..Item::default()
+    }
+}
+
+fn cd_drive() -> Item {
+    Item {
+        required: Some(false),
+        address_on_parent: Some(0),
+        // Empty: vCenter connects the environment's image when the VM is started.
+        automatic_allocation: Some(false),
+        description: "CD/DVD drive",
+        name: "CD/DVD drive 1".into(),
+        instance: instance::CD_DRIVE,
+        parent: Some(instance::CD_CONTROLLER),
+        subtype: Some("vmware.cdrom.remotepassthrough"),
+        kind: resource::CD_DRIVE,
+        ..Item::default()
+    }
+}
+
+fn ethernet_adapter(number: usize, adapter: &NetworkAdapter) -> Item {
+    Item {
+        address_on_parent: Some(FIRST_ADAPTER_UNIT + number),
+        automatic_allocation: Some(true),
+        connection: Some(adapter.network.clone()),
+        description: "vmxnet3 network adapter",
+        name: format!("Network adapter {}", number + 1),
+        instance: instance::ADAPTERS + number,
+        subtype: Some("VmxNet3"),
+        kind: resource::ETHERNET_ADAPTER,
+        ..Item::default()
+    }
+}
+
+fn hard_disk(number: usize, disk: &HardDisk) -> Item {
+    Item {
+        profiles: (!disk.profiles.is_empty()).then(|| disk.profiles.join(" ")),
+        address_on_parent: Some(disk.unit as usize),
+        description: "Hard disk",
+        name: format!("Hard disk {}", number + 1),
+        host_resource: Some(format!("ovf:/disk/{}", disk.disk)),
+        instance: instance::DISKS + number,
+        parent: Some(instance::SCSI_CONTROLLER),
+        kind: resource::DISK_DRIVE,
+        ..Item::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! The text descriptor embedded in a VMDK.
+//!
+//! Source: *Virtual Disk Format 5.0*, "The Descriptor File" and "Disk Database".
+
+use super::format::{SECTOR, SECTOR_BYTES};
+
+/// Sectors kept for the descriptor, as vSphere does.
+pub const DESCRIPTOR_SECTORS: u64 = 20;
+const DESCRIPTOR_BYTES: usize = DESCRIPTOR_SECTORS as usize * SECTOR_BYTES;
+
+/// `ddb.adapterType`: what the disk was made for. The controller it really hangs on is the OVF's to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdapterType {
+    /// SCSI disks. vSphere and its own packaging tools write this for disks
+    /// behind paravirtual (pvscsi) controllers as well.
+    #[default]
+    LsiLogic,
+    /// Disks behind an old BusLogic controller.
+    BusLogic,
+    /// IDE disks: other tools' default, and a common reason for wrong geometries.
+    Ide,
+}
+
+impl AdapterType {
+    fn name(self) -> &'static str {
+        match self {
+            AdapterType::LsiLogic => "lsilogic",
+            AdapterType::BusLogic => "buslogic",
+            AdapterType::Ide => "ide",
+        }
+    }
+
+    /// Cylinders, heads, sectors: 255/63 for SCSI disks, 16/63 and at most 16383 cylinders for IDE.
+    fn geometry(self, capacity: u64) -> (u64, u64, u64) {
+        let (heads, sectors, most) = match self {
+            AdapterType::LsiLogic | AdapterType::BusLogic => (255, 63, 65535),
+            AdapterType::Ide => (16, 63, 16383),
+        };
+        (capacity.div_ceil(heads * sectors).min(most), heads, sectors)
+    }
+}
+
+/// What the descriptor says.
+pub struct Descriptor<'a> {
+    /// Sectors of the disk.
+    pub capacity: u64,
+    /// File name in the extent line. Readers of one-file disks pass over it.
+    pub extent_name: &'a str,
+    pub adapter: AdapterType,
+    /// Stands for the disk's content; its last four bytes are the CID.
+    pub content_id: [u8; 16],
+}
+
+impl Descriptor<'_> {
+    /// The descriptor's sectors, filled up with zeros.
+    pub fn encode(&self) -> Vec<u8> {
+        let (cylinders, heads, sectors) = self.adapter.geometry(self.capacity);
+        let text = format!(
+            "# Disk DescriptorFile\n\
+             version=1\n\
+             encoding=\"UTF-8\"\n\
+             CID={cid}\n\
+             parentCID=ffffffff\n\
+             createType=\"streamOptimized\"\n\
+             \n\
+             # Extent description\n\
+             RW {capacity} SPARSE \"{extent}\"\n\
+             \n\
+             # The Disk Data Base\n\
+             #DDB\n\
+             \n\
+             ddb.adapterType = \"{adapter}\"\n\
+             ddb.geometry.cylinders = \"{cylinders}\"\n\
+             ddb.geometry.heads = \"{heads}\"\n\
+             ddb.geometry.sectors = \"{sectors}\"\n\
+             ddb.longContentID = \"{long}\"\n\
+             ddb.toolsInstallType = \"{TOOLS_UNMANAGED}\"\n\
+             ddb.toolsVersion = \"{TOOLS_VERSION_UNMANAGED}\"\n\
+             ddb.virtualHWVersion = \"4\"\n",
+            cid = crate::digest::to_hex(&self.content_id[12..]),
+            capacity = self.capacity,
+            extent = self.extent_name,
+            adapter = self.adapter.name(),
+            long = crate::digest::to_hex(&self.content_id),
+        );
+        let mut bytes = text.into_bytes();
+        // At most 100 bytes of name and a few numbers: far below the 10 KiB kept.
+        bytes.resize(DESCRIPTOR_BYTES, 0);
+        bytes
+    }
+}
+
+/// `ddb.toolsInstallType`: installed and updated by the guest itself, as open-vm-tools are.
+const TOOLS_UNMANAGED: u32 = 4;
+/// `ddb.toolsVersion` of unmanaged tools. Without it, vSphere counts a guest as having no tools until it has run once.
+const TOOLS_VERSION_UNMANAGED: u32 = i32::MAX as u32;
+
+/// The CID of a disk's content: the last four bytes, but never those that mean "no parent" or "all zeros".
+pub fn content_id(digest: &crate::Sha256) -> [u8; 16] {
+    let mut id = [0; 16];
+    id.copy_from_slice(&digest.0[..16]);
+    if matches!(id[12..], [0xff, 0xff, 0xff, 0xfe | 0xff]) {
+        id[12] = 0;
+    }
+    id
+}
+
+/// Checks a descriptor read from a file against the header beside it.
+///
+/// # Errors
+/// The reason when it is not the descriptor of one streamOptimized extent of `capacity` sectors.
+pub fn check(bytes: &[u8], capacity: u64) -> Result<(), String> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its descriptor is not text")?;
+    let mut create_type = None;
+    let mut extents = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some((key, value)) = line.split_once('=')
+            && key.trim().eq_ignore_ascii_case("createType")
+        {
+            create_type = Some(value.trim().trim_matches('"'));
+        } else if ["RW ", "RDONLY ", "NOACCESS "].iter().any(|access| line.starts_with(access)) {
+            extents.push(line);
+        }
+    }
+    match create_type {
+        Some("streamOptimized") => {}
+        Some(other) => return Err(format!("its descriptor says createType {other:?}")),
+        None => return Err("its descriptor has no createType".into()),
+    }
+    let [extent] = extents[..] else {
+        return Err(format!("its descriptor lists {} extents, not one", extents.len()));
+    };
+    match extent.split_whitespace().nth(1).and_then(|sectors| sectors.parse::<u64>().ok()) {
+        Some(sectors) if sectors == capacity => Ok(()),
+        _ => Err(format!("its descriptor's extent {extent:?} is not the header's {capacity} sectors")),
+    }
+}
+
+/// Sectors before the first grain: header and descriptor, filled up to a whole grain as vSphere does.
+pub const OVERHEAD: u64 = super::format::GRAIN_SECTORS;
+
+const _: () = assert!(DESCRIPTOR_SECTORS < OVERHEAD && DESCRIPTOR_BYTES as u64 == DESCRIPTOR_SECTORS * SECTOR);

@@ -1,0 +1,60 @@
+//! What can be wrong with a disk.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a VMDK was not written or not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{attempt} {}: {source}", path.display())]
+    File {
+        /// What was being done, such as "reading".
+        attempt: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The stream that a VMDK is read from failed.
+    #[error("reading the VMDK at byte {offset}: {source}")]
+    Stream {
+        /// Bytes read before.
+        offset: u64,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A raw image that cannot become a VMDK.
+    #[error("{} cannot become a VMDK: {reason}", path.display())]
+    Source {
+        /// The raw image.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A file that breaks the format's rules, or ends too early.
+    #[error("the VMDK is damaged at byte {offset}: {reason}; obtain it again")]
+    Damaged {
+        /// Where in the file.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// A file of another kind than streamOptimized, or of a later version.
+    #[error("this file is not a streamOptimized VMDK that can be read: {reason}; convert it to streamOptimized first")]
+    Unsupported {
+        /// What is different.
+        reason: String,
+    },
+}
+
+impl Error {
+    pub(super) fn file(attempt: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_path_buf();
+        move |source| Error::File { attempt, path, source }
+    }
+
+    pub(super) fn damaged(offset: u64, reason: impl Into<String>) -> Error {
+        Error::Damaged { offset, reason: reason.into() }
+    }
+}

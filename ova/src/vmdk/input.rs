@@ -1,0 +1,90 @@
+//! The bytes of a VMDK from front to back, counted.
+
+use std::io::{BufReader, ErrorKind, Read};
+
+use super::error::Error;
+use super::format::{SECTOR, SECTOR_BYTES};
+
+/// A stream that knows where it is and where it ought to end.
+pub struct Input<R> {
+    inner: BufReader<R>,
+    offset: u64,
+    size: u64,
+}
+
+impl<R: Read> Input<R> {
+    /// A stream of `size` bytes.
+    pub fn new(inner: R, size: u64) -> Input<R> {
+        Input { inner: BufReader::with_capacity(1 << 20, inner), offset: 0, size }
+    }
+
+    /// Bytes read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes there ought to be.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The current place as an entry of a table would have it.
+    ///
+    /// # Errors
+    /// When it lies beyond 2 TiB.
+    pub fn sector_number(&self) -> Result<u32, Error> {
+        u32::try_from(self.offset / SECTOR)
+            .map_err(|_| Error::damaged(self.offset, "no directory can list what lies beyond 2 TiB"))
+    }
+
+    /// Whether all bytes have been read.
+    pub fn is_at_end(&self) -> bool {
+        self.offset >= self.size
+    }
+
+    /// The next sector.
+    ///
+    /// # Errors
+    /// When the stream ends before, or fails.
+    pub fn sector(&mut self) -> Result<[u8; SECTOR_BYTES], Error> {
+        let mut sector = [0; SECTOR_BYTES];
+        self.inner.read_exact(&mut sector).map_err(|error| self.failed(error))?;
+        self.offset += SECTOR;
+        Ok(sector)
+    }
+
+    /// Appends the next `count` bytes to `bytes`, which grows only as they come.
+    ///
+    /// # Errors
+    /// When the stream ends before, or fails.
+    pub fn append(&mut self, bytes: &mut Vec<u8>, count: u64) -> Result<(), Error> {
+        let read = self.inner.by_ref().take(count).read_to_end(bytes).map_err(|error| self.failed(error))? as u64;
+        if read < count {
+            self.offset += read;
+            return Err(self.failed(ErrorKind::UnexpectedEof.into()));
+        }
+        self.offset += count;
+        Ok(())
+    }
+
+    /// Checks that nothing is left.
+    ///
+    /// # Errors
+    /// When something is, when there was less than expected, or when the stream fails.
+    pub fn expect_end(&mut self) -> Result<(), Error> {
+        let mut byte = [0];
+        match self.inner.read(&mut byte) {
+            Ok(0) if self.offset == self.size => Ok(()),
+            Ok(0) => Err(Error::damaged(self.offset, format!("it ends here, {} bytes were expected", self.size))),
+            Ok(_) => Err(Error::damaged(self.offset, "something follows the end of the stream")),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: std::io::Error) -> Error {
+        match error.kind() {
+            ErrorKind::UnexpectedEof => Error::damaged(self.offset, "the file ends too early"),
+            _ => Error::Stream { offset: self.offset, source: error },
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! streamOptimized VMDK disks: written from raw images, and read back.
+//!
+//! The format is that of VMware's *Virtual Disk Format 5.0* technical note
+//! (2011), chapters "Hosted Sparse Extents" and "Stream-Optimized Compressed
+//! Sparse Extents". Knows nothing of OVF or of archives.
+//!
+//! A file is a header, an embedded text descriptor, and then compressed grains
+//! of 64 KiB in the order of their place on the disk; each 512 grains share a
+//! grain table, a grain directory lists the tables, a footer repeats the header
+//! with the directory's place, and an end-of-stream marker closes it. Grains
+//! of zeros are left out.
+
+mod descriptor;
+mod error;
+mod format;
+mod independent;
+mod input;
+mod read;
+mod source;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use descriptor::AdapterType;
+pub use error::Error;
+pub use format::GRAIN_BYTES;
+pub use independent::{IndependentCheckError, check_with_qemu_img};
+pub use read::{Contents, inspect, read_stream, to_raw};
+pub use write::{Options, Written, from_raw};
