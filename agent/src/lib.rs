@@ -14,4 +14,5 @@ pub mod payload;
 pub mod pki;
 pub mod platform;
 pub mod properties;
+pub mod rendezvous;
 pub mod secret;
