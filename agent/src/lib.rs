@@ -7,6 +7,7 @@ pub mod bus;
 pub mod codes;
 pub mod command;
 pub mod config;
+pub mod disk;
 pub mod files;
 pub mod finding;
 pub mod paths;
