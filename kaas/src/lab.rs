@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fleet::lab::{EngineRecord, Lab as OpenLab, PowerState, Up, Wishes, state_folder};
+use fleet::lab::{
+    EngineRecord, Hardware, Lab as OpenLab, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder,
+    kvm_runs_guests, state_folder,
+};
 
 /// Commands on labs.
 #[derive(Subcommand)]
@@ -69,6 +72,8 @@ pub struct Inside {
 enum Engine {
     /// The image's root tree in system containers: native speed.
     Container,
+    /// Virtual machines, under KVM where it works, else emulated.
+    Qemu,
 }
 
 /// What `lab up` is told.
@@ -76,9 +81,18 @@ enum Engine {
 pub struct UpArguments {
     #[command(flatten)]
     lab: Named,
-    /// Root tree to run in place of an OVA's: for work on the agent.
+    /// The OVA, or a folder with one.
+    #[arg(long, value_name = "FILE", required_unless_present = "root_tree")]
+    ova: Option<PathBuf>,
+    /// Root tree to run in place of an OVA's, in containers: for work on the agent.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "ova")]
+    root_tree: Option<PathBuf>,
+    /// Tools tree to use in place of the image builder's own.
     #[arg(long, value_name = "FOLDER")]
-    root_tree: PathBuf,
+    tools: Option<PathBuf>,
+    /// Give virtual machines vSphere's devices: pvscsi disks and a vmxnet3 network interface.
+    #[arg(long)]
+    vsphere_hardware: bool,
     /// Number of control nodes: 1 or 3.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
@@ -138,8 +152,26 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     let mut properties = arguments.options.as_deref().map(read_options).transpose()?.unwrap_or_default();
     properties.extend(arguments.properties);
     let started = Instant::now();
-    let Engine::Container = arguments.engine;
-    let tree = arguments.root_tree.canonicalize().context("looking for the root tree")?;
+    let tools = tools(arguments.tools)?;
+    let source = match (&arguments.ova, &arguments.root_tree) {
+        (_, Some(tree)) => Source::Tree { tree: tree.canonicalize().context("looking for the root tree")? },
+        (Some(ova), None) => {
+            let ova = fleet::lab::find_ova(ova)?;
+            let say = |what: &str| println!("{what}");
+            Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, &Tools::at(&tools), &say)? }
+        }
+        (None, None) => bail!("give an OVA with --ova"),
+    };
+    let engine = match arguments.engine {
+        Engine::Container => EngineRecord::Container,
+        Engine::Qemu => EngineRecord::Qemu {
+            kvm: kvm_runs_guests(&Tools::at(&tools))?,
+            hardware: if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick },
+        },
+    };
+    if engine.is_emulated() {
+        println!("KVM runs no guests here: the VMs are emulated and slow");
+    }
     let lab = OpenLab::import_cluster(
         state,
         Up {
@@ -147,10 +179,12 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
                 name: arguments.lab.name,
                 nodes: arguments.nodes,
                 properties,
-                patience: 1,
+                patience: engine.patience(),
                 ..Wishes::default()
             },
-            engine: EngineRecord::Container { tree },
+            engine,
+            source,
+            tools,
             memory: arguments.memory,
             processors: 2,
             data_disk: arguments.data_disk << 20,
@@ -170,6 +204,11 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     println!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
     println!("try: kaas lab kubectl --name {} -- get nodes", lab.name());
     Ok(())
+}
+
+fn tools(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let given = given.context("give a tools tree with --tools")?;
+    given.canonicalize().with_context(|| format!("looking for the tools tree {}", given.display()))
 }
 
 fn status(lab: &OpenLab) -> anyhow::Result<()> {

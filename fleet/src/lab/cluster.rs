@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
-use super::{EngineRecord, Lab, NewVm};
+use super::{EngineRecord, Lab, NewVm, Record, Source};
 
 /// A cluster to bring up.
 #[derive(Clone, Debug)]
@@ -20,6 +20,10 @@ pub struct Up {
     pub wishes: Wishes,
     /// What is to run the VMs.
     pub engine: EngineRecord,
+    /// What they are made from.
+    pub source: Source,
+    /// Where the tools tree is.
+    pub tools: PathBuf,
     /// Memory of each VM in MiB.
     pub memory: u32,
     /// Virtual processors of each VM.
@@ -40,7 +44,8 @@ impl Lab {
         run(keygen.arg(&key)).context("making the lab's SSH key")?;
         up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-        let lab = Self::create(state, plan(&up.wishes, &secret)?, up.engine)?;
+        let plan = plan(&up.wishes, &secret)?;
+        let lab = Self::create(state, Record { engine: up.engine, source: up.source, tools: up.tools, plan })?;
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
                 fs::copy(keys.path().join(file), lab.folder.path().join(file))?;
@@ -67,8 +72,7 @@ impl Lab {
 
     /// The image's own kubectl.
     fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
-        let EngineRecord::Container { tree } = &self.record.engine;
-        let minors = tree.join("usr/lib/kubernetes");
+        let minors = self.record.source.tree().join("usr/lib/kubernetes");
         let mut found: Vec<PathBuf> = fs::read_dir(&minors)
             .with_context(|| format!("looking for kubectl in {}", minors.display()))?
             .flatten()

@@ -26,6 +26,8 @@ pub struct VmRecord {
     pub uuid: Uuid,
     /// MAC address of the network interface.
     pub mac: String,
+    /// Where the guest can be reached, when its properties say so.
+    pub address: Option<String>,
     /// Memory in MiB.
     pub memory: u32,
     /// Number of virtual processors.
@@ -86,6 +88,11 @@ impl Folder {
     /// The file behind a data disk.
     pub fn disk(&self, disk: Uuid) -> PathBuf {
         self.path.join("disks").join(format!("{disk}.raw"))
+    }
+
+    /// Key pair of the lab's operator, for `admin`'s login over SSH.
+    pub fn ssh_key(&self) -> PathBuf {
+        self.path.join("ssh-key")
     }
 
     /// Opens a VM's console log to append to it.
@@ -154,6 +161,14 @@ impl Folder {
             }
         }
     }
+}
+
+/// The user's folder that the lab's root trees are kept in; they can be made again.
+///
+/// # Errors
+/// When the user has no home folder.
+pub fn cache() -> anyhow::Result<PathBuf> {
+    Ok(user_folder("XDG_CACHE_HOME", ".cache")?.join("kaas/lab"))
 }
 
 fn user_folder(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
@@ -226,6 +241,7 @@ mod tests {
             name: "node1".to_owned(),
             uuid: Uuid::from_u128(1),
             mac: "00:50:56:00:00:01".to_owned(),
+            address: None,
             memory: 2048,
             processors: 2,
             disks: vec![disk],

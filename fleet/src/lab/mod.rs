@@ -12,11 +12,15 @@ mod cluster;
 mod container;
 mod disk;
 mod engine;
+mod environment;
 mod folder;
 mod host;
 mod network;
 mod plan;
 mod process;
+mod qemu;
+mod tools;
+mod unpack;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -28,13 +32,19 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use agent::properties::ADDRESS;
 use container::Containers;
 use engine::Engine;
 use folder::{Folder, VmRecord};
 use network::Network;
+use qemu::VirtualMachines;
 
 pub use cluster::Up;
+pub use folder::cache as cache_folder;
 pub use plan::{Plan, PlannedNode, Wishes};
+pub use qemu::{Hardware, kvm_runs_guests};
+pub use tools::Tools;
+pub use unpack::Unpacked;
 pub use wait::{obtain, until};
 
 /// Whether a VM runs, as far as it can be proved.
@@ -67,16 +77,61 @@ pub struct NewVm {
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum EngineRecord {
     /// System containers.
-    Container {
-        /// The image's root tree.
+    Container,
+    /// Virtual machines.
+    Qemu {
+        /// Whether KVM runs guests here; emulation otherwise.
+        kvm: bool,
+        /// Which devices the VMs have.
+        hardware: Hardware,
+    },
+}
+
+impl EngineRecord {
+    /// Whether processors are emulated.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self, EngineRecord::Qemu { kvm: false, .. })
+    }
+
+    /// How many times longer than usual the guests should wait for anything.
+    pub fn patience(&self) -> u32 {
+        if self.is_emulated() { 5 } else { 1 }
+    }
+}
+
+/// What the VMs of a lab are made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum Source {
+    /// An OVA.
+    Ova {
+        /// The folder that it was taken apart into.
+        unpacked: Unpacked,
+    },
+    /// A root tree alone, for work on the agent: containers only.
+    Tree {
+        /// The tree.
         tree: PathBuf,
     },
+}
+
+impl Source {
+    /// The root tree.
+    pub fn tree(&self) -> PathBuf {
+        match self {
+            Source::Ova { unpacked } => unpacked.tree(),
+            Source::Tree { tree } => tree.clone(),
+        }
+    }
 }
 
 /// A lab as its folder remembers it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     engine: EngineRecord,
+    source: Source,
+    /// Where the tools tree is.
+    tools: PathBuf,
     plan: Plan,
 }
 
@@ -94,15 +149,15 @@ impl Lab {
     ///
     /// # Errors
     /// When there is a lab of this name, or the host refuses; [`remove`] then cleans up.
-    fn create(state: &Path, plan: Plan, engine: EngineRecord) -> anyhow::Result<Self> {
-        let folder = Folder::of(state, &plan.name)?;
+    fn create(state: &Path, record: Record) -> anyhow::Result<Self> {
+        let folder = Folder::of(state, &record.plan.name)?;
         let _lock = folder.lock()?;
         if folder.record().exists() {
-            bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", plan.name);
+            bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", record.plan.name);
         }
         fs::create_dir_all(folder.path().join("disks"))?;
-        folder::save(&folder.record(), &Record { engine: engine.clone(), plan: plan.clone() })?;
-        let lab = Self::assemble(folder, Record { engine, plan });
+        folder::save(&folder.record(), &record)?;
+        let lab = Self::assemble(folder, record)?;
         lab.network.create(&lab.record.plan.bridge)?;
         Ok(lab)
     }
@@ -117,18 +172,28 @@ impl Lab {
             bail!("there is no lab {name} in {}; `kaas lab up` makes one", state.display());
         }
         let record = folder::load(&folder.record())?;
-        Ok(Self::assemble(folder, record))
+        Self::assemble(folder, record)
     }
 
-    fn assemble(folder: Folder, record: Record) -> Self {
+    fn assemble(folder: Folder, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
         let network = Network::of(&name);
-        let engine: Box<dyn Engine> = match &record.engine {
-            EngineRecord::Container { tree } => {
-                Box::new(Containers::new(&name, folder.clone(), network.clone(), tree.clone()))
+        let engine: Box<dyn Engine> = match (&record.engine, &record.source) {
+            (EngineRecord::Container, source) => {
+                Box::new(Containers::new(&name, folder.clone(), network.clone(), source.tree()))
             }
+            (EngineRecord::Qemu { kvm, hardware }, Source::Ova { unpacked }) => Box::new(VirtualMachines {
+                folder: folder.clone(),
+                network: network.clone(),
+                tools: Tools::at(&record.tools),
+                system_disk: unpacked.system_disk(),
+                kernel_image: unpacked.kernel_image(),
+                kvm: *kvm,
+                hardware: *hardware,
+            }),
+            (EngineRecord::Qemu { .. }, Source::Tree { .. }) => bail!("virtual machines need an OVA, not a root tree"),
         };
-        Self { name, folder, record, network, engine }
+        Ok(Self { name, folder, record, network, engine })
     }
 
     /// Its name.
@@ -175,6 +240,7 @@ impl Lab {
             name: vm.name.clone(),
             uuid,
             mac: plan::mac(uuid),
+            address: vm.properties.get(ADDRESS).and_then(|address| address.split('/').next()).map(str::to_owned),
             memory: vm.memory,
             processors: vm.processors,
             disks: Vec::new(),
@@ -183,7 +249,7 @@ impl Lab {
             process: None,
         };
         self.folder.save_vm(&record)?;
-        let environment = cdrom::environment(&vm.properties, &record.mac)?;
+        let environment = environment::document(&self.record.source, &vm.properties, &record.mac)?;
         cdrom::burn(environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
         if let Some(capacity) = vm.data_disk {
             record.disks.push(self.create_disk(capacity)?);
@@ -408,4 +474,22 @@ impl Lab {
 /// When the user has no home folder.
 pub fn state_folder() -> anyhow::Result<PathBuf> {
     Folder::all()
+}
+
+/// The OVA that `path` means: itself, or the only one in a folder.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
+    if path.is_file() {
+        return Ok(path.to_owned());
+    }
+    let entries = fs::read_dir(path).with_context(|| format!("looking for an OVA in {}", path.display()))?;
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "ova"));
+    match found.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => bail!("there is no OVA in {}; `make ova` builds one", path.display()),
+        _ => bail!("there are several OVAs in {}; name one of them", path.display()),
+    }
 }

@@ -95,6 +95,15 @@ impl Network {
         self.plug(vm, connected)
     }
 
+    /// Makes a TAP interface for a virtual machine.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_tap_port(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
+        ip(&format!("-n {} tuntap add {vm} mode tap", self.namespace()))?;
+        self.plug(vm, connected)
+    }
+
     fn plug(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
         ip(&format!("-n {} link set {vm} master {BRIDGE}", self.namespace()))?;
         self.connect(vm, connected)

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use agent::properties as keys;
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -106,18 +107,6 @@ fn host(number: u8) -> Ipv4Addr {
 
 fn node_address(number: u8) -> Ipv4Addr {
     host(10 + number)
-}
-
-mod keys {
-    pub const NODE_NAME: &str = "node-name";
-    pub const ADDRESS: &str = "address";
-    pub const GATEWAY: &str = "gateway";
-    pub const CLUSTER_NAME: &str = "cluster-name";
-    pub const CONTROL_NODES: &str = "control-nodes";
-    pub const VIRTUAL_ADDRESS: &str = "virtual-address";
-    pub const DEPLOYMENT_SECRET: &str = "deployment-secret";
-    pub const SSH_AUTHORIZED_KEYS: &str = "ssh-authorized-keys";
-    pub const PATIENCE: &str = "patience";
 }
 
 #[cfg(test)]

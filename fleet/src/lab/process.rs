@@ -73,11 +73,21 @@ impl ProcessId {
         until(&format!("process {} to end", self.number), Duration::from_secs(10), || Ok(!self.is_running()))
     }
 
+    /// All processes that were started with exactly this argument: what a
+    /// command that was killed may have left behind.
+    pub fn with_argument(argument: &str) -> Vec<ProcessId> {
+        let has_it = |number: &i32| {
+            let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes())
+        };
+        numbers().into_iter().filter(has_it).filter_map(Self::of).collect()
+    }
+
     /// The children of the process.
     pub fn children(&self) -> Vec<ProcessId> {
         let parent = self.number.to_string();
-        let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
-        all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        numbers()
+            .into_iter()
             .filter(|number| {
                 fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| {
                     stat.rfind(')').and_then(|end| stat[end + 1..].split_ascii_whitespace().nth(1))
@@ -87,6 +97,11 @@ impl ProcessId {
             .filter_map(Self::of)
             .collect()
     }
+}
+
+fn numbers() -> Vec<i32> {
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Starts a program that goes on after this command has ended: in a process

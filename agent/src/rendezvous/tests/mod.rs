@@ -1,2 +1,0 @@
-mod meeting;
-mod over_tcp;

@@ -1,0 +1,162 @@
+//! The command line of QEMU: which hardware a VM has. Pure.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The hardware that a lab's VMs have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hardware {
+    /// What QEMU is quickest with: NVMe system disk, virtio network interface.
+    #[default]
+    Quick,
+    /// What vSphere gives the OVA: pvscsi for every disk, vmxnet3. The firmware
+    /// cannot read pvscsi: it is handed the image's own kernel image.
+    Vsphere,
+}
+
+/// A machine to start.
+pub struct Machine<'a> {
+    /// Name of the VM.
+    pub name: &'a str,
+    /// BIOS UUID.
+    pub uuid: Uuid,
+    /// KVM, or emulation.
+    pub kvm: bool,
+    /// Virtual processors.
+    pub processors: u32,
+    /// MiB.
+    pub memory: u32,
+    /// Firmware code, read-only.
+    pub firmware: &'a Path,
+    /// Firmware variables of this VM.
+    pub variables: &'a Path,
+    /// qcow2 overlay over the OVA's system disk.
+    pub system_disk: &'a Path,
+    /// The image's kernel image, for [`Hardware::Vsphere`].
+    pub kernel_image: Option<&'a Path>,
+    /// Raw data disks with their UUIDs.
+    pub data_disks: &'a [(Uuid, PathBuf)],
+    /// ISO 9660 image; an empty drive without one.
+    pub cdrom: Option<&'a Path>,
+    /// TAP interface.
+    pub tap: &'a str,
+    /// MAC address.
+    pub mac: &'a str,
+    /// Where the serial console goes.
+    pub console: &'a Path,
+    /// Socket of the machine protocol.
+    pub control: &'a Path,
+    /// Which devices.
+    pub hardware: Hardware,
+}
+
+/// QEMU's name for the CD-ROM drive.
+pub const CDROM: &str = "cdrom";
+
+/// The argument with a VM's control socket; no other process has it.
+pub fn control_argument(socket: &Path) -> String {
+    format!("unix:{},server=on,wait=off", socket.display())
+}
+
+/// The arguments of `qemu-system-x86_64`.
+pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut add = |option: &str, value: String| all.extend([format!("-{option}"), value]);
+    add("name", machine.name.to_owned());
+    add("uuid", machine.uuid.to_string());
+    add("machine", "q35,vmport=off".to_owned());
+    if machine.kvm {
+        add("accel", "kvm".to_owned());
+        add("cpu", "host".to_owned());
+    } else {
+        add("accel", "tcg,thread=multi,tb-size=512".to_owned());
+        add("cpu", "max".to_owned());
+        // Emulated timers cost half of an idle guest's time. The kernel image's
+        // own command line stays; its stub adds this (systemd-stub(7)).
+        add("smbios", "type=11,value=io.systemd.stub.kernel-cmdline-extra=highres=off mitigations=off".to_owned());
+    }
+    add("smp", machine.processors.to_string());
+    add("m", machine.memory.to_string());
+    add("display", "none".to_owned());
+    add("drive", format!("if=pflash,format=raw,unit=0,readonly=on,file={}", machine.firmware.display()));
+    add("drive", format!("if=pflash,format=raw,unit=1,file={}", machine.variables.display()));
+    add("device", "virtio-rng-pci".to_owned());
+
+    // A cut ends QEMU, not its host: what the guest wrote is in the host's
+    // memory then, and needs no flush to be kept.
+    let cache = "cache=unsafe,discard=unmap";
+    add("drive", format!("if=none,id=system,format=qcow2,{cache},file={}", machine.system_disk.display()));
+    add("device", "pvscsi,id=scsi".to_owned());
+    match machine.hardware {
+        Hardware::Quick => add("device", "nvme,drive=system,serial=system,bootindex=1".to_owned()),
+        Hardware::Vsphere => add("device", "scsi-hd,bus=scsi.0,scsi-id=0,drive=system".to_owned()),
+    }
+    if let Some(kernel_image) = machine.kernel_image {
+        add("kernel", kernel_image.display().to_string());
+    }
+    for (number, (uuid, file)) in machine.data_disks.iter().enumerate() {
+        add("drive", format!("if=none,id=data{number},format=raw,{cache},file={}", file.display()));
+        let wwn = format!("0x5{:015x}", uuid.as_u128() & 0x0fff_ffff_ffff_ffff);
+        add("device", format!("scsi-hd,bus=scsi.0,scsi-id={},drive=data{number},serial={uuid},wwn={wwn}", number + 1));
+    }
+
+    let medium = machine.cdrom.map(|iso| format!(",format=raw,file={}", iso.display())).unwrap_or_default();
+    add("drive", format!("if=none,id=iso,media=cdrom,readonly=on{medium}"));
+    add("device", format!("ide-cd,bus=ide.0,drive=iso,id={CDROM}"));
+
+    let nic = match machine.hardware {
+        Hardware::Quick => "virtio-net-pci,romfile=",
+        Hardware::Vsphere => "vmxnet3,romfile=",
+    };
+    add("netdev", format!("tap,id=net,ifname={},script=no,downscript=no", machine.tap));
+    add("device", format!("{nic},netdev=net,mac={}", machine.mac));
+
+    add("chardev", format!("file,id=console,append=on,path={}", machine.console.display()));
+    add("serial", "chardev:console".to_owned());
+    add("qmp", control_argument(machine.control));
+    all.extend(["-nodefaults".to_owned(), "-no-user-config".to_owned()]);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine<'a>(disks: &'a [(Uuid, PathBuf)], hardware: Hardware) -> Machine<'a> {
+        Machine {
+            name: "cp1",
+            uuid: Uuid::from_u128(1),
+            kvm: false,
+            processors: 1,
+            memory: 2048,
+            firmware: Path::new("/f/code"),
+            variables: Path::new("/v/vars"),
+            system_disk: Path::new("/v/system"),
+            kernel_image: (hardware == Hardware::Vsphere).then_some(Path::new("/v/uki")),
+            data_disks: disks,
+            cdrom: None,
+            tap: "cp1",
+            mac: "00:50:56:00:00:01",
+            console: Path::new("/v/console"),
+            control: Path::new("/v/qmp"),
+            hardware,
+        }
+    }
+
+    #[test]
+    fn a_data_disk_carries_its_uuid_to_the_guest() {
+        let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
+        let all = arguments(&machine(&disks, Hardware::Quick)).join(" ");
+        assert!(all.contains("scsi-id=1,drive=data0,serial=00000000-0000-0000-0000-000000000007"), "{all}");
+    }
+
+    #[test]
+    fn vsphere_hardware_has_its_system_disk_on_pvscsi_and_gets_the_kernel_image() {
+        let all = arguments(&machine(&[], Hardware::Vsphere)).join(" ");
+        assert!(all.contains("scsi-hd,bus=scsi.0,scsi-id=0,drive=system"), "{all}");
+        assert!(all.contains("-kernel /v/uki") && all.contains("vmxnet3") && !all.contains("nvme"), "{all}");
+    }
+}

@@ -1,0 +1,167 @@
+//! The QEMU engine: the real thing from the OVA, with firmware, kernel image,
+//! verity and disks. Under KVM where it runs guests, else emulated.
+
+mod machine;
+mod probe;
+mod qmp;
+mod ssh;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::json;
+
+use super::engine::Engine;
+use super::folder::{Folder, VmRecord};
+use super::host::run;
+use super::network::Network;
+use super::process::{ProcessId, start};
+use super::tools::Tools;
+use super::wait::{obtain, until};
+use machine::Machine;
+use qmp::Qmp;
+
+pub use machine::Hardware;
+pub use probe::kvm_runs_guests;
+
+/// OVMF, Debian's build of the firmware for VMs.
+const FIRMWARE: &str = "usr/share/OVMF/OVMF_CODE_4M.fd";
+const VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
+const QEMU: &str = "qemu-system-x86_64";
+
+/// Virtual machines of one lab.
+pub struct VirtualMachines {
+    /// Where the lab keeps its VMs.
+    pub folder: Folder,
+    /// The lab's network.
+    pub network: Network,
+    /// QEMU and firmware.
+    pub tools: Tools,
+    /// The OVA's system disk, raw; never written to.
+    pub system_disk: PathBuf,
+    /// The OVA's kernel image.
+    pub kernel_image: PathBuf,
+    /// Whether KVM runs guests here.
+    pub kvm: bool,
+    /// Which devices the VMs have.
+    pub hardware: Hardware,
+}
+
+impl VirtualMachines {
+    fn control(&self, vm: &VmRecord) -> PathBuf {
+        self.folder.vm(&vm.name).join("qmp")
+    }
+
+    /// QEMU and the bubblewrap beside it: both were started with the VM's own
+    /// socket, so they are found even when a killed command did not note them.
+    fn processes(&self, vm: &VmRecord) -> Vec<ProcessId> {
+        ProcessId::with_argument(&machine::control_argument(&self.control(vm)))
+    }
+
+    /// The VM's own layer over the OVA's system disk.
+    fn ensure_system_disk(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
+        let layer = self.folder.vm(&vm.name).join("system.qcow2");
+        if !layer.exists() {
+            let mut create = self.tools.command("qemu-img", &self.folders());
+            create.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(&self.system_disk).arg(&layer);
+            run(&mut create).context("making the system disk")?;
+        }
+        Ok(layer)
+    }
+
+    fn ensure_variables(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
+        let variables = self.folder.vm(&vm.name).join("firmware.vars");
+        if !variables.exists() {
+            fs::copy(self.tools.file(VARIABLES)?, &variables).context("copying the firmware's variables")?;
+        }
+        Ok(variables)
+    }
+
+    /// What QEMU sees of the host.
+    fn folders(&self) -> Vec<&std::path::Path> {
+        let mut folders = vec![self.folder.path()];
+        folders.extend(self.system_disk.parent());
+        folders
+    }
+}
+
+impl Engine for VirtualMachines {
+    fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
+        let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
+        let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.folder.disk(*disk))).collect();
+        let (cdrom, control, console) = (self.folder.cdrom(&vm.name), self.control(vm), self.folder.console(&vm.name));
+        self.network.add_tap_port(&vm.name, vm.nic_connected)?;
+        let arguments = machine::arguments(&Machine {
+            name: &vm.name,
+            uuid: vm.uuid,
+            kvm: self.kvm,
+            processors: vm.processors,
+            memory: vm.memory,
+            firmware: std::path::Path::new("/").join(FIRMWARE).as_path(),
+            variables: &variables,
+            system_disk: &system_disk,
+            kernel_image: (self.hardware == Hardware::Vsphere).then_some(self.kernel_image.as_path()),
+            data_disks: &data_disks,
+            cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
+            tap: &vm.name,
+            mac: &vm.mac,
+            console: &console,
+            control: &control,
+            hardware: self.hardware,
+        });
+        let inside = self.tools.command(QEMU, &self.folders());
+        let mut command = self.network.command(&inside.get_program().to_string_lossy(), inside.get_args());
+        let log = self.folder.vm(&vm.name).join("qemu.log");
+        let starter = start(command.args(arguments), fs::File::create(&log)?)?;
+        let what = format!("{} to run and answer", vm.name);
+        obtain(&what, Duration::from_secs(60), || {
+            if !starter.is_running() {
+                return Ok(Some(None));
+            }
+            // bubblewrap stays beside QEMU and ends with it.
+            let qemu = starter.children().into_iter().next();
+            Ok(Qmp::connect(&control).is_ok().then_some(qemu).filter(Option::is_some))
+        })?
+        .ok_or_else(|| anyhow::anyhow!("QEMU ended: {}", fs::read_to_string(&log).unwrap_or_default().trim()))
+    }
+
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        if self.is_on(vm) {
+            Qmp::connect(&self.control(vm))?.execute("system_powerdown", json!({}))?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        self.processes(vm).iter().try_for_each(ProcessId::kill)
+    }
+
+    fn is_on(&self, vm: &VmRecord) -> bool {
+        !self.processes(vm).is_empty()
+    }
+
+    fn release(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        // The kernel takes the TAP interface from a process a little after its end.
+        let what = format!("the network interface of {} to be let go", vm.name);
+        until(&what, Duration::from_secs(10), || self.network.remove_port(&vm.name).map(|()| true))?;
+        let control = self.control(vm);
+        if control.exists() {
+            fs::remove_file(control)?;
+        }
+        Ok(())
+    }
+
+    fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        Qmp::connect(&self.control(vm))?.execute("eject", json!({ "id": machine::CDROM, "force": true }))?;
+        Ok(())
+    }
+
+    fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+        let Some(address) = &vm.address else { bail!("{} has no address by which it can be reached", vm.name) };
+        let arguments = ssh::arguments(&self.folder.ssh_key(), address, arguments);
+        let mut command = self.network.command("timeout", [limit.as_secs().max(1).to_string(), "ssh".to_owned()]);
+        run(command.args(arguments))
+    }
+}

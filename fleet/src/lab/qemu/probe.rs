@@ -1,0 +1,63 @@
+//! Finds out whether KVM runs guests here. /dev/kvm may be there, open, and
+//! still hang every guest: only a guest that did something is proof.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::super::tools::Tools;
+
+/// The probe guest's whole program: writes 0x10 to the port 0xf4, where QEMU's
+/// debug device ends the VM with status 0x10 × 2 + 1; halts if it goes on.
+const PROGRAM: [u8; 7] = [0xb0, 0x10, 0xe6, 0xf4, 0xf4, 0xeb, 0xfd];
+const PROOF: i32 = 33;
+/// A guest that runs is through its firmware in well under a second.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Whether a guest runs under KVM.
+///
+/// # Errors
+/// When QEMU cannot be started at all.
+pub fn kvm_runs_guests(tools: &Tools) -> anyhow::Result<bool> {
+    if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
+        return Ok(false);
+    }
+    let folder = tempfile::tempdir().context("probing KVM")?;
+    let image = folder.path().join("probe");
+    fs::write(&image, boot_sector())?;
+    let mut command = tools.command("qemu-system-x86_64", &[folder.path()]);
+    command.args(["-accel", "kvm", "-machine", "pc", "-m", "16", "-nodefaults", "-display", "none", "-no-reboot"]);
+    command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-drive"]);
+    command.arg(format!("file={},format=raw,if=floppy,readonly=on", image.display()));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("starting QEMU to probe KVM")?;
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code() == Some(PROOF));
+        }
+        if started.elapsed() > LIMIT {
+            for guest in super::super::process::ProcessId::of(child.id() as i32).iter().flat_map(|own| own.children()) {
+                guest.kill()?;
+            }
+            child.kill()?;
+            child.wait()?;
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// 512 bytes that a PC's firmware loads and runs.
+fn boot_sector() -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[..PROGRAM.len()].copy_from_slice(&PROGRAM);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}

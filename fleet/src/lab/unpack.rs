@@ -1,0 +1,150 @@
+//! An OVA taken apart for the engines, once for each OVA: its descriptor, its
+//! system disk as a raw image, the kernel image and the root tree.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use ova::Sha256;
+use ova::archive::Archive;
+use ova::ovf::Descriptor;
+use serde::{Deserialize, Serialize};
+
+use super::host::run;
+use super::tools::Tools;
+
+/// An EFI system partition (UEFI 2.10, section 5.3.3).
+const EFI_SYSTEM: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
+/// The root of an x86-64 system (Discoverable Partitions Specification).
+const ROOT: &str = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709";
+/// Where the firmware looks for what to start on a removable medium.
+const REMOVABLE_PATH: &str = "::/EFI/BOOT/BOOTX64.EFI";
+
+/// An OVA taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unpacked {
+    folder: PathBuf,
+}
+
+impl Unpacked {
+    /// Takes an OVA apart into a folder below `cache`, or finds it there.
+    /// `say` is told what is being done.
+    ///
+    /// # Errors
+    /// When the OVA is damaged or is no appliance of this project, or there is
+    /// no room; nothing of it is left then.
+    pub fn ensure(ova: &Path, cache: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Self> {
+        let attempt = || format!("unpacking {}", ova.display());
+        let archive = Archive::open(ova).with_context(attempt)?;
+        let Some(manifest) = archive.manifest().with_context(attempt)? else {
+            bail!("{} has no manifest; build it again", ova.display());
+        };
+        let listed: String =
+            manifest.entries().iter().map(|entry| format!("{} {}\n", entry.digest, entry.name)).collect();
+        let folder = cache.join(Sha256::of(listed.as_bytes()).to_string());
+        fs::create_dir_all(cache)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(cache.join("lock"))?;
+        lock.lock().context("waiting for another command that unpacks an OVA")?;
+        if !folder.exists() {
+            say("checking the OVA");
+            let (descriptor, _) = archive.verify(&mut |_| {}).with_context(attempt)?;
+            let new = tempfile::Builder::new().prefix("new-").tempdir_in(cache)?;
+            fs::write(new.path().join("descriptor.ovf"), archive.descriptor_xml()?)?;
+            unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;
+            fs::rename(new.path(), &folder)?;
+        }
+        Ok(Self { folder })
+    }
+
+    /// The OVF descriptor.
+    ///
+    /// # Errors
+    /// When the cached file cannot be read.
+    pub fn descriptor(&self) -> anyhow::Result<Descriptor> {
+        let path = self.folder.join("descriptor.ovf");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Descriptor::parse(&text)?)
+    }
+
+    /// The system disk, raw.
+    pub fn system_disk(&self) -> PathBuf {
+        self.folder.join("system.raw")
+    }
+
+    /// The unified kernel image that the firmware would start.
+    pub fn kernel_image(&self) -> PathBuf {
+        self.folder.join("kernel.efi")
+    }
+
+    /// The root tree.
+    pub fn tree(&self) -> PathBuf {
+        self.folder.join("tree")
+    }
+}
+
+fn unpack(
+    archive: &Archive,
+    descriptor: &Descriptor,
+    into: &Path,
+    tools: &Tools,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<()> {
+    let Some(system) = descriptor.disks.iter().find_map(|disk| disk.file.as_ref()) else {
+        bail!("none of its disks has a file");
+    };
+    let raw = into.join("system.raw");
+    say("expanding the system disk");
+    let (member, bytes) = archive.member(&system.name)?;
+    ova::vmdk::read_stream(bytes, member.size, &raw, &mut |_| {})?;
+    let partitions = partitions(&raw, into, tools)?;
+    say("taking out the kernel image");
+    let esp = find(&partitions, EFI_SYSTEM, "EFI system partition")?;
+    let mut copy = tools.command("mcopy", &[into]);
+    copy.arg("-i").arg(format!("{}@@{}", raw.display(), esp.offset())).arg(REMOVABLE_PATH).arg(into.join("kernel.efi"));
+    run(&mut copy)?;
+    say("taking out the root tree");
+    let root = find(&partitions, ROOT, "root partition")?;
+    let mut extract = tools.command("fsck.erofs", &[into]);
+    extract.arg(format!("--extract={}", into.join("tree").display())).arg("--xattrs");
+    run(extract.arg(format!("--offset={}", root.offset())).arg(&raw))?;
+    Ok(())
+}
+
+/// A partition as sfdisk's JSON shows it; numbers are sectors of 512 bytes.
+#[derive(Debug, Deserialize)]
+struct Partition {
+    start: u64,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+impl Partition {
+    /// In bytes.
+    fn offset(&self) -> u64 {
+        self.start * 512
+    }
+}
+
+#[derive(Deserialize)]
+struct Table {
+    partitions: Vec<Partition>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+struct Sfdisk {
+    partitiontable: Table,
+}
+
+fn partitions(raw: &Path, folder: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
+    let text = run(tools.command("sfdisk", &[folder]).arg("--json").arg(raw))?;
+    let sfdisk: Sfdisk = serde_json::from_str(&text).context("reading the partition table")?;
+    Ok(sfdisk.partitiontable.partitions)
+}
+
+fn find<'a>(partitions: &'a [Partition], kind: &str, name: &str) -> anyhow::Result<&'a Partition> {
+    partitions
+        .iter()
+        .find(|partition| partition.kind.eq_ignore_ascii_case(kind))
+        .with_context(|| format!("its system disk has no {name}"))
+}
