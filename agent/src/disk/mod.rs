@@ -1,0 +1,21 @@
+//! The data disk: what it is, whose it is, how it is made and mounted.
+//!
+//! Only a disk that was proved blank is ever formatted; anything that is not
+//! understood is refused with a finding. There is no way to override that.
+
+pub mod blank;
+pub mod device;
+mod examine;
+#[cfg(test)]
+mod fixture;
+mod frame;
+pub mod identity;
+pub mod layout;
+mod mount;
+mod prepare;
+
+pub use device::Disk;
+pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};
+pub use identity::{Identity, MachineId, Preparation, Slots, State};
+pub use mount::{mount, unmount};
+pub use prepare::{Owner, Target, prepare};

@@ -1,0 +1,237 @@
+//! Makes a data disk of a blank disk: record, partitions, file system,
+//! identity, in this order. Each step may be cut short and repeated; the
+//! record in slot A says that it was our work and that no data has ever been
+//! on the disk. The file system is mounted only after the identity is written.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use uuid::Uuid;
+
+use super::blank;
+use super::device::{self, Disk};
+use super::examine::{DataDisk, MINIMUM_SIZE};
+use super::identity::{self, Identity, MachineId, Preparation, SLOT_SIZE, State};
+use super::layout::{self, Progress};
+use crate::command::{Command, Error, Runner};
+use crate::finding::Finding;
+use crate::platform::Platform;
+
+/// A disk that may be prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    disk: Disk,
+    begun: Option<Preparation>,
+}
+
+impl DataDisk {
+    /// The disk to prepare, if this verdict allows to prepare one.
+    pub fn target(&self) -> Option<Target> {
+        match self {
+            Self::Blank { disk } => Some(Target { disk: disk.clone(), begun: None }),
+            Self::Interrupted { disk, preparation } => {
+                Some(Target { disk: disk.clone(), begun: Some(preparation.clone()) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whom a freshly prepared disk belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's name, which is also its host name and its etcd member's.
+    pub node: String,
+    /// The version of the running image.
+    pub image_version: String,
+    /// The running machine ID.
+    pub machine_id: MachineId,
+}
+
+/// Makes a data disk, or finishes making it.
+///
+/// # Errors
+/// A finding that says what failed. What was done until then remains and is
+/// recognised as interrupted, or, once an identity is whole, as ours.
+pub fn prepare(
+    target: &Target,
+    owner: &Owner,
+    platform: &Platform,
+    runner: &dyn Runner,
+) -> Result<(Disk, Identity), Finding> {
+    let disk = &target.disk;
+    usable(disk)?;
+    let preparation = begin(target, platform, runner)?;
+    let data = partition(disk, &preparation, runner)?;
+    format(disk, &preparation, &data, platform, runner)?;
+    let identity = hand_over(disk, &preparation, owner)?;
+    Ok((disk.clone(), identity))
+}
+
+fn failed(disk: &Disk, attempt: &str, error: impl std::fmt::Display) -> Finding {
+    Finding::error(
+        "disk.failed",
+        disk.path.display().to_string(),
+        format!("{attempt}: {error}"),
+        "Check the storage behind the disk, then power the VM off and on: the preparation goes on where it stopped",
+    )
+}
+
+fn usable(disk: &Disk) -> Result<(), Finding> {
+    if disk.size < MINIMUM_SIZE {
+        return Err(failed(disk, "preparing it", format!("it has only {} MiB", disk.size >> 20)));
+    }
+    match device::is_in_use(&disk.path) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(failed(disk, "preparing it", "something on this host has it in use")),
+        Err(error) => Err(failed(disk, "opening it", error)),
+    }
+}
+
+/// Records that the preparation begins. The proof is made again: some time
+/// may have passed since the examination.
+fn begin(target: &Target, platform: &Platform, runner: &dyn Runner) -> Result<Preparation, Finding> {
+    let disk = &target.disk;
+    let own = platform.bios_uuid();
+    if let Some(preparation) = &target.begun {
+        return match may_resume(disk, preparation, own, runner) {
+            Ok(Ok(())) => Ok(preparation.clone()),
+            Ok(Err(reason)) => Err(failed(disk, "resuming its preparation", reason)),
+            Err(error) => Err(failed(disk, "reading it", error)),
+        };
+    }
+    let content = File::open(&disk.path).and_then(|file| blank::first_content(&file, 0, disk.size));
+    if let Some(place) = content.map_err(|error| failed(disk, "reading it", error))? {
+        return Err(failed(disk, "preparing it", format!("it is not blank any more, at byte {place}")));
+    }
+    let preparation = Preparation { disk: Uuid::new_v4(), data: Uuid::new_v4(), holder: own };
+    identity::write_preparation(&disk.path, &preparation)
+        .map_err(|error| failed(disk, "writing the preparation record", error))?;
+    Ok(preparation)
+}
+
+fn partition(disk: &Disk, preparation: &Preparation, runner: &dyn Runner) -> Result<Range<u64>, Finding> {
+    if let Ok(data) = layout::check_table(&disk.path, preparation.disk, disk.size, runner) {
+        return Ok(data);
+    }
+    layout::write_table(&disk.path, preparation.disk, disk.size, disk.sector, runner)
+        .map_err(|error| failed(disk, "writing its partition table", error))?;
+    File::open(&disk.path)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| failed(disk, "flushing its partition table", error))?;
+    layout::check_table(&disk.path, preparation.disk, disk.size, runner)
+        .map_err(|error| failed(disk, "checking its partition table", error))
+}
+
+/// Makes the file system, also where one was made before: until the identity
+/// is written nobody has mounted it.
+fn format(
+    disk: &Disk,
+    preparation: &Preparation,
+    data: &Range<u64>,
+    platform: &Platform,
+    runner: &dyn Runner,
+) -> Result<(), Finding> {
+    let node = device::partition(&disk.path, layout::DATA_NUMBER, data, platform, runner)
+        .map_err(|error| failed(disk, "reaching its data partition", format!("{error:#}")))?;
+    let uuid = preparation.data.to_string();
+    let options = ["-q", "-F", "-L", "kaas-data", "-m", "1", "-U", &uuid];
+    runner
+        .run(&Command::new("mkfs.ext4").args(options).arg(&node))
+        .map_err(|error| failed(disk, "making its file system", error))?;
+    File::open(&node).and_then(|file| file.sync_all()).map_err(|error| failed(disk, "flushing its file system", error))
+}
+
+/// Writes the identity: into slot B first, then over the record in slot A.
+fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Identity, Finding> {
+    let identity = Identity {
+        disk: preparation.disk,
+        cluster_id: None,
+        cluster: owner.cluster.clone(),
+        node: owner.node.clone(),
+        member: owner.node.clone(),
+        image_version: owner.image_version.clone(),
+        generation: 1,
+        holder: preparation.holder,
+        machine_id: owner.machine_id,
+        host_name: owner.node.clone(),
+        state: State::Unformed,
+    };
+    for _ in 0..2 {
+        identity::write(&disk.path, &identity).map_err(|error| failed(disk, "writing its identity", error))?;
+    }
+    Ok(identity)
+}
+
+/// Whether an interrupted preparation may go on: all that is on the disk is
+/// what a preparation by this VM can have left there. Otherwise says what is
+/// in the way.
+///
+/// # Errors
+/// The disk cannot be read.
+pub(super) fn may_resume(
+    disk: &Disk,
+    preparation: &Preparation,
+    own: Option<Uuid>,
+    runner: &dyn Runner,
+) -> io::Result<Result<(), String>> {
+    if preparation.holder.is_some() && preparation.holder != own {
+        return Ok(Err("another VM began it".to_owned()));
+    }
+    if layout::table_progress(&disk.path, preparation.disk, disk.size, disk.sector)? == Progress::Foreign {
+        return Ok(Err("another partition table was written since".to_owned()));
+    }
+    let file = File::open(&disk.path)?;
+    // A cut write of the identity leaves anything in slot B, but nothing beside it.
+    let slot_end = |slot: u64| slot + SLOT_SIZE as u64;
+    let between = [
+        (slot_end(layout::IDENTITY_A), layout::IDENTITY_B),
+        (slot_end(layout::IDENTITY_B), layout::LUKS_HEADER),
+        (layout::LUKS_HEADER, layout::DATA),
+    ];
+    for (start, end) in between {
+        if let Some(place) = blank::first_content(&file, start, end)? {
+            return Ok(Err(format!("there is data at byte {place}, where a preparation writes nothing")));
+        }
+    }
+    Ok(never_mounted(&file, preparation).and_then(|whole| if whole { Ok(()) } else { nothing_known(disk, runner) }))
+}
+
+/// Looks at the ext4 superblock of the data partition (kernel documentation,
+/// "ext4 Data Structures", super block): whole and never mounted, or not there.
+fn never_mounted(file: &File, preparation: &Preparation) -> Result<bool, String> {
+    let mut block = [0; 1024];
+    file.read_exact_at(&mut block, layout::DATA + 1024).map_err(|error| error.to_string())?;
+    if block[0x38..0x3a] != [0x53, 0xef] {
+        return Ok(false);
+    }
+    let unused = block[0x2c..0x30] == [0; 4] && block[0x34..0x36] == [0; 2];
+    if block[0x68..0x78] != *preparation.data.as_bytes() {
+        return Err("its data partition holds another file system".to_owned());
+    }
+    if unused { Ok(true) } else { Err("its data partition has been mounted".to_owned()) }
+}
+
+/// A file system whose making was cut short has no superblock yet: blkid finds
+/// nothing and ends with 2. That alone would not do, since it says the same of a
+/// disk that it cannot read; here the record proves that the disk was blank.
+fn nothing_known(disk: &Disk, runner: &dyn Runner) -> Result<(), String> {
+    let offset = layout::DATA.to_string();
+    let probe = Command::new("blkid").args(["-p", "-o", "export", "--offset", &offset]).arg(&disk.path);
+    match runner.run(&probe) {
+        Err(Error::Failed { status, .. }) if status.code() == Some(2) => Ok(()),
+        Err(error) => Err(format!("what its data partition holds cannot be told: {error}")),
+        Ok(found) => {
+            let found = String::from_utf8_lossy(&found).lines().collect::<Vec<_>>().join(", ");
+            Err(format!("its data partition holds something else: {found}"))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+mod tests;

@@ -1,0 +1,405 @@
+//! A channel on which both sides have proved the deployment secret.
+//!
+//! TLS 1.3 with certificates made at each start and trusted by nobody gives
+//! secrecy and integrity, but does not say who is there. So before anything else
+//! is said, each side proves that it holds the deployment secret, and the
+//! proofs are bound to this very channel:
+//!
+//! ```text
+//! key   = HKDF-SHA256(salt "kaas rendezvous 1", deployment secret, info "proof")
+//! proof = HMAC-SHA256(key, role ‖ exporter ‖ SHA-256(client's certificate) ‖ SHA-256(server's certificate))
+//! ```
+//!
+//! - The exporter (RFC 8446 §7.5) differs on the two legs of somebody who
+//!   terminates TLS in between, so a proof that is passed on is worthless, as is
+//!   one that was recorded. The exporter covers the handshake up to the server's
+//!   Finished only, which is before the client's certificate: hence both
+//!   certificates are in the proof as well.
+//! - The role keeps a proof from being sent back to its maker.
+//! - The client proves first and the server answers nobody else: a stranger
+//!   learns nothing that depends on the secret by connecting. Whoever takes over
+//!   a node's address gets a client's proof. It is good for nothing but
+//!   guessing at a secret of at least 128 random bits, which the configuration's
+//!   validation insists on.
+//! - The cluster's name is not in the key: a mistyped name is then named as
+//!   such, not as a wrong secret.
+//!
+//! After the proofs: frames of a 32-bit big-endian length and that many bytes of
+//! JSON. This module knows nothing of what is said in them.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use aws_lc_rs::{constant_time, hkdf, hmac};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
+
+/// The largest frame between nodes that have proved the secret, in bytes.
+pub const FRAME_LIMIT: usize = 1 << 20;
+
+/// The largest frame before that.
+const PROOF_FRAME_LIMIT: usize = 256;
+
+const SALT: &[u8] = b"kaas rendezvous 1";
+const EXPORTER_LABEL: &[u8] = b"EXPORTER-kaas-rendezvous";
+const ALPN: &[u8] = b"kaas-rendezvous/1";
+
+/// Why a channel failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The network or the operating system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// TLS could not be set up.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The other side does not hold the deployment secret, or says so of us.
+    #[error("the deployment secret differs")]
+    SecretMismatch,
+    /// A frame is larger than allowed.
+    #[error("a message of {0} bytes is too large")]
+    Oversize(usize),
+    /// A frame is not what it should be.
+    #[error("an unintelligible message: {0}")]
+    Malformed(String),
+}
+
+/// This process's side of any channel: a certificate made at start, and the key
+/// made from the deployment secret.
+pub struct Endpoint {
+    client: TlsConnector,
+    server: TlsAcceptor,
+    certificate: [u8; 32],
+    proof_key: hmac::Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Client,
+    Server,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Claim {
+    /// Hex digits.
+    Proof(String),
+    /// The other side's proof is wrong.
+    Mismatch,
+}
+
+impl Endpoint {
+    /// Makes a key and a certificate for this process.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when the library refuses: a broken random source.
+    pub fn new(secret: &Secret) -> Result<Self, Error> {
+        let tls = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(|error| tls(&error))?;
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let certificate = params.self_signed(&key).map_err(|error| tls(&error))?;
+        let chain = vec![certificate.der().clone()];
+        let key = || PrivateKeyDer::Pkcs8(key.serialize_der().into());
+
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let anyone = Arc::new(Anyone(provider.signature_verification_algorithms));
+        let mut client = ClientConfig::builder_with_provider(Arc::<CryptoProvider>::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| tls(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::<Anyone>::clone(&anyone))
+            .with_client_auth_cert(chain.clone(), key())
+            .map_err(|error| tls(&error))?;
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.resumption = rustls::client::Resumption::disabled();
+        client.enable_sni = false;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| tls(&error))?
+            .with_client_cert_verifier(anyone)
+            .with_single_cert(chain, key())
+            .map_err(|error| tls(&error))?;
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        Ok(Self {
+            client: TlsConnector::from(Arc::new(client)),
+            server: TlsAcceptor::from(Arc::new(server)),
+            certificate: certificate_hash(certificate.der()),
+            proof_key: proof_key(secret),
+        })
+    }
+
+    /// Connects from `local` to `remote` and exchanges proofs. The caller limits the time.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing but this side's proof has been said then.
+    pub async fn connect(&self, local: Ipv4Addr, remote: SocketAddr) -> Result<Channel, Error> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((local, 0).into())?;
+        let stream = socket.connect(remote).await?;
+        let name = ServerName::IpAddress(remote.ip().into());
+        let stream = self.client.connect(name, stream).await.map_err(handshake)?;
+        let mut channel = Channel { stream: stream.into() };
+        let binding = channel.binding(self.certificate)?;
+        channel.send(&Claim::Proof(self.proof(Role::Client, &binding))).await?;
+        let claim: Claim = channel.receive_up_to(PROOF_FRAME_LIMIT).await?;
+        self.check(Role::Server, &binding, &claim)?;
+        Ok(channel)
+    }
+
+    /// Takes a connection and exchanges proofs. The caller limits the time.
+    ///
+    /// # Errors
+    /// [`Error`]; no more than "mismatch" has been said then.
+    pub async fn accept(&self, stream: TcpStream) -> Result<Channel, Error> {
+        let stream = self.server.accept(stream).await.map_err(handshake)?;
+        let mut channel = Channel { stream: stream.into() };
+        let binding = channel.binding(self.certificate)?;
+        let claim: Claim = channel.receive_up_to(PROOF_FRAME_LIMIT).await?;
+        if let Err(error) = self.check(Role::Client, &binding, &claim) {
+            channel.send(&Claim::Mismatch).await?;
+            channel.finish().await;
+            return Err(error);
+        }
+        channel.send(&Claim::Proof(self.proof(Role::Server, &binding))).await?;
+        Ok(channel)
+    }
+
+    fn proof(&self, role: Role, binding: &Binding) -> String {
+        hex(hmac::sign(&self.proof_key, &transcript(role, binding)).as_ref())
+    }
+
+    fn check(&self, role: Role, binding: &Binding, claim: &Claim) -> Result<(), Error> {
+        let Claim::Proof(proof) = claim else { return Err(Error::SecretMismatch) };
+        constant_time::verify_slices_are_equal(self.proof(role, binding).as_bytes(), proof.as_bytes())
+            .map_err(|_| Error::SecretMismatch)
+    }
+}
+
+fn proof_key(secret: &Secret) -> hmac::Key {
+    let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(secret.expose().as_bytes());
+    let expanded = extracted.expand(&[b"proof"], hmac::HMAC_SHA256);
+    hmac::Key::from(expanded.expect("HKDF-SHA256 gives up to 255 × 32 bytes (RFC 5869 §2.3), 32 are asked for"))
+}
+
+/// What makes a channel this channel.
+struct Binding {
+    exporter: Zeroizing<[u8; 32]>,
+    client: [u8; 32],
+    server: [u8; 32],
+}
+
+fn transcript(role: Role, binding: &Binding) -> Zeroizing<Vec<u8>> {
+    let role: &[u8; 6] = match role {
+        Role::Client => b"client",
+        Role::Server => b"server",
+    };
+    let parts: [&[u8]; 4] = [role, &*binding.exporter, &binding.client, &binding.server];
+    Zeroizing::new(parts.concat())
+}
+
+/// A channel between two holders of the deployment secret.
+pub struct Channel {
+    stream: TlsStream<TcpStream>,
+}
+
+impl Channel {
+    /// What the proofs are bound to; `ours` is the hash of this side's certificate.
+    fn binding(&self, ours: [u8; 32]) -> Result<Binding, Error> {
+        let tls = |error: rustls::Error| Error::Tls(error.to_string());
+        let exporter = match &self.stream {
+            TlsStream::Client(stream) => stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
+            TlsStream::Server(stream) => stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
+        };
+        let exporter = Zeroizing::new(exporter.map_err(tls)?);
+        let theirs = self.stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let theirs =
+            certificate_hash(theirs.ok_or_else(|| Error::Tls("the other side has no certificate".to_owned()))?);
+        Ok(match &self.stream {
+            TlsStream::Client(_) => Binding { exporter, client: ours, server: theirs },
+            TlsStream::Server(_) => Binding { exporter, client: theirs, server: ours },
+        })
+    }
+
+    /// Sends one message.
+    ///
+    /// # Errors
+    /// [`Error::Oversize`] before anything is sent; [`Error::Io`] when the channel is broken.
+    pub async fn send(&mut self, message: &impl Serialize) -> Result<(), Error> {
+        // Large enough for any bundle, so that no copy of a key is left behind
+        // by a buffer that grows.
+        let mut frame = Zeroizing::new(Vec::with_capacity(64 << 10));
+        frame.extend_from_slice(&[0; 4]);
+        serde_json::to_writer(&mut *frame, message).map_err(|error| Error::Malformed(error.to_string()))?;
+        let length = frame.len() - 4;
+        if length > FRAME_LIMIT {
+            return Err(Error::Oversize(length));
+        }
+        let prefix = u32::try_from(length).map_err(|_| Error::Oversize(length))?.to_be_bytes();
+        frame[..4].copy_from_slice(&prefix);
+        self.stream.write_all(&frame).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Receives one message. The caller limits the time.
+    ///
+    /// # Errors
+    /// [`Error`]; the channel is of no further use then.
+    pub async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
+        self.receive_up_to(FRAME_LIMIT).await
+    }
+
+    /// As [`Channel::receive`], or `None` when the other side has ended the channel in order.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    pub async fn receive_or_end<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
+        match self.receive().await {
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    async fn receive_up_to<T: DeserializeOwned>(&mut self, limit: usize) -> Result<T, Error> {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length).await?;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > limit {
+            return Err(Error::Oversize(length));
+        }
+        let mut frame = Zeroizing::new(vec![0; length]);
+        self.stream.read_exact(&mut frame).await?;
+        serde_json::from_slice(&frame).map_err(|error| Error::Malformed(error.to_string()))
+    }
+
+    /// Ends the channel in order. The other side may be gone already.
+    pub async fn finish(mut self) {
+        if let Err(error) = self.stream.shutdown().await {
+            log::debug!("ending a rendezvous channel: {error}");
+        }
+    }
+}
+
+fn certificate_hash(certificate: &CertificateDer<'_>) -> [u8; 32] {
+    Sha256::digest(certificate).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A TLS handshake that failed: rustls says why inside of an I/O error.
+fn handshake(error: io::Error) -> Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(inner) => Error::Tls(inner.to_string()),
+        None => Error::Io(error),
+    }
+}
+
+/// Takes any certificate whose key signed the handshake: who is there is proved
+/// afterwards, with the deployment secret.
+#[derive(Debug)]
+struct Anyone(WebPkiSupportedAlgorithms);
+
+impl Anyone {
+    fn verify13(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+}
+
+const TLS13_ONLY: &str = "only TLS 1.3 is spoken here";
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General(TLS13_ONLY.to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verify13(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Anyone {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General(TLS13_ONLY.to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verify13(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Asks the other control nodes.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use super::channel::{self, Channel};
+use super::hall::{Hall, clock};
+use super::meeting::{self, Answer, Said};
+use super::message::{Ask, Hello, Reply};
+use super::report::Why;
+use crate::config::{API_PORT, ControlNode};
+
+/// How long reaching a node and exchanging proofs and introductions may take,
+/// before patience.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+
+/// How long an answer may take, before patience. More than the server takes.
+const REPLY_TIME: Duration = Duration::from_secs(100);
+
+/// How long a look at a node's API port may take, before patience.
+const PROBE_TIME: Duration = Duration::from_secs(2);
+
+/// What came of asking a peer: what it said, and whether it proved the secret.
+pub(super) struct Asked {
+    pub answer: Answer,
+    pub proved: bool,
+}
+
+/// Asks every peer at the same time; the answers are in list order.
+pub(super) async fn round(hall: &Arc<Hall>) -> Vec<Asked> {
+    let asked: Vec<_> = hall
+        .peers()
+        .into_iter()
+        .map(|peer| {
+            let hall = Arc::clone(hall);
+            tokio::spawn(async move {
+                let first = peer.name == hall.first().name;
+                match meet(&hall, &peer).await {
+                    Ok((channel, said)) => {
+                        channel.finish().await;
+                        Asked { answer: Answer { first, said }, proved: true }
+                    }
+                    Err(why) => Asked { answer: Answer { first, said: Err(why) }, proved: false },
+                }
+            })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for task in asked {
+        match task.await {
+            Ok(answer) => answers.push(answer),
+            // A task ends early only by a panic, which is a defect to be seen.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    answers
+}
+
+/// Asks the first node one thing.
+pub(super) async fn ask_first(hall: &Arc<Hall>, ask: &Ask) -> Result<(Channel, Said, Reply), Why> {
+    let (mut channel, said) = meet(hall, hall.first()).await?;
+    let said = said?;
+    let reply = ask_on(hall, &mut channel, ask).await?;
+    Ok((channel, said, reply))
+}
+
+/// Asks on a channel that stands.
+pub(super) async fn ask_on(hall: &Hall, channel: &mut Channel, ask: &Ask) -> Result<Reply, Why> {
+    let exchange = async {
+        channel.send(ask).await?;
+        channel.receive().await
+    };
+    match timeout(hall.settings.config.patiently(REPLY_TIME), exchange).await {
+        Ok(reply) => reply.map_err(|error| why(&error)),
+        Err(_) => Err(Why::NoAnswer),
+    }
+}
+
+/// Reaches a peer, proves the secret and exchanges introductions.
+async fn meet(hall: &Hall, peer: &ControlNode) -> Result<(Channel, Result<Said, Why>), Why> {
+    let local = hall.this().address;
+    let greet = async {
+        let remote = SocketAddr::from((peer.address, hall.settings.port));
+        let mut channel = hall.endpoint.connect(local, remote).await?;
+        channel.send(&hall.hello(Some(&peer.name))).await?;
+        let theirs: Hello = channel.receive().await?;
+        Ok::<_, channel::Error>((channel, theirs))
+    };
+    match timeout(hall.settings.config.patiently(HELLO_TIME), greet).await {
+        Err(_) => Err(Why::NoAnswer),
+        Ok(Err(error)) => match why(&error) {
+            Why::Refused if api_answers(hall, local, peer.address).await => Err(Why::Closed),
+            why => Err(why),
+        },
+        Ok(Ok((channel, theirs))) => {
+            let said = meeting::hear(&peer.name, (&hall.facts, hall.instance, clock()), &theirs);
+            Ok((channel, said))
+        }
+    }
+}
+
+/// Whether something listens on the API's port of a node whose rendezvous is
+/// not open. Proves nothing, but only ever keeps this node from forming.
+async fn api_answers(hall: &Hall, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
+    let connect = async {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((local, 0).into())?;
+        socket.connect((peer, hall.settings.api_port).into()).await
+    };
+    let connected: Result<io::Result<TcpStream>, _> =
+        timeout(hall.settings.config.patiently(PROBE_TIME), connect).await;
+    matches!(connected, Ok(Ok(_)))
+}
+
+/// The default of [`super::Settings::api_port`].
+pub(super) const PROBED_PORT: u16 = API_PORT;
+
+fn why(error: &channel::Error) -> Why {
+    match error {
+        channel::Error::SecretMismatch => Why::SecretMismatch,
+        channel::Error::Io(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => Why::Refused,
+            io::ErrorKind::TimedOut => Why::NoAnswer,
+            io::ErrorKind::HostUnreachable => Why::Unreachable("no route to the host, or it is off".to_owned()),
+            io::ErrorKind::NetworkUnreachable => Why::Unreachable("no route to its network".to_owned()),
+            io::ErrorKind::AddrNotAvailable => Why::Unreachable("this node's own address is not set yet".to_owned()),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                Why::Strange("it ended the connection".to_owned())
+            }
+            _ => Why::Strange(error.to_string()),
+        },
+        other => Why::Strange(other.to_string()),
+    }
+}

@@ -1,0 +1,151 @@
+//! What there is to say while nodes wait for each other.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use super::message::Difference;
+use crate::finding::{Finding, Findings};
+
+/// For whom a node waits and what is wrong: made anew in each round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The nodes that are not where they should be, in list order.
+    pub waiting: Vec<Waiting>,
+    /// What a person should know or mend. The rendezvous goes on by itself once
+    /// it is mended.
+    pub findings: Findings,
+}
+
+impl fmt::Display for Report {
+    /// One line: `waiting for node-2 (10.0.0.12): no answer; node-3 …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, waiting) in self.waiting.iter().enumerate() {
+            write!(f, "{}{waiting}", if index == 0 { "waiting for " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+/// A node that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its name.
+    pub node: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Why it is waited for.
+    pub why: Why,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.node, self.address, self.why)
+    }
+}
+
+/// Why a node is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing came back in time: the node is off, or a firewall drops packets.
+    NoAnswer,
+    /// The network says that the node cannot be reached; the system's words.
+    Unreachable(String),
+    /// The node is up and nothing listens: its agent has not come that far, or
+    /// has closed the rendezvous.
+    Refused,
+    /// As [`Why::Refused`], and an API server answers there: the node is part
+    /// of a cluster that was formed.
+    Closed,
+    /// One of the two sides does not hold the deployment secret, or something
+    /// between them answers in the node's place.
+    SecretMismatch,
+    /// Something else answers, or the channel broke; what was seen.
+    Strange(String),
+    /// Another node's name was given.
+    Misplaced(String),
+    /// This very process answers at the other node's address.
+    Ourselves,
+    /// The nodes' configurations differ.
+    Disagrees(Vec<Difference>),
+    /// The clocks differ by this many seconds; positive when the other one is ahead.
+    Clock(i64),
+    /// The node belongs to a cluster, this one to none.
+    InCluster,
+    /// The node belongs to another cluster than this one.
+    OtherCluster,
+    /// The node has lost what it knew: it belongs to no cluster, this one does.
+    Blank,
+    /// The node has lost what it knew after it had joined.
+    Lost,
+    /// The node is well and must do something first; what.
+    Busy(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer => f.write_str("no answer"),
+            Self::Unreachable(words) => f.write_str(words),
+            Self::Refused => f.write_str("it is up, but its agent does not listen yet"),
+            Self::Closed => f.write_str("it is part of a cluster already, its API server answers"),
+            Self::SecretMismatch => f.write_str("the deployment secret differs"),
+            Self::Strange(seen) => write!(f, "it does not answer as a control node: {seen}"),
+            Self::Misplaced(name) => write!(f, "{name} answers at its address"),
+            Self::Ourselves => f.write_str("this node itself answers at its address"),
+            Self::Disagrees(differences) => {
+                for (index, difference) in differences.iter().enumerate() {
+                    write!(f, "{}{difference}", if index == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::Clock(seconds) if *seconds > 0 => write!(f, "its clock is {seconds} s ahead"),
+            Self::Clock(seconds) => write!(f, "its clock is {} s behind", seconds.unsigned_abs()),
+            Self::InCluster => f.write_str("it belongs to a cluster already"),
+            Self::OtherCluster => f.write_str("it belongs to another cluster"),
+            Self::Blank => f.write_str("it belongs to no cluster, though this node's was formed with it"),
+            Self::Lost => f.write_str("this node had joined already and has lost its data"),
+            Self::Busy(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Why {
+    /// The same for a node that this one has formed with: that its API server
+    /// answers before its agent does is then no more than a node that starts.
+    pub(super) fn of_a_member(self) -> Self {
+        if self == Self::Closed { Self::Refused } else { self }
+    }
+
+    /// What a person has to mend, if waiting alone will not help.
+    pub fn finding(&self, node: &str, address: Ipv4Addr) -> Option<Finding> {
+        let found =
+            |code, action: &str| Some(Finding::error(code, format!("{node} ({address})"), self.to_string(), action));
+        match self {
+            Self::NoAnswer | Self::Unreachable(_) | Self::Refused | Self::Busy(_) => None,
+            Self::Closed | Self::InCluster | Self::OtherCluster => found(
+                "cluster.exists",
+                "No second cluster is started beside it. If this node lost its data disk, replace the member from a \
+                 living node; if the other node is a leftover, reset it",
+            ),
+            Self::SecretMismatch => found(
+                "peer.secret-mismatch",
+                "Give every control node the same deployment secret, and check that nothing else uses the address",
+            ),
+            Self::Strange(_) => {
+                found("peer.strange", "Check the control node list and that nothing else uses the address")
+            }
+            Self::Misplaced(_) | Self::Ourselves => {
+                found("peers.disagree", "Check the node names and addresses in the control node list")
+            }
+            Self::Disagrees(_) => {
+                found("peers.disagree", "Deploy the control nodes from one image with the same cluster properties")
+            }
+            Self::Clock(_) => found("peer.clock", "Set the hosts' clocks, or give every node the same time servers"),
+            Self::Blank => found(
+                "cluster.exists",
+                "It lost its data disk: replace the member from a living node, or reset all control nodes",
+            ),
+            Self::Lost => found("member.lost", "Replace the member from a living node: it cannot come back by itself"),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Answers the other control nodes, on a thread of its own.
+//!
+//! Whoever connects gets little: connections, their time and the size of what
+//! they send are limited, so that a stranger on the network costs next to
+//! nothing and cannot keep the control nodes away.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::channel::{self, Channel};
+use super::hall::{Hall, clock};
+use super::meeting;
+use super::message::{Ask, Hello, Progress, Reply};
+
+/// How long proofs may take, before patience.
+const PROOF_TIME: Duration = Duration::from_secs(10);
+
+/// How long a connection may last, before patience: making a grant is the
+/// longest that is done in one.
+const CONNECTION_TIME: Duration = Duration::from_secs(90);
+
+/// How long conversations may go on after the rendezvous has ended.
+const FAREWELL_TIME: Duration = Duration::from_secs(2);
+
+/// Connections from one control node at a time.
+const PER_NODE: usize = 4;
+
+/// Connections from everybody else together.
+const STRANGERS: usize = 8;
+
+/// Serves until `stop` says so.
+pub(super) async fn serve(listener: TcpListener, hall: Arc<Hall>, mut stop: watch::Receiver<bool>) {
+    let seats = Arc::new(Seats::default());
+    let mut attended = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = attended.join_next(), if !attended.is_empty() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, from)) => {
+                let key = hall.is_listed(from.ip()).then(|| from.ip());
+                // A connection beyond the limit is dropped without a word.
+                if let Some(seat) = Seats::take(&seats, key) {
+                    let hall = Arc::clone(&hall);
+                    attended.spawn(async move {
+                        attend(stream, from, &hall).await;
+                        drop(seat);
+                    });
+                }
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: the connection stays in
+                // the queue, so trying again at once would spin.
+                log::warn!("taking a rendezvous connection: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+    drop(listener);
+    // The last node to join is still owed the word that this is on record.
+    let all = async { while attended.join_next().await.is_some() {} };
+    if timeout(FAREWELL_TIME, all).await.is_err() {
+        log::debug!("rendezvous connections were cut off");
+    }
+}
+
+async fn attend(stream: TcpStream, from: SocketAddr, hall: &Arc<Hall>) {
+    let patiently = |usual| hall.settings.config.patiently(usual);
+    let proved = timeout(patiently(PROOF_TIME), hall.endpoint.accept(stream)).await;
+    let channel = match proved {
+        Ok(Ok(channel)) => channel,
+        Ok(Err(channel::Error::SecretMismatch)) => return hall.turn_away(from.ip()),
+        Ok(Err(error)) => return log::debug!("rendezvous connection from {from}: {error}"),
+        Err(_) => return log::debug!("rendezvous connection from {from}: no proof in time"),
+    };
+    match timeout(patiently(CONNECTION_TIME), converse(channel, from.ip(), hall)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => log::debug!("rendezvous with {from}: {error}"),
+        Err(_) => log::debug!("rendezvous with {from}: it took too long"),
+    }
+}
+
+async fn converse(mut channel: Channel, from: IpAddr, hall: &Arc<Hall>) -> Result<(), channel::Error> {
+    let theirs: Hello = channel.receive().await?;
+    channel.send(&hall.hello(Some(&theirs.node))).await?;
+    let heard = meeting::hear(&theirs.node, (&hall.facts, hall.instance, clock()), &theirs);
+    // A node that is a member of our cluster holds its bundle, even if the word
+    // that it had saved it was lost.
+    if let (Ok(said), true) = (&heard, owns_name(hall, &theirs.node, from))
+        && let Some(cluster) = said.state.cluster()
+    {
+        keep(hall.note(&theirs.node, cluster, Progress::HandedOver))?;
+    }
+    while let Some(ask) = channel.receive_or_end::<Ask>().await? {
+        let reply = match &heard {
+            Err(why) => Reply::Wait { reason: format!("as {} sees it: {why}", hall.settings.config.node.name) },
+            Ok(_) if !owns_name(hall, &theirs.node, from) => {
+                Reply::Wait { reason: format!("{from} is not the address of {} in the control node list", theirs.node) }
+            }
+            Ok(_) => answer(ask, &theirs.node, hall).await?,
+        };
+        channel.send(&reply).await?;
+    }
+    channel.finish().await;
+    Ok(())
+}
+
+/// Keys are handed to a listed node at its own address only.
+fn owns_name(hall: &Hall, name: &str, from: IpAddr) -> bool {
+    hall.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
+}
+
+async fn answer(ask: Ask, node: &str, hall: &Arc<Hall>) -> Result<Reply, channel::Error> {
+    let wait = |reason: &str| Reply::Wait { reason: reason.to_owned() };
+    Ok(match ask {
+        Ask::Bundle => match hall.bundle_for(node) {
+            Some(bundle) => Reply::Bundle { bundle: Box::new(bundle) },
+            None => wait("it hands out no bundle"),
+        },
+        Ask::Saved { cluster } => noted(keep(hall.note(node, cluster, Progress::HandedOver))?),
+        Ask::Joined { cluster } => noted(keep(hall.note(node, cluster, Progress::Joined))?),
+        Ask::Join => {
+            let (hall, node) = (Arc::clone(hall), node.to_owned());
+            match tokio::task::spawn_blocking(move || hall.grant(&node)).await {
+                Ok(Ok(grant)) => Reply::Grant { grant },
+                Ok(Err(reason)) => Reply::Wait { reason },
+                Err(error) => {
+                    log::error!("preparing a join: {error}");
+                    wait("preparing the join failed on the first node, its journal says why")
+                }
+            }
+        }
+    })
+}
+
+fn noted(known: bool) -> Reply {
+    if known { Reply::Noted } else { Reply::Wait { reason: "it belongs to another cluster".to_owned() } }
+}
+
+/// What cannot be saved has not happened: the connection ends and the other
+/// side says it again.
+fn keep<T>(result: Result<T, super::Error>) -> Result<T, channel::Error> {
+    result.map_err(|error| {
+        log::error!("{error:#}");
+        channel::Error::Io(std::io::Error::other(error.to_string()))
+    })
+}
+
+/// Counts connections, by control node; `None` counts everybody else.
+#[derive(Default)]
+struct Seats(Mutex<BTreeMap<Option<IpAddr>, usize>>);
+
+struct Seat(Arc<Seats>, Option<IpAddr>);
+
+impl Seats {
+    fn take(seats: &Arc<Self>, key: Option<IpAddr>) -> Option<Seat> {
+        let mut taken = seats.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(key).or_default();
+        let limit = if key.is_some() { PER_NODE } else { STRANGERS };
+        if *count >= limit {
+            return None;
+        }
+        *count += 1;
+        Some(Seat(Arc::clone(seats), key))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.1) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+mod meeting;
+mod over_tcp;
