@@ -8,6 +8,7 @@ pub mod codes;
 pub mod command;
 pub mod config;
 pub mod disk;
+pub mod early;
 pub mod files;
 pub mod finding;
 pub mod paths;

@@ -7,7 +7,7 @@ pub mod blank;
 pub mod device;
 mod examine;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod frame;
 pub mod identity;
 pub mod layout;
@@ -17,5 +17,6 @@ mod prepare;
 pub use device::Disk;
 pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};
 pub use identity::{Identity, MachineId, Preparation, Slots, State};
+pub(crate) use mount::is_mounted;
 pub use mount::{mount, unmount};
 pub use prepare::{Owner, Target, prepare};
