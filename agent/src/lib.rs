@@ -3,18 +3,28 @@
 //! The property schema serves the image builder and the lab as well; the rest
 //! runs on an appliance VM only.
 
+pub mod addons;
 pub mod bus;
 pub mod codes;
 pub mod command;
 pub mod config;
 pub mod disk;
 pub mod early;
+pub mod etcd;
 pub mod files;
 pub mod finding;
+pub mod https;
+pub mod image;
+pub mod kubernetes;
 pub mod paths;
 pub mod payload;
 pub mod pki;
+pub mod plan;
 pub mod platform;
 pub mod properties;
+pub mod records;
 pub mod rendezvous;
 pub mod secret;
+pub mod services;
+pub mod status;
+pub mod virtual_address;

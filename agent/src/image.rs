@@ -1,0 +1,107 @@
+//! The running image: its description of itself, and the names of the
+//! container images in it. Knows nothing of the cluster.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+/// Where the image builder leaves the description.
+pub const PATH: &str = "/usr/lib/kaas/image.json";
+
+/// The registry name that the container images inside go by. It is never contacted.
+pub const REPOSITORY: &str = "kaas.local";
+
+/// The image that this VM runs, or, when an environment is checked elsewhere, the
+/// one that it is meant for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageFacts {
+    /// Name of the appliance.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What its VMs are in a cluster, such as `control-plane`.
+    pub role: String,
+    /// Who signed it; none for a development image.
+    pub publisher: Option<String>,
+    /// The Kubernetes releases that it carries, one of each minor.
+    pub kubernetes: Vec<KubernetesRelease>,
+    /// Version of etcd, without the leading v.
+    pub etcd: String,
+    /// Version of CoreDNS, without the leading v.
+    pub coredns: String,
+    /// Tag of the pause container, without a leading v.
+    pub pause: String,
+}
+
+/// One Kubernetes release of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubernetesRelease {
+    /// Such as `1.36`.
+    pub minor: String,
+    /// Such as `1.36.3`.
+    pub version: String,
+}
+
+impl ImageFacts {
+    /// Reads the description below `root` (`/` outside of tests).
+    ///
+    /// # Errors
+    /// It is missing or not understood: this is no appliance image.
+    pub fn read(root: &Path) -> anyhow::Result<Self> {
+        let path = root.join(PATH.trim_start_matches('/'));
+        let text = fs::read(&path).with_context(|| format!("reading the image's description {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("understanding {}", path.display()))
+    }
+
+    /// The release of this minor.
+    pub fn kubernetes(&self, minor: &str) -> Option<&KubernetesRelease> {
+        self.kubernetes.iter().find(|release| release.minor == minor)
+    }
+
+    /// The newest minor: what a cluster forms with when no other is asked for.
+    pub fn newest_minor(&self) -> Option<&str> {
+        let number = |minor: &str| -> Option<(u32, u32)> {
+            let (major, minor) = minor.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        };
+        self.kubernetes.iter().map(|release| release.minor.as_str()).max_by_key(|minor| number(minor))
+    }
+
+    /// Name, version and publisher in one line, for status.
+    pub fn title(&self) -> String {
+        let publisher = self.publisher.as_deref().unwrap_or("development image");
+        format!("{} {} ({publisher})", self.name, self.version)
+    }
+}
+
+/// The reference of one of the container images that the appliance carries.
+pub fn reference(name: &str, tag: &str) -> String {
+    format!("{REPOSITORY}/{name}:{tag}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_minor_is_found_by_number() {
+        let facts: ImageFacts = serde_json::from_str(
+            r#"{"name":"kaas-control-plane","version":"0.1.0","role":"control-plane","publisher":null,
+                "kubernetes":[{"minor":"1.9","version":"1.9.1"},{"minor":"1.36","version":"1.36.3"}],
+                "etcd":"3.6.16","coredns":"1.15.0","pause":"3.10"}"#,
+        )
+        .unwrap();
+        assert_eq!(facts.newest_minor(), Some("1.36"));
+        assert_eq!(facts.kubernetes("1.9").unwrap().version, "1.9.1");
+        assert_eq!(facts.kubernetes("1.35"), None);
+        assert_eq!(facts.title(), "kaas-control-plane 0.1.0 (development image)");
+    }
+
+    #[test]
+    fn a_system_without_a_description_is_named() {
+        let error = ImageFacts::read(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/usr/lib/kaas/image.json"), "{error}");
+    }
+}

@@ -1,0 +1,57 @@
+//! containerd: its configuration (version 3, containerd 2).
+
+use crate::config::Config;
+use crate::image;
+use crate::kubernetes::kubelet;
+use crate::platform::Platform;
+
+/// Where the configuration is laid at each boot.
+pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
+/// Where registry mirrors are described, one folder each.
+pub const REGISTRIES: &str = "/etc/containerd/certs.d";
+/// The systemd unit.
+pub const UNIT: &str = "containerd.service";
+/// The plugins' programs, in the image.
+pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
+/// The pod network's configuration.
+pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
+
+/// The configuration; `pause` is the pause image's version.
+pub fn configuration(platform: &Platform, pause: &str) -> String {
+    let sandbox = image::reference("pause", pause);
+    let systemd = kubelet::systemd_cgroups(platform);
+    let restrict = platform.restrict_oom_score_adj();
+    format!(
+        "version = 3\n\
+         root = '/var/lib/containerd'\n\
+         state = '/run/containerd'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
+         sandbox = '{sandbox}'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.images'.registry]\n\
+         config_path = '{REGISTRIES}'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime']\n\
+         restrict_oom_score_adj = {restrict}\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime'.cni]\n\
+         bin_dirs = ['{NETWORK_PROGRAMS}']\n\
+         conf_dir = '{NETWORK_CONFIGURATION}'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n\
+         runtime_type = 'io.containerd.runc.v2'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
+         SystemdCgroup = {systemd}\n"
+    )
+}
+
+/// The description of the registry mirror that stands for all registries
+/// (`hosts.toml` of containerd's registry hosts), if one is configured.
+pub fn mirror(config: &Config) -> Option<String> {
+    let mirror = config.node.registry_mirror.as_deref()?;
+    // TOML's basic strings are escaped as JSON's are.
+    let mirror = serde_json::Value::from(mirror);
+    Some(format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n"))
+}

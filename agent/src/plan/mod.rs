@@ -1,0 +1,235 @@
+//! What is to be done on this boot, decided before any of it is done.
+//!
+//! A plan is a straight list of steps. It is saved before the first one runs;
+//! after a power cut it is decided again from what is on the disks, and running
+//! it again completes what was cut off. Deciding reads and writes nothing.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::finding::Finding;
+use crate::image::ImageFacts;
+use crate::records::Progress;
+
+/// What was seen before deciding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The running image.
+    pub image: ImageFacts,
+    /// The data disk.
+    pub disk: Disk,
+    /// What the data disk remembers, or the default.
+    pub progress: Progress,
+    /// Whether the rendezvous has closed for good.
+    pub rendezvous_closed: bool,
+}
+
+/// The data disk, when it may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Proved blank, or its preparation was interrupted.
+    Fresh(PathBuf),
+    /// Prepared before. Nothing but the configuration may be missing.
+    Ours(PathBuf),
+}
+
+/// Why the plan is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// Becoming part of a new cluster.
+    Form,
+    /// Going on as part of a cluster.
+    Resume,
+}
+
+/// One step. Each looks first, then acts, and says whether it changed anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "step")]
+pub enum Step {
+    /// Partition and format the blank data disk.
+    PrepareDataDisk {
+        /// The disk.
+        disk: PathBuf,
+    },
+    /// Mount the data disk under the paths that are kept on it.
+    MountDataDisk {
+        /// The disk.
+        disk: PathBuf,
+    },
+    /// Save the configuration, so that the OVF environment is not needed again.
+    SaveConfiguration,
+    /// Set the host name.
+    HostName,
+    /// Trust the further certificate authorities.
+    Trust,
+    /// Set the proxy.
+    Proxy,
+    /// Make sure that nobody else has the address, then configure the network.
+    Network,
+    /// Name the time servers.
+    Time,
+    /// Let in whom the configuration names, by SSH and on the console.
+    Access,
+    /// Put the cluster's Kubernetes minor in place.
+    Programs {
+        /// The minor, such as `1.36`.
+        minor: String,
+        /// The full version, such as `1.36.3`.
+        version: String,
+    },
+    /// Start the container runtime.
+    Runtime,
+    /// Load the container images that the appliance carries.
+    Images,
+    /// Meet the other control nodes; get or make the cluster's authorities.
+    Meet,
+    /// See to this node's etcd certificates.
+    EtcdCertificates,
+    /// Start etcd and wait for a quorum.
+    Etcd,
+    /// See to this node's Kubernetes certificates and kubeconfigs.
+    Credentials,
+    /// Make the control plane's manifests from this image.
+    Manifests,
+    /// Compete for the virtual address, as soon as the API here is healthy.
+    VirtualAddress,
+    /// Start the kubelet, which starts the control plane.
+    Kubelet,
+    /// Wait until the API on this node serves.
+    Api,
+    /// Apply the rights of the host services.
+    Rights,
+    /// Start kube-proxy.
+    ServiceNetwork,
+    /// Start the pod network.
+    PodNetwork,
+    /// Wait until Kubernetes calls the node ready.
+    NodeReady,
+    /// Record the cluster's configuration in the cluster.
+    Register,
+    /// Apply cluster DNS.
+    ClusterDns,
+    /// Tell the first node, or wait until all have told.
+    Complete,
+    /// Erase the deployment secret and mark the data disk as a cluster's.
+    Finish,
+}
+
+impl Step {
+    /// The step in words, such as `starting etcd`.
+    pub fn title(&self) -> &'static str {
+        match self {
+            Self::PrepareDataDisk { .. } => "preparing the data disk",
+            Self::MountDataDisk { .. } => "mounting the data disk",
+            Self::SaveConfiguration => "saving the configuration",
+            Self::HostName => "setting the host name",
+            Self::Trust => "trusting certificate authorities",
+            Self::Proxy => "setting the proxy",
+            Self::Network => "configuring the network",
+            Self::Time => "setting the time servers",
+            Self::Access => "setting up access",
+            Self::Programs { .. } => "choosing the Kubernetes version",
+            Self::Runtime => "starting the container runtime",
+            Self::Images => "loading container images",
+            Self::Meet => "meeting the other control nodes",
+            Self::EtcdCertificates => "checking etcd's certificates",
+            Self::Etcd => "starting etcd",
+            Self::Credentials => "making Kubernetes certificates",
+            Self::Manifests => "making the control plane's manifests",
+            Self::VirtualAddress => "setting up the virtual address",
+            Self::Kubelet => "starting the kubelet",
+            Self::Api => "starting the Kubernetes API",
+            Self::Rights => "applying access rights",
+            Self::ServiceNetwork => "starting the service network",
+            Self::PodNetwork => "starting the pod network",
+            Self::NodeReady => "waiting for the node to be ready",
+            Self::Register => "recording the cluster's configuration",
+            Self::ClusterDns => "applying cluster DNS",
+            Self::Complete => "completing the cluster",
+            Self::Finish => "finishing",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.title())?;
+        match self {
+            Self::PrepareDataDisk { disk } | Self::MountDataDisk { disk } => write!(f, " {}", disk.display()),
+            Self::Programs { version, .. } => write!(f, " {version}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is to be done, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Why.
+    pub goal: Goal,
+    /// The node it was decided for.
+    pub node: String,
+    /// The version of the image that decided it.
+    pub image: String,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// Decides.
+///
+/// # Errors
+/// A finding, when this image cannot serve the cluster.
+pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
+    let minor = &config.cluster.kubernetes_minor;
+    let Some(kubernetes) = observed.image.kubernetes(minor) else {
+        let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
+        return Err(Finding::error(
+            "kubernetes.not-in-image",
+            "the cluster's Kubernetes version",
+            format!("the cluster runs Kubernetes {minor}, this image carries {}", inside.join(" and ")),
+            "Use an image that carries the cluster's version",
+        ));
+    };
+    let formed = observed.progress.formed;
+    let mut steps = Vec::new();
+    let disk = match &observed.disk {
+        Disk::Fresh(disk) => {
+            steps.push(Step::PrepareDataDisk { disk: disk.clone() });
+            disk
+        }
+        Disk::Ours(disk) => disk,
+    };
+    steps.push(Step::MountDataDisk { disk: disk.clone() });
+    if !formed {
+        steps.push(Step::SaveConfiguration);
+    }
+    steps.extend([Step::HostName, Step::Trust, Step::Proxy, Step::Network, Step::Time, Step::Access]);
+    steps.push(Step::Programs { minor: minor.clone(), version: kubernetes.version.clone() });
+    steps.extend([Step::Runtime, Step::Images]);
+    if !observed.rendezvous_closed {
+        steps.push(Step::Meet);
+    }
+    steps.extend([Step::EtcdCertificates, Step::Etcd, Step::Credentials, Step::Manifests]);
+    if config.cluster.virtual_address.is_some() {
+        steps.push(Step::VirtualAddress);
+    }
+    steps.extend([Step::Kubelet, Step::Api]);
+    if !formed {
+        steps.push(Step::Rights);
+    }
+    steps.extend([Step::ServiceNetwork, Step::PodNetwork, Step::NodeReady]);
+    if !formed {
+        // Each node applies the same objects: the cluster is whole even if
+        // the first one is cut off for good here.
+        steps.extend([Step::Register, Step::ClusterDns, Step::Complete, Step::Finish]);
+    }
+    let goal = if formed { Goal::Resume } else { Goal::Form };
+    Ok(Plan { goal, node: config.node.name.clone(), image: observed.image.version.clone(), steps })
+}

@@ -1,0 +1,121 @@
+//! Plans for what can be found at power-on.
+
+use std::path::PathBuf;
+
+use super::*;
+
+/// A three-node configuration, seen from the first node.
+pub(crate) fn three_nodes() -> Config {
+    serde_json::from_value(serde_json::json!({
+        "cluster": {
+            "name": "lab",
+            "control_nodes": [
+                {"name": "node1", "address": "10.0.0.11"},
+                {"name": "node2", "address": "10.0.0.12"},
+                {"name": "node3", "address": "10.0.0.13"},
+            ],
+            "virtual_address": "10.0.0.10",
+            "pod_range": "10.244.0.0/16",
+            "service_range": "10.96.0.0/16",
+            "vxlan_port": 8472,
+            "kubernetes_minor": "1.36",
+        },
+        "node": {
+            "name": "node1",
+            "interfaces": [{"mac": null, "network": "net", "address": "10.0.0.11/24", "gateway": "10.0.0.1"}],
+            "dns_servers": [],
+            "search_domains": [],
+            "ntp_servers": [],
+            "ssh_authorized_keys": [],
+            "console_password_hash": null,
+            "proxy": null,
+            "extra_ca_certificates": [],
+            "registry_mirror": null,
+        },
+        "patience": 1,
+    }))
+    .unwrap()
+}
+
+/// The same cluster with its first node alone.
+pub(crate) fn one_node() -> Config {
+    let mut config = three_nodes();
+    config.cluster.control_nodes.truncate(1);
+    config.cluster.virtual_address = None;
+    config
+}
+
+/// An image with two minors.
+pub(crate) fn image() -> ImageFacts {
+    serde_json::from_value(serde_json::json!({
+        "name": "kaas-control-plane", "version": "0.1.0", "role": "control-plane", "publisher": null,
+        "kubernetes": [{"minor": "1.36", "version": "1.36.3"}, {"minor": "1.35", "version": "1.35.4"}],
+        "etcd": "3.6.16", "coredns": "1.15.0", "pause": "1.0.0",
+    }))
+    .unwrap()
+}
+
+fn first_boot() -> Observed {
+    Observed {
+        image: image(),
+        disk: Disk::Fresh(PathBuf::from("/dev/sdb")),
+        progress: Progress::default(),
+        rendezvous_closed: false,
+    }
+}
+
+fn resumed() -> Observed {
+    Observed {
+        disk: Disk::Ours(PathBuf::from("/dev/sdb")),
+        progress: Progress { etcd: true, credentials: true, formed: true },
+        rendezvous_closed: true,
+        ..first_boot()
+    }
+}
+
+#[test]
+fn the_first_boot() {
+    insta::assert_snapshot!(serde_json::to_string_pretty(&decide(&three_nodes(), &first_boot()).unwrap()).unwrap());
+}
+
+#[test]
+fn a_later_boot() {
+    insta::assert_snapshot!(serde_json::to_string_pretty(&decide(&three_nodes(), &resumed()).unwrap()).unwrap());
+}
+
+#[test]
+fn a_formed_node_never_forms_nor_prepares_a_disk() {
+    let plan = decide(&three_nodes(), &resumed()).unwrap();
+    assert_eq!(plan.goal, Goal::Resume);
+    let forming = [Step::SaveConfiguration, Step::Meet, Step::Register, Step::Complete, Step::Finish];
+    assert!(plan.steps.iter().all(|step| !forming.contains(step) && !matches!(step, Step::PrepareDataDisk { .. })));
+}
+
+#[test]
+fn one_node_without_a_virtual_address_runs_no_vrrp() {
+    let plan = decide(&one_node(), &first_boot()).unwrap();
+    assert!(!plan.steps.contains(&Step::VirtualAddress));
+}
+
+#[test]
+fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
+    let begun = decide(&three_nodes(), &first_boot()).unwrap();
+    for progress in [
+        Progress::default(),
+        Progress { etcd: true, ..Progress::default() },
+        Progress { etcd: true, credentials: true, formed: false },
+    ] {
+        let disk = Disk::Ours(PathBuf::from("/dev/sdb"));
+        let again = decide(&three_nodes(), &Observed { disk, progress, ..first_boot() }).unwrap();
+        assert_eq!(again.steps, begun.steps[1..]);
+    }
+}
+
+#[test]
+fn an_image_without_the_clusters_minor_is_refused() {
+    let mut config = three_nodes();
+    config.cluster.kubernetes_minor = "1.34".into();
+    let finding = decide(&config, &resumed()).unwrap_err();
+    assert_eq!(finding.code, "kubernetes.not-in-image");
+    assert!(finding.seen.contains("1.34") && finding.seen.contains("1.36 and 1.35"), "{finding}");
+}

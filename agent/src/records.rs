@@ -1,0 +1,185 @@
+//! What the agent keeps on the data disk: one file for each thing, each
+//! written whole.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::config::Config;
+use crate::files;
+use crate::paths;
+use crate::rendezvous::Record;
+use crate::secret::Secret;
+
+const CONFIG: &str = "config.json";
+const SECRET: &str = "secret";
+const RENDEZVOUS: &str = "rendezvous.json";
+const PROGRESS: &str = "progress.json";
+const PLAN: &str = "plan.json";
+
+/// What this node has done once and need not, or must not, do again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// etcd has had a quorum with this node's member. From then on a member
+    /// without data is a loss, not a beginning.
+    pub etcd: bool,
+    /// kubeadm's certificates and kubeconfigs are all on the disk.
+    pub credentials: bool,
+    /// The node is part of its cluster and nothing of the forming is left to do.
+    pub formed: bool,
+}
+
+/// The folder of records.
+pub struct Records {
+    folder: PathBuf,
+}
+
+impl Records {
+    /// The records below `root` (`/` outside of tests). The data disk must be mounted.
+    pub fn new(root: &Path) -> Self {
+        Self { folder: root.join(paths::RECORDS.trim_start_matches('/')) }
+    }
+
+    /// The saved configuration, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn config(&self) -> anyhow::Result<Option<Config>> {
+        self.load(CONFIG)
+    }
+
+    /// Saves the configuration and the deployment secret, which comes first:
+    /// a configuration without it could not meet its peers. Says whether
+    /// anything changed.
+    ///
+    /// # Errors
+    /// The file system's; the configuration is then not saved.
+    pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
+        let text = Zeroizing::new(secret.expose().as_bytes().to_vec());
+        let changed =
+            files::ensure_content(&self.path(SECRET), &text, 0o600).context("saving the deployment secret")?;
+        Ok(self.save(CONFIG, config)? || changed)
+    }
+
+    /// The deployment secret, until it is erased.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn secret(&self) -> anyhow::Result<Option<Secret>> {
+        match fs::read_to_string(self.path(SECRET)) {
+            Ok(text) => Ok(Some(Secret::new(text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context("reading the deployment secret"),
+        }
+    }
+
+    /// Erases the deployment secret. Says whether it was there.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn erase_secret(&self) -> anyhow::Result<bool> {
+        match fs::remove_file(self.path(SECRET)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).context("erasing the deployment secret"),
+        }
+    }
+
+    /// What the node remembers of the rendezvous.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn rendezvous(&self) -> anyhow::Result<Record> {
+        Ok(self.load(RENDEZVOUS)?.unwrap_or_default())
+    }
+
+    /// Saves what the node remembers of the rendezvous, keys included.
+    ///
+    /// # Errors
+    /// The file system's; the old record then still stands.
+    pub fn save_rendezvous(&self, record: &Record) -> anyhow::Result<()> {
+        self.save(RENDEZVOUS, record).map(drop)
+    }
+
+    /// How far the node has come.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn progress(&self) -> anyhow::Result<Progress> {
+        Ok(self.load(PROGRESS)?.unwrap_or_default())
+    }
+
+    /// Saves how far the node has come. Says whether that is news.
+    ///
+    /// # Errors
+    /// The file system's; the old state then still stands.
+    pub fn save_progress(&self, progress: Progress) -> anyhow::Result<bool> {
+        self.save(PROGRESS, &progress)
+    }
+
+    /// The place of the plan on the data disk.
+    pub fn plan(&self) -> PathBuf {
+        self.path(PLAN)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn load<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
+        let path = self.path(name);
+        match fs::read(&path).map(Zeroizing::new) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+
+    fn save(&self, name: &str, record: &impl Serialize) -> anyhow::Result<bool> {
+        let path = self.path(name);
+        let text = Zeroizing::new(serde_json::to_vec_pretty(record)?);
+        files::ensure_content(&path, &text, 0o600).with_context(|| format!("saving {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_remembered_at_first_and_a_damaged_record_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        assert_eq!(records.progress().unwrap(), Progress::default());
+        assert!(records.config().unwrap().is_none() && records.secret().unwrap().is_none());
+        let progress = Progress { etcd: true, ..Progress::default() };
+        assert!(records.save_progress(progress).unwrap());
+        assert!(!records.save_progress(progress).unwrap());
+        assert_eq!(records.progress().unwrap(), progress);
+        fs::write(records.path(PROGRESS), "{").unwrap();
+        assert!(records.progress().unwrap_err().to_string().contains("progress.json"));
+    }
+
+    #[test]
+    fn the_secret_is_for_root_alone_and_can_be_erased() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let config = crate::plan::tests::three_nodes();
+        assert!(records.save_config(&config, &Secret::new("s".into())).unwrap());
+        assert_eq!(records.config().unwrap(), Some(config));
+        let mode = fs::metadata(records.path(SECRET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(records.secret().unwrap().unwrap().expose(), "s");
+        assert!(records.erase_secret().unwrap());
+        assert!(!records.erase_secret().unwrap() && records.secret().unwrap().is_none());
+    }
+}

@@ -1,0 +1,47 @@
+//! The consoles: the page on tty1, and a line for each change on the system
+//! console, where a serial port keeps it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{Status, page};
+
+/// A terminal that nobody reads must not hold the agent up, and opening one
+/// must not make it the agent's own (open(2)).
+const FLAGS: i32 = nix::libc::O_NOCTTY | nix::libc::O_NONBLOCK;
+
+/// Home, then clear to the end (ECMA-48, CUP and ED).
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+pub(super) struct Consoles {
+    page: PathBuf,
+    lines: PathBuf,
+    said: String,
+}
+
+impl Consoles {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { page: root.join("dev/tty1"), lines: root.join("dev/console"), said: String::new() }
+    }
+
+    /// Shows a status. A missing or broken terminal is no trouble.
+    pub(super) fn show(&mut self, status: &Status) {
+        write(&self.page, &format!("{CLEAR}\r\n{}", page::page(status).replace('\n', "\r\n")));
+        let mut said = format!("kaas: {}\r\n", status.summary());
+        for finding in status.findings.iter() {
+            said.push_str(&format!("kaas: {finding}\r\n"));
+        }
+        if said != self.said {
+            write(&self.lines, &said);
+            self.said = said;
+        }
+    }
+}
+
+fn write(terminal: &Path, text: &str) {
+    if let Ok(mut terminal) = OpenOptions::new().write(true).custom_flags(FLAGS).open(terminal) {
+        let _ = terminal.write_all(text.as_bytes());
+    }
+}

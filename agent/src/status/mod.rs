@@ -1,0 +1,168 @@
+//! What the agent has to say about itself: one document that is written to a
+//! file for programs and for `kaas-agent status`, and from which the console
+//! page and systemd's status line are made.
+
+mod console;
+mod page;
+mod reporter;
+
+use std::path::Path;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::finding::Findings;
+use crate::kubernetes::api::Node;
+
+pub use reporter::Reporter;
+
+/// Where the document is kept: in memory, it is about this boot.
+pub const PATH: &str = "/run/kaas/status.json";
+
+/// How far this boot has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Looking at the platform, the disks and the OVF environment.
+    #[default]
+    Looking,
+    /// Something is wrong that a person must mend; nothing was changed.
+    Refused,
+    /// The plan runs.
+    Working,
+    /// The plan runs and waits for something outside of this node.
+    Waiting,
+    /// All of the plan is done.
+    Done,
+}
+
+/// The plan's progress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// The step under way, counted from 1.
+    pub number: usize,
+    /// How many steps there are.
+    pub total: usize,
+    /// The step in words.
+    pub step: String,
+    /// What it waits for, or why it failed and will be tried again.
+    pub waiting: Option<String>,
+}
+
+/// The health of what runs, as last looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Whether the API server on this node serves.
+    pub api: bool,
+    /// The cluster's nodes as the API lists them; none if it could not be asked.
+    pub nodes: Option<Vec<Node>>,
+    /// The etcd members, in list order.
+    pub etcd: Vec<Member>,
+    /// The virtual address, if the cluster has one.
+    pub virtual_address: Option<VirtualAddress>,
+}
+
+/// An etcd member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The control node's name.
+    pub name: String,
+    /// Whether it answers and sees a leader.
+    pub healthy: bool,
+}
+
+/// The virtual address as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualAddress {
+    /// The address.
+    pub address: std::net::Ipv4Addr,
+    /// Whether this node holds it now.
+    pub held: bool,
+}
+
+/// When things were reached, in seconds since the system's first process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// The agent knew what to do, or what is wrong.
+    pub verdict: Option<u64>,
+    /// etcd had a quorum.
+    pub etcd: Option<u64>,
+    /// The API on this node served.
+    pub api: Option<u64>,
+    /// Kubernetes called this node ready.
+    pub ready: Option<u64>,
+    /// The plan was done.
+    pub done: Option<u64>,
+}
+
+/// The document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The image's name, version and publisher.
+    pub image: String,
+    /// This node's name, once known.
+    pub node: Option<String>,
+    /// This node's address, once known.
+    pub address: Option<std::net::Ipv4Addr>,
+    /// The cluster's name, once known.
+    pub cluster: Option<String>,
+    /// How far this boot has come.
+    pub phase: Phase,
+    /// The plan's progress, once there is a plan.
+    pub work: Option<Work>,
+    /// What is wrong, or worth knowing.
+    pub findings: Findings,
+    /// The health of what runs, once something does.
+    pub health: Option<Health>,
+    /// When things were reached.
+    pub times: Times,
+}
+
+impl Status {
+    /// Reads the document below `root` (`/` outside of tests).
+    ///
+    /// # Errors
+    /// There is none (`NotFound`): the agent has not run since power-on; or it is damaged.
+    pub fn read(root: &Path) -> io::Result<Self> {
+        serde_json::from_slice(&fs::read(root.join(PATH.trim_start_matches('/')))?).map_err(io::Error::from)
+    }
+
+    /// Whether this node does its part of the cluster: its API serves and
+    /// Kubernetes calls it ready.
+    pub fn is_ready(&self) -> bool {
+        self.health.as_ref().is_some_and(|health| {
+            health.api && health.nodes.iter().flatten().any(|node| Some(&node.name) == self.node.as_ref() && node.ready)
+        })
+    }
+
+    /// One line that says what matters most now.
+    pub fn summary(&self) -> String {
+        let errors = self.findings.iter().filter(|one| one.severity == crate::finding::Severity::Error).count();
+        match (self.phase, &self.work) {
+            (Phase::Looking, _) => "looking at disks and configuration".to_owned(),
+            (Phase::Refused, _) => match errors {
+                1 => "stopped: one problem must be mended".to_owned(),
+                _ => format!("stopped: {errors} problems must be mended"),
+            },
+            (Phase::Done, _) if self.is_ready() => "ready".to_owned(),
+            (Phase::Done, _) => "running, but not ready".to_owned(),
+            (_, Some(Work { number, total, step, waiting })) => match waiting {
+                Some(waiting) => format!("{step} ({number}/{total}): {waiting}"),
+                None => format!("{step} ({number}/{total})"),
+            },
+            (_, None) => "deciding what to do".to_owned(),
+        }
+    }
+}
+
+/// Seconds since the system's first process started: in a container its own
+/// start, not the host's (proc(5), `starttime`).
+pub fn since_power_on() -> Option<u64> {
+    let first = fs::read_to_string("/proc/1/stat").ok()?;
+    let started: f64 = first.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let up: f64 = fs::read_to_string("/proc/uptime").ok()?.split_ascii_whitespace().next()?.parse().ok()?;
+    let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    // Seconds since boot fit easily, and are never negative.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    Some((up - started / ticks as f64).max(0.0) as u64)
+}

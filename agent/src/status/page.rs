@@ -1,0 +1,54 @@
+//! The status as a page of plain text. Pure.
+
+use std::fmt::Write as _;
+
+use super::{Phase, Status};
+
+/// The page, without any terminal control.
+pub(crate) fn page(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "  {name:<18}{value}");
+    };
+    line("image", &status.image);
+    line("node", status.node.as_deref().unwrap_or("not configured yet"));
+    if let Some(address) = status.address {
+        line("address", &address.to_string());
+    }
+    if let Some(cluster) = &status.cluster {
+        line("cluster", cluster);
+    }
+    line("state", &status.summary());
+    if let Some(health) = &status.health {
+        line("API on this node", if health.api { "serving" } else { "not serving" });
+        let list = |items: Vec<(&str, bool)>, good: &str, bad: &str| {
+            let items: Vec<String> =
+                items.into_iter().map(|(name, is)| format!("{name} {}", if is { good } else { bad })).collect();
+            items.join(", ")
+        };
+        let etcd = health.etcd.iter().map(|member| (member.name.as_str(), member.healthy)).collect();
+        line("etcd members", &list(etcd, "healthy", "NOT HEALTHY"));
+        match &health.nodes {
+            Some(nodes) => {
+                let nodes = nodes.iter().map(|node| (node.name.as_str(), node.ready)).collect();
+                line("nodes", &list(nodes, "ready", "NOT READY"));
+            }
+            None => line("nodes", "unknown: the API cannot be asked"),
+        }
+        if let Some(virtual_address) = &health.virtual_address {
+            let holder = if virtual_address.held { "held by this node" } else { "not held by this node" };
+            line("virtual address", &format!("{} ({holder})", virtual_address.address));
+        }
+    }
+    if !status.findings.is_empty() {
+        text.push('\n');
+        for finding in status.findings.iter() {
+            let _ = writeln!(text, "  {finding}");
+        }
+    }
+    if status.phase == Phase::Refused {
+        text.push_str("\n  Nothing was changed. The appliance goes on by itself once this is mended.\n");
+    }
+    text
+}
