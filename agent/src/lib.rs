@@ -10,6 +10,7 @@ pub mod command;
 pub mod config;
 pub mod disk;
 pub mod early;
+pub mod environment;
 pub mod etcd;
 pub mod files;
 pub mod finding;

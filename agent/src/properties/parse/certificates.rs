@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(authorities(&text).unwrap(), expected);
         }
         let body: String = one.lines().filter(|line| !line.starts_with('-')).collect();
-        assert_eq!(authorities(&body).unwrap(), [one.clone()]);
+        assert_eq!(authorities(&body).unwrap(), std::slice::from_ref(&one));
         assert_eq!(authorities(&format!("{one}{one}")).unwrap(), [one]);
     }
 

@@ -1,0 +1,209 @@
+//! The `guestinfo` variables of a VMware VM, over the backdoor. Any local user
+//! of the VM can read them, so what is secret does not stay there.
+
+use super::backdoor::{self, Port};
+use super::document;
+use super::hardware::Hardware;
+
+/// The variable that vCenter puts the OVF environment in.
+pub const OVF_ENVIRONMENT: &str = "guestinfo.ovfEnv";
+
+/// What takes the place of an environment that cannot be kept without its
+/// secrets: values cannot be deleted or made empty.
+const REMOVED: &str = "<!-- The OVF environment was read and removed. -->";
+
+/// Why a variable could not be read or set.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The message did not get through.
+    #[error(transparent)]
+    Backdoor(#[from] backdoor::Error),
+    /// The hypervisor refused.
+    #[error("the hypervisor refused to {attempt} {key}: {reason}")]
+    Refused {
+        /// `read` or `set`.
+        attempt: &'static str,
+        /// The variable.
+        key: String,
+        /// What it said.
+        reason: String,
+    },
+    /// An empty value cannot be set.
+    #[error("{0} cannot be set to an empty value")]
+    Empty(String),
+}
+
+/// The variables, through the machine's port or an emulated one.
+pub struct GuestInfo<P> {
+    port: P,
+}
+
+impl GuestInfo<Hardware> {
+    /// The variables of this VM; none when the hypervisor is not VMware's.
+    pub fn of_this_machine() -> Option<Self> {
+        Hardware::detect().map(Self::new)
+    }
+}
+
+/// What scrubbing did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scrubbed {
+    /// There was no secret.
+    Nothing,
+    /// The secrets were removed.
+    Secrets,
+    /// The whole document was removed, because its secrets could not be told from the rest.
+    Everything,
+}
+
+impl<P: Port> GuestInfo<P> {
+    /// The variables behind a port.
+    pub fn new(port: P) -> Self {
+        Self { port }
+    }
+
+    /// The value of a variable. Absent, empty and the text `NULL`, which some
+    /// tools leave behind, are none.
+    ///
+    /// # Errors
+    /// The message did not get through, or the hypervisor refused.
+    pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        let reply = backdoor::call(&mut self.port, format!("info-get {key}").as_bytes())?;
+        match status(&reply) {
+            (true, value) => {
+                let content = value.strip_suffix(b"\0").unwrap_or(value).trim_ascii();
+                Ok((!content.is_empty() && content != b"NULL").then(|| value.to_vec()))
+            }
+            (false, b"No value found") => Ok(None),
+            (false, reason) => Err(refused("read", key, reason)),
+        }
+    }
+
+    /// Sets a variable.
+    ///
+    /// # Errors
+    /// The value is empty, the message did not get through, or the hypervisor
+    /// refused (administrators can forbid it with `isolation.tools.setInfo.disable`).
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        if value.is_empty() {
+            return Err(Error::Empty(key.to_owned()));
+        }
+        let reply = backdoor::call(&mut self.port, format!("info-set {key} {value}").as_bytes())?;
+        match status(&reply) {
+            (true, _) => Ok(()),
+            (false, reason) => Err(refused("set", key, reason)),
+        }
+    }
+
+    /// The OVF environment; none when there is none yet, or no more.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn environment(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.get(OVF_ENVIRONMENT)?.filter(|value| value != REMOVED.as_bytes()))
+    }
+
+    /// Removes the secrets from the OVF environment; from one that is not
+    /// understood or is too long to be set again, everything. vCenter puts them
+    /// back at the next power-on, so this is done at every boot.
+    ///
+    /// # Errors
+    /// As [`Self::get`] and [`Self::set`]; the secrets are then still there.
+    pub fn scrub(&mut self) -> Result<Scrubbed, Error> {
+        let Some(value) = self.environment()? else { return Ok(Scrubbed::Nothing) };
+        let room = backdoor::LONGEST_REQUEST - "info-set  ".len() - OVF_ENVIRONMENT.len();
+        let clean = match document::scrubbed(&value) {
+            Ok(None) => return Ok(Scrubbed::Nothing),
+            // Proved clean, or not kept.
+            Ok(Some(clean)) if clean.len() <= room && document::scrubbed(clean.as_bytes()) == Ok(None) => Some(clean),
+            _ => None,
+        };
+        self.set(OVF_ENVIRONMENT, clean.as_deref().unwrap_or(REMOVED))?;
+        Ok(if clean.is_some() { Scrubbed::Secrets } else { Scrubbed::Everything })
+    }
+}
+
+fn refused(attempt: &'static str, key: &str, reason: &[u8]) -> Error {
+    Error::Refused { attempt, key: key.to_owned(), reason: String::from_utf8_lossy(reason).into_owned() }
+}
+
+/// Splits a reply into its first word, `1` for success, and the rest.
+fn status(reply: &[u8]) -> (bool, &[u8]) {
+    match reply {
+        [b'1'] => (true, b""),
+        [b'1', b' ', value @ ..] => (true, value),
+        [b'0', b' ', reason @ ..] => (false, reason),
+        other => (false, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backdoor::emulated::Hypervisor;
+    use super::*;
+
+    const GOOD: &str = include_str!("fixtures/three-nodes.xml");
+
+    fn guestinfo(value: &str) -> GuestInfo<Hypervisor> {
+        GuestInfo::new(Hypervisor::with(OVF_ENVIRONMENT, value))
+    }
+
+    fn content(guestinfo: &GuestInfo<Hypervisor>) -> String {
+        String::from_utf8(guestinfo.port.values[OVF_ENVIRONMENT].clone()).unwrap()
+    }
+
+    #[test]
+    fn no_backdoor_is_spoken_to_unless_the_hypervisor_is_vmware() {
+        // The test hosts are not VMware guests; on one, this reads a variable that is not there.
+        if let Some(mut guestinfo) = GuestInfo::of_this_machine() {
+            assert!(guestinfo.get("guestinfo.kaas-test-absent").unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn values_are_read_and_set() {
+        let mut guestinfo = guestinfo("a b  c");
+        assert_eq!(guestinfo.get(OVF_ENVIRONMENT).unwrap().as_deref(), Some(b"a b  c".as_slice()));
+        assert_eq!(guestinfo.get("guestinfo.other").unwrap(), None);
+        guestinfo.set("guestinfo.kaas.status", "ready & well <now>").unwrap();
+        assert_eq!(guestinfo.get("guestinfo.kaas.status").unwrap().unwrap(), b"ready & well <now>");
+        assert!(matches!(guestinfo.set("guestinfo.kaas.status", ""), Err(Error::Empty(_))));
+    }
+
+    #[test]
+    fn leftovers_are_no_values() {
+        for text in ["", " ", "NULL", "NULL\0", "\n"] {
+            assert_eq!(guestinfo(text).get(OVF_ENVIRONMENT).unwrap(), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn scrubbing_removes_the_secrets_once() {
+        let mut guestinfo = guestinfo(GOOD);
+        assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Secrets);
+        assert!(!content(&guestinfo).contains("x7$Qm") && content(&guestinfo).contains("cp2=192.168.10.12"));
+        assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Nothing);
+        assert_eq!(GuestInfo::new(Hypervisor::default()).scrub().unwrap(), Scrubbed::Nothing);
+    }
+
+    #[test]
+    fn what_is_not_understood_or_too_long_is_removed_whole() {
+        let padded = GOOD.replace("<Locale>", &format!("<!-- {} --><Locale>", "x".repeat(70_000)));
+        let far_apart =
+            GOOD.replace("deployment-secret\" oe:value=", &format!("deployment-secret\" oe:value{}=", " ".repeat(300)));
+        for text in [padded, far_apart, GOOD[..GOOD.len() - 20].to_owned()] {
+            let mut guestinfo = guestinfo(&text);
+            assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Everything);
+            assert!(!content(&guestinfo).contains("x7$Qm"));
+            assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Nothing);
+        }
+    }
+
+    #[test]
+    fn a_refusal_to_set_is_told() {
+        let mut guestinfo = guestinfo(GOOD);
+        guestinfo.port.writable = false;
+        let error = guestinfo.scrub().unwrap_err().to_string();
+        assert_eq!(error, "the hypervisor refused to set guestinfo.ovfEnv: Permission denied");
+    }
+}

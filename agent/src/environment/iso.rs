@@ -1,0 +1,340 @@
+//! Reads one file out of the root folder of an ISO 9660 image (ECMA-119), by
+//! its plain, Rock Ridge (IEEE P1282) or Joliet name, without mounting it.
+//!
+//! Every length that the image states is bounded before it is believed. This
+//! module knows nothing of what the file holds.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// Size of a sector (ECMA-119, section 6.1.2); volume descriptors take one each.
+const SECTOR: usize = 2048;
+/// The first volume descriptor's sector (ECMA-119, section 6.2.1).
+const FIRST_DESCRIPTOR: u64 = 16;
+/// Most volume descriptors that are looked at.
+const MOST_DESCRIPTORS: u64 = 64;
+/// Largest root folder that is read, in bytes: thousands of entries.
+const LARGEST_FOLDER: usize = 1 << 20;
+/// Most continuation areas of one entry that are followed (SUSP, section 5.1).
+const MOST_CONTINUATIONS: usize = 32;
+
+/// Why a file could not be read from an image.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No ISO 9660 volume starts where one must.
+    #[error("it holds no ISO 9660 file system")]
+    NotIso,
+    /// The file is larger than the caller wants.
+    #[error("the file has {size} bytes, more than {limit}")]
+    TooLarge {
+        /// Its size in bytes.
+        size: u64,
+        /// What the caller wants at most.
+        limit: usize,
+    },
+    /// The image contradicts itself.
+    #[error("its ISO 9660 file system is damaged: {0}")]
+    Damaged(&'static str),
+    /// Reading failed, or the image ends too early.
+    #[error("reading it: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Reads the file `name`, whatever the case of its letters, from the root
+/// folder. None when there is no such file.
+///
+/// # Errors
+/// [`Error`]; nothing is changed.
+pub fn read_file(image: &mut (impl Read + Seek), name: &str, limit: usize) -> Result<Option<Vec<u8>>, Error> {
+    for volume in volumes(image)? {
+        let folder = volume.extent(image, &volume.root, LARGEST_FOLDER)?;
+        if let Some(entry) = volume.find(image, &folder, name)? {
+            return volume.extent(image, &entry, limit).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// A primary volume or a Joliet one.
+struct Volume {
+    joliet: bool,
+    /// Bytes in a logical block.
+    block: u64,
+    root: Entry,
+}
+
+/// Where a file's or a folder's data is.
+struct Entry {
+    /// In logical blocks.
+    start: u64,
+    /// In bytes.
+    size: u64,
+}
+
+/// The volumes that name files, the primary one first.
+fn volumes(image: &mut (impl Read + Seek)) -> Result<Vec<Volume>, Error> {
+    let mut volumes = Vec::new();
+    for number in 0..MOST_DESCRIPTORS {
+        let descriptor = match read(image, (FIRST_DESCRIPTOR + number) * SECTOR as u64, SECTOR) {
+            Err(Error::Io(error)) if number == 0 && error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(Error::NotIso);
+            }
+            other => other?,
+        };
+        // ECMA-119, section 8.1: type, "CD001", version.
+        if &descriptor[1..6] != b"CD001" {
+            return if number == 0 {
+                Err(Error::NotIso)
+            } else {
+                Err(Error::Damaged("a volume descriptor is missing"))
+            };
+        }
+        let joliet = match (descriptor[0], &descriptor[88..91]) {
+            (1, _) => false,
+            // The escape sequences of UCS-2 levels 1 to 3 (Joliet, "Identifying a Joliet SVD").
+            (2, b"%/@" | b"%/C" | b"%/E") => true,
+            (255, _) => break,
+            _ => continue,
+        };
+        let block = u64::from(u16::from_le_bytes([descriptor[128], descriptor[129]]));
+        if !matches!(block, 512 | 1024 | 2048) {
+            return Err(Error::Damaged("the logical block size is none that exists"));
+        }
+        let root = record(&descriptor[156..190]).ok_or(Error::Damaged("the root folder's record is too short"))?;
+        volumes.push(Volume { joliet, block, root: root.entry()? });
+    }
+    Ok(volumes)
+}
+
+impl Volume {
+    /// The data of an entry, `limit` bytes at most.
+    fn extent(&self, image: &mut (impl Read + Seek), entry: &Entry, limit: usize) -> Result<Vec<u8>, Error> {
+        if entry.size > limit as u64 {
+            return Err(Error::TooLarge { size: entry.size, limit });
+        }
+        read(image, entry.start * self.block, entry.size as usize)
+    }
+
+    fn find(&self, image: &mut (impl Read + Seek), folder: &[u8], name: &str) -> Result<Option<Entry>, Error> {
+        // Records do not cross sectors; zeros fill a sector's end (ECMA-119, section 6.8.1.1).
+        for sector in folder.chunks(SECTOR) {
+            let mut rest = sector;
+            while let Some(record) = record(rest) {
+                rest = &rest[record.bytes.len()..];
+                if !record.is_folder() && self.is_named(image, &record, name)? {
+                    return record.entry().map(Some);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_named(&self, image: &mut (impl Read + Seek), record: &Record<'_>, name: &str) -> Result<bool, Error> {
+        let identifier = if self.joliet {
+            let units: Vec<u16> =
+                record.identifier().chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+            String::from_utf16_lossy(&units)
+        } else {
+            String::from_utf8_lossy(record.identifier()).into_owned()
+        };
+        // ECMA-119, section 7.5: NAME.EXTENSION;VERSION. Strict writers turn dashes into underscores.
+        let plain = identifier.split(';').next().unwrap_or_default().trim_end_matches('.');
+        let strict = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_");
+        if plain.eq_ignore_ascii_case(name) || (!self.joliet && plain.eq_ignore_ascii_case(&strict)) {
+            return Ok(true);
+        }
+        Ok(!self.joliet && self.rock_ridge_name(image, record)?.is_some_and(|long| long.eq_ignore_ascii_case(name)))
+    }
+
+    /// The alternate name (RRIP, section 4.1.4) in the system use area and its continuations.
+    fn rock_ridge_name(&self, image: &mut (impl Read + Seek), record: &Record<'_>) -> Result<Option<String>, Error> {
+        let mut name: Option<Vec<u8>> = None;
+        let mut area = record.system_use().to_vec();
+        for _ in 0..MOST_CONTINUATIONS {
+            let mut next = None;
+            let mut rest = area.as_slice();
+            // SUSP, section 4: signature, length of the whole field, version, data.
+            while let [first, second, length, _version, ..] = rest {
+                let Some((field, following)) = rest.split_at_checked(usize::from(*length)) else { break };
+                if field.len() < 4 {
+                    break;
+                }
+                rest = following;
+                match [*first, *second] {
+                    [b'N', b'M'] if field.len() > 5 => name.get_or_insert_default().extend(&field[5..]),
+                    [b'C', b'E'] if field.len() >= 28 => {
+                        let number = |at: usize| u64::from(little_endian(&field[at..]));
+                        next = Some((number(4) * self.block + number(12), number(20) as usize));
+                    }
+                    [b'S', b'T'] => break,
+                    _ => {}
+                }
+            }
+            match next {
+                Some((_, length)) if length > SECTOR => {
+                    return Err(Error::Damaged("a continuation area is larger than a sector"));
+                }
+                Some((start, length)) => area = read(image, start, length)?,
+                None => break,
+            }
+        }
+        Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
+    }
+}
+
+/// A directory record (ECMA-119, section 9.1), long enough for its fixed part and its name.
+struct Record<'a> {
+    bytes: &'a [u8],
+}
+
+/// The record at the start of these bytes; none at the end of a sector, and
+/// none when it would not fit.
+fn record(bytes: &[u8]) -> Option<Record<'_>> {
+    let length = usize::from(*bytes.first()?);
+    let bytes = bytes.get(..length)?;
+    (length >= 34 && 33 + usize::from(bytes[32]) <= length).then_some(Record { bytes })
+}
+
+impl Record<'_> {
+    fn is_folder(&self) -> bool {
+        self.bytes[25] & 2 != 0
+    }
+
+    fn identifier(&self) -> &[u8] {
+        &self.bytes[33..33 + usize::from(self.bytes[32])]
+    }
+
+    /// What follows the name and its padding to an even place.
+    fn system_use(&self) -> &[u8] {
+        let end = 33 + usize::from(self.bytes[32]);
+        self.bytes.get(end + end % 2..).unwrap_or_default()
+    }
+
+    fn entry(&self) -> Result<Entry, Error> {
+        let (attributes, flags, unit, gap) = (self.bytes[1], self.bytes[25], self.bytes[26], self.bytes[27]);
+        if flags & 0x80 != 0 || unit != 0 || gap != 0 {
+            return Err(Error::Damaged("the file is in several pieces"));
+        }
+        Ok(Entry {
+            start: u64::from(little_endian(&self.bytes[2..])) + u64::from(attributes),
+            size: little_endian(&self.bytes[10..]).into(),
+        })
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn read(image: &mut (impl Read + Seek), start: u64, length: usize) -> Result<Vec<u8>, Error> {
+    image.seek(SeekFrom::Start(start))?;
+    let mut bytes = vec![0; length];
+    image.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use flate2::read::GzDecoder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAME: &str = "ovf-env.xml";
+    const LIMIT: usize = 1 << 20;
+
+    /// Images made by xorriso and genisoimage; how is said in fixtures/iso/README.md.
+    const IMAGES: &[(&str, &[u8])] = &[
+        ("plain", include_bytes!("fixtures/iso/plain.iso.gz")),
+        ("rock-ridge", include_bytes!("fixtures/iso/rock-ridge.iso.gz")),
+        ("joliet", include_bytes!("fixtures/iso/joliet.iso.gz")),
+        ("all-of-xorriso", include_bytes!("fixtures/iso/all-of-xorriso.iso.gz")),
+        ("many-files", include_bytes!("fixtures/iso/many-files.iso.gz")),
+    ];
+
+    fn unpacked(name: &str) -> Vec<u8> {
+        let (_, packed) = IMAGES.iter().find(|(image, _)| *image == name).unwrap();
+        let mut bytes = Vec::new();
+        GzDecoder::new(*packed).read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn found(bytes: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+        read_file(&mut Cursor::new(bytes), NAME, LIMIT)
+    }
+
+    #[test]
+    fn images_of_each_kind_are_read() {
+        for (name, _) in IMAGES {
+            let content = found(unpacked(name)).unwrap().unwrap_or_else(|| panic!("{name}: not found"));
+            assert_eq!(content, include_bytes!("fixtures/three-nodes.xml"), "{name}");
+        }
+    }
+
+    #[test]
+    fn case_does_not_matter_and_other_names_are_absent() {
+        for (name, _) in IMAGES {
+            let mut image = Cursor::new(unpacked(name));
+            assert!(read_file(&mut image, "OVF-Env.XML", LIMIT).unwrap().is_some(), "{name}");
+            assert!(read_file(&mut image, "ovf-env.xm", LIMIT).unwrap().is_none(), "{name}");
+            assert!(read_file(&mut image, "", LIMIT).unwrap().is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn larger_files_than_wanted_are_refused() {
+        let mut image = Cursor::new(unpacked("joliet"));
+        assert!(matches!(read_file(&mut image, NAME, 100), Err(Error::TooLarge { limit: 100, .. })));
+    }
+
+    #[test]
+    fn other_content_is_not_an_iso() {
+        for bytes in [vec![], vec![0; 100], vec![0; 40_000]] {
+            assert!(matches!(found(bytes), Err(Error::NotIso)));
+        }
+    }
+
+    #[test]
+    fn a_cut_image_is_an_error() {
+        let whole = unpacked("rock-ridge");
+        let end = whole.windows(20).position(|window| window == b"</Environment>\n\0\0\0\0\0").unwrap();
+        for cut in [17 * SECTOR, 20 * SECTOR, end - 100] {
+            assert!(matches!(found(whole[..cut].to_vec()), Err(Error::Io(_))), "{cut}");
+        }
+    }
+
+    #[test]
+    fn contradictions_are_damage() {
+        let change = |at: usize, value: u8| {
+            let mut bytes = unpacked("plain");
+            bytes[at] = value;
+            found(bytes)
+        };
+        let primary = 16 * SECTOR;
+        assert!(matches!(change(primary + 129, 7), Err(Error::Damaged(_))), "block size");
+        assert!(matches!(change(primary + 156, 3), Err(Error::Damaged(_))), "root record's length");
+        assert!(matches!(change(primary + 156 + 25, 0x82), Err(Error::Damaged(_))), "several extents");
+        assert!(matches!(change(primary + 156 + 13, 0xff), Err(Error::TooLarge { .. })), "root folder's size");
+        assert!(matches!(change(primary + 156 + 5, 0xff), Err(Error::Io(_))), "root folder's place");
+        assert!(matches!(change(17 * SECTOR + 1, b'X'), Err(Error::Damaged(_))), "no end of descriptors");
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_images_never_panic(
+            image in 0..IMAGES.len(),
+            changes in prop::collection::vec((0usize..60_000, any::<u8>()), 1..40),
+        ) {
+            let mut bytes = unpacked(IMAGES[image].0);
+            for (place, value) in changes {
+                // The descriptors and folders stand between sectors 16 and 30.
+                let place = 16 * SECTOR + place % (14 * SECTOR);
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte = value;
+                }
+            }
+            let _ = found(bytes);
+        }
+    }
+}
