@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
@@ -12,6 +12,10 @@ use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
 use super::{EngineRecord, Lab, NewVm, Record, Source};
+
+/// For how long a node may say that something must be mended and then go on by
+/// itself: a CD-ROM drive or a disk shows up late.
+const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
 
 /// A cluster to bring up.
 #[derive(Clone, Debug)]
@@ -56,6 +60,7 @@ impl Lab {
                     memory: up.memory,
                     processors: up.processors,
                     data_disk: Some(up.data_disk),
+                    network_interface: true,
                     properties: node.properties.clone(),
                 })?;
             }
@@ -151,10 +156,43 @@ impl Lab {
     /// Waits until every planned node is Ready, seen through the API's address.
     ///
     /// # Errors
-    /// When they are not after `limit`.
+    /// When they are not after `limit`, or when nodes go on saying that
+    /// something must be mended first.
     pub fn wait_until_ready(&self, limit: Duration) -> anyhow::Result<()> {
         let expected = self.record.plan.nodes.len();
-        until(&format!("{expected} nodes to be Ready"), limit, || Ok(self.ready_nodes()?.len() == expected))
+        let mut refused = Vec::new();
+        let mut since = Instant::now();
+        until(&format!("{expected} nodes to be Ready"), limit, || {
+            let said = self.refusals();
+            if said != refused {
+                since = Instant::now();
+                refused = said;
+            }
+            if !refused.is_empty() && since.elapsed() > SECOND_THOUGHTS {
+                return Ok(true);
+            }
+            Ok(self.ready_nodes()?.len() == expected)
+        })?;
+        if refused.is_empty() { Ok(()) } else { bail!("{}", refused.join("\n")) }
+    }
+
+    /// What nodes that have stopped say must be mended, each line with the node's name.
+    fn refusals(&self) -> Vec<String> {
+        let mut refusals = Vec::new();
+        for node in &self.record.plan.nodes {
+            let errors = standing_errors(&self.console_text(&node.name).unwrap_or_default());
+            refusals.extend(errors.into_iter().map(|said| format!("{}: {said}", node.name)));
+        }
+        refusals
+    }
+
+    /// What a node's agent says of itself, as `kaas-agent` keeps it for programs.
+    ///
+    /// # Errors
+    /// When the node cannot be entered or its agent has not spoken yet.
+    pub fn status(&self, vm: &str) -> anyhow::Result<serde_json::Value> {
+        let text = self.run_inside(vm, &["cat", "/run/kaas/status.json"], Duration::from_secs(60))?;
+        serde_json::from_str(&text).with_context(|| format!("reading the status of {vm}"))
     }
 
     /// Keeps what a person needs to see why a VM did not do its work: its
@@ -175,5 +213,33 @@ impl Lab {
             }
         }
         kept
+    }
+}
+
+/// The errors that a node says last on its console, if it has stopped for them.
+fn standing_errors(console: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let mut stopped = false;
+    for line in console.lines().filter_map(|line| line.trim_end().split_once("kaas: ").map(|(_, said)| said)) {
+        if let Some(error) = line.strip_prefix("error ") {
+            errors.push(error.to_owned());
+        } else if !line.starts_with("warning ") {
+            stopped = line.starts_with("stopped: ");
+            errors.clear();
+        }
+    }
+    if stopped { errors } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_stand_until_the_node_goes_on() {
+        let stopped = "kaas: looking at disks\r\nkaas: stopped: 2 problems must be mended\r\n\
+            kaas: error disk.absent: no disk\r\nkaas: warning w: x\r\n[  1.0] kaas: error b: c\r\n";
+        assert_eq!(standing_errors(stopped), ["disk.absent: no disk", "b: c"]);
+        assert!(standing_errors(&format!("{stopped}kaas: starting etcd (3/20)\r\n")).is_empty());
     }
 }

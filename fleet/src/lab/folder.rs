@@ -11,6 +11,9 @@ use uuid::Uuid;
 
 use super::process::ProcessId;
 
+/// The line between two power-ons in a console log.
+pub const POWER_ON: &str = "\n======== power on ========\n";
+
 /// The folder of one lab.
 #[derive(Clone, Debug)]
 pub struct Folder {
@@ -34,6 +37,8 @@ pub struct VmRecord {
     pub processors: u32,
     /// Data disks in the order in which they were attached.
     pub disks: Vec<Uuid>,
+    /// Whether there is a network interface at all.
+    pub has_nic: bool,
     /// Whether the network interface is to be connected.
     pub nic_connected: bool,
     /// Whether the CD-ROM with the OVF environment is in the drive.
@@ -93,6 +98,14 @@ impl Folder {
     /// Key pair of the lab's operator, for `admin`'s login over SSH.
     pub fn ssh_key(&self) -> PathBuf {
         self.path.join("ssh-key")
+    }
+
+    /// Notes in a VM's console log that it is being powered on.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn mark_power_on(&self, vm: &str) -> anyhow::Result<()> {
+        self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
     /// Opens a VM's console log to append to it.
@@ -245,6 +258,7 @@ mod tests {
             memory: 2048,
             processors: 2,
             disks: vec![disk],
+            has_nic: true,
             nic_connected: true,
             cdrom_inserted: true,
             process: None,

@@ -68,6 +68,8 @@ pub struct NewVm {
     pub processors: u32,
     /// Size in bytes of the blank data disk that comes with the VM, if it is to have one.
     pub data_disk: Option<u64>,
+    /// Whether it has a network interface, as every VM of the OVA does.
+    pub network_interface: bool,
     /// OVF properties by key, as a person would fill them in.
     pub properties: BTreeMap<String, String>,
 }
@@ -224,6 +226,17 @@ impl Lab {
         self.folder.console(vm)
     }
 
+    /// What a VM wrote to its console since it was last powered on.
+    ///
+    /// # Errors
+    /// When it was never powered on.
+    pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
+        let path = self.folder.console(vm);
+        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(text.rsplit(folder::POWER_ON).next().unwrap_or_default().to_owned())
+    }
+
     /// Makes a VM, powered off. Its data disk is new and blank.
     ///
     /// # Errors
@@ -244,6 +257,7 @@ impl Lab {
             memory: vm.memory,
             processors: vm.processors,
             disks: Vec::new(),
+            has_nic: vm.network_interface,
             nic_connected: true,
             cdrom_inserted: true,
             process: None,
@@ -269,6 +283,7 @@ impl Lab {
             return Ok(());
         }
         self.engine.release(&record)?;
+        self.folder.mark_power_on(vm)?;
         let started = self.engine.start(&record).with_context(|| format!("powering {vm} on"));
         match started {
             Ok(process) => {

@@ -83,14 +83,16 @@ impl Network {
         self.exists() && ip(&format!("-n {} link show {vm}", self.namespace())).is_ok()
     }
 
-    /// Makes a namespace for a system container with a network interface of this MAC address.
+    /// Makes a namespace for a system container, with a network interface if
+    /// there is a MAC address for one.
     ///
     /// # Errors
     /// When the kernel refuses; parts may be there then, for [`Network::remove_port`].
-    pub fn add_container_port(&self, vm: &str, mac: &str, connected: bool) -> anyhow::Result<()> {
+    pub fn add_container_port(&self, vm: &str, mac: Option<&String>, connected: bool) -> anyhow::Result<()> {
         let (lab, container) = (self.namespace(), self.container_namespace_name(vm));
         ip(&format!("netns add {container}"))?;
         ip(&format!("-n {container} link set lo up"))?;
+        let Some(mac) = mac else { return Ok(()) };
         ip(&format!("-n {lab} link add {vm} type veth peer name {CONTAINER_NIC} netns {container} address {mac}"))?;
         self.plug(vm, connected)
     }

@@ -99,7 +99,7 @@ impl Engine for Containers {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
         let cgroup = self.cgroup(vm)?;
         cgroup.create()?;
-        self.network.add_container_port(&vm.name, &vm.mac, vm.nic_connected)?;
+        self.network.add_container_port(&vm.name, vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
         let disks =
             vm.disks.iter().map(|disk| disk::attach(&self.folder.disk(*disk))).collect::<anyhow::Result<Vec<_>>>()?;
         self.prepare_shared(vm, &disks)?;

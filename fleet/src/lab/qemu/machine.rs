@@ -41,10 +41,8 @@ pub struct Machine<'a> {
     pub data_disks: &'a [(Uuid, PathBuf)],
     /// ISO 9660 image; an empty drive without one.
     pub cdrom: Option<&'a Path>,
-    /// TAP interface.
-    pub tap: &'a str,
-    /// MAC address.
-    pub mac: &'a str,
+    /// TAP interface and MAC address of the network interface, if it has one.
+    pub nic: Option<(&'a str, &'a str)>,
     /// Where the serial console goes.
     pub console: &'a Path,
     /// Socket of the machine protocol.
@@ -111,8 +109,10 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
         Hardware::Quick => "virtio-net-pci,romfile=",
         Hardware::Vsphere => "vmxnet3,romfile=",
     };
-    add("netdev", format!("tap,id=net,ifname={},script=no,downscript=no", machine.tap));
-    add("device", format!("{nic},netdev=net,mac={}", machine.mac));
+    if let Some((tap, mac)) = machine.nic {
+        add("netdev", format!("tap,id=net,ifname={tap},script=no,downscript=no"));
+        add("device", format!("{nic},netdev=net,mac={mac}"));
+    }
 
     add("chardev", format!("file,id=console,append=on,path={}", machine.console.display()));
     add("serial", "chardev:console".to_owned());
@@ -138,8 +138,7 @@ mod tests {
             kernel_image: (hardware == Hardware::Vsphere).then_some(Path::new("/v/uki")),
             data_disks: disks,
             cdrom: None,
-            tap: "cp1",
-            mac: "00:50:56:00:00:01",
+            nic: Some(("cp1", "00:50:56:00:00:01")),
             console: Path::new("/v/console"),
             control: Path::new("/v/qmp"),
             hardware,

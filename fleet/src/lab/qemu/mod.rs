@@ -92,7 +92,9 @@ impl Engine for VirtualMachines {
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
         let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.folder.disk(*disk))).collect();
         let (cdrom, control, console) = (self.folder.cdrom(&vm.name), self.control(vm), self.folder.console(&vm.name));
-        self.network.add_tap_port(&vm.name, vm.nic_connected)?;
+        if vm.has_nic {
+            self.network.add_tap_port(&vm.name, vm.nic_connected)?;
+        }
         let arguments = machine::arguments(&Machine {
             name: &vm.name,
             uuid: vm.uuid,
@@ -105,8 +107,7 @@ impl Engine for VirtualMachines {
             kernel_image: (self.hardware == Hardware::Vsphere).then_some(self.kernel_image.as_path()),
             data_disks: &data_disks,
             cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
-            tap: &vm.name,
-            mac: &vm.mac,
+            nic: vm.has_nic.then_some((&vm.name, &vm.mac)),
             console: &console,
             control: &control,
             hardware: self.hardware,
