@@ -3,7 +3,8 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::process::{self, Stdio};
 
 /// How much of a failing program's output its error carries, in bytes.
@@ -68,7 +69,7 @@ pub enum Error {
         /// The command line.
         command: String,
         /// The cause.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// It ended with a failure.
     #[error("{command}: {status}: {tail}")]
@@ -80,7 +81,18 @@ pub enum Error {
         /// The last lines it wrote to standard error (or output).
         tail: String,
     },
+    /// What it was to read on standard input could not be produced.
+    #[error("feeding {command}: {source}")]
+    Feed {
+        /// The command line.
+        command: String,
+        /// The cause.
+        source: io::Error,
+    },
 }
+
+/// Writes what a program is to read on standard input.
+pub type Feed<'a> = &'a mut (dyn FnMut(&mut dyn Write) -> io::Result<()> + Send);
 
 /// Runs commands.
 pub trait Runner: Send + Sync {
@@ -90,6 +102,18 @@ pub trait Runner: Send + Sync {
     /// [`Error`] when it cannot be started or ends with a failure; whatever it
     /// did until then remains.
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error>;
+
+    /// As [`Runner::run`], with input that is written while the program reads:
+    /// for what is too large to be held in memory.
+    ///
+    /// # Errors
+    /// As [`Runner::run`], and [`Error::Feed`] when `feed` fails: the program
+    /// has seen the end of its input too early then, and has ended.
+    fn run_fed(&self, command: &Command, feed: Feed<'_>) -> Result<Vec<u8>, Error> {
+        let mut input = Vec::new();
+        feed(&mut input).map_err(|source| Error::Feed { command: command.to_string(), source })?;
+        self.run(&command.clone().input(input))
+    }
 }
 
 /// The host itself.
@@ -97,37 +121,51 @@ pub struct Host;
 
 impl Runner for Host {
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
-        let start = |source| Error::Start { command: command.to_string(), source };
-        let mut child = process::Command::new(&command.program)
-            .args(&command.arguments)
-            .envs(command.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(if command.input.is_some() { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(start)?;
-        let stdin = child.stdin.take();
-        let output = std::thread::scope(|scope| {
-            // A program may fill its output pipe before it has read all its
-            // input: feed it from a thread of its own. One that closes its
-            // input early says why with its exit status.
-            if let (Some(mut stdin), Some(input)) = (stdin, &command.input) {
-                scope.spawn(move || {
-                    let _ = stdin.write_all(input);
-                });
-            }
-            child.wait_with_output()
-        })
-        .map_err(start)?;
-        if output.status.success() {
-            return Ok(output.stdout);
+        match &command.input {
+            None => run(command, None),
+            // A program that closes its input early says why with its exit status.
+            Some(input) => run(command, Some(&mut |stdin| stdin.write_all(input))),
         }
-        let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
-        let tail = &said[said.len().saturating_sub(TAIL)..];
-        Err(Error::Failed {
-            command: command.to_string(),
-            status: output.status,
-            tail: String::from_utf8_lossy(tail).trim().to_owned(),
-        })
     }
+
+    fn run_fed(&self, command: &Command, feed: Feed<'_>) -> Result<Vec<u8>, Error> {
+        run(command, Some(feed))
+    }
+}
+
+fn run(command: &Command, feed: Option<Feed<'_>>) -> Result<Vec<u8>, Error> {
+    let start = |source| Error::Start { command: command.to_string(), source };
+    let mut child = process::Command::new(&command.program)
+        .args(&command.arguments)
+        .envs(command.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(if feed.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(start)?;
+    let stdin = child.stdin.take();
+    let (fed, output) = std::thread::scope(|scope| {
+        // A program may fill its output pipe before it has read all its input:
+        // feed it from a thread of its own.
+        let feeding = stdin.zip(feed).map(|(mut stdin, feed)| scope.spawn(move || feed(&mut stdin)));
+        let output = child.wait_with_output();
+        let fed = feeding.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        (fed, output)
+    });
+    let output = output.map_err(start)?;
+    if let Err(source) = fed
+        && source.kind() != io::ErrorKind::BrokenPipe
+    {
+        return Err(Error::Feed { command: command.to_string(), source });
+    }
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    let tail = &said[said.len().saturating_sub(TAIL)..];
+    Err(Error::Failed {
+        command: command.to_string(),
+        status: output.status,
+        tail: String::from_utf8_lossy(tail).trim().to_owned(),
+    })
 }
