@@ -321,3 +321,6 @@ impl Signature {
         trusted.verify(manifest, &self.signature)
     }
 }
+
+#[cfg(test)]
+mod tests;

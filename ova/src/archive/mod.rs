@@ -8,6 +8,8 @@
 mod error;
 mod header;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use error::Error;

@@ -14,6 +14,8 @@ mod check;
 mod model;
 mod parse;
 mod property;
+#[cfg(test)]
+pub(crate) mod tests;
 mod write;
 mod xml;
 
