@@ -128,6 +128,23 @@ fn equal_packages_are_equal_files() {
 }
 
 #[test]
+fn signatures_of_varying_length_fit() {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    // The certificate's length decides where the file ends: some of these end at a block's border.
+    for length in 0..300 {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "x".repeat(length));
+        let certificate = params.self_signed(&key).unwrap().pem();
+        let signer = Signer::from_pem(&key.serialize_pem(), &certificate).unwrap();
+        let fixture = fixture();
+        fixture.write(Some(&signer)).unwrap();
+        let archive = Archive::open(&fixture.ova()).unwrap();
+        archive.verify(&mut |_| {}).unwrap();
+        archive.verify_signature(signer.public_key()).unwrap();
+    }
+}
+
+#[test]
 fn an_unsigned_archive_is_called_unsigned() {
     let fixture = fixture();
     fixture.write(None).unwrap();

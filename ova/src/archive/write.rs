@@ -71,8 +71,8 @@ pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progres
         draft.add(&disk.described.name, Sha256([0; 32]))?;
     }
     let front = tar.position()?;
-    tar.front_members(&names, &draft, package.signer)?;
-    let room = tar.position()? - front;
+    let draft = FrontMembers::make(&names, &draft, package.signer, |_| true)?;
+    tar.front_members(&draft)?;
 
     let mut done = 0;
     progress(Progress { done, total });
@@ -86,12 +86,9 @@ pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progres
     tar.end()?;
     let size = tar.position()?;
 
+    let members = FrontMembers::make(&names, &manifest, package.signer, |members| members.blocks() == draft.blocks())?;
     tar.seek(front)?;
-    tar.front_members(&names, &manifest, package.signer)?;
-    if tar.position()? - front != room {
-        // Only an ECDSA signature, whose length varies by a few bytes, can come here: by the end of a block.
-        return Err(Error::Input { path: ova.into(), reason: "the signature's length changed; try again".into() });
-    }
+    tar.front_members(&members)?;
     output.commit().map_err(Error::file("finishing", ova))?;
     Ok(Written { size, manifest })
 }
@@ -110,6 +107,44 @@ impl Names {
             name::check(&name).map(|()| name)
         };
         Ok(Names { descriptor: name("ovf")?, manifest: name("mf")?, signature: name("cert")? })
+    }
+}
+
+/// The members that stand between descriptor and disks.
+struct FrontMembers {
+    /// Names and content, in order.
+    members: Vec<(String, String)>,
+}
+
+impl FrontMembers {
+    /// How often signing is tried. ECDSA signatures vary by a few bytes; the least likely length comes once in hundreds.
+    const ATTEMPTS: u32 = 10_000;
+
+    /// Makes them, and once more as long as they do not fit.
+    fn make(
+        names: &Names,
+        manifest: &Manifest,
+        signer: Option<&Signer>,
+        fits: impl Fn(&FrontMembers) -> bool,
+    ) -> Result<FrontMembers, Error> {
+        let manifest = manifest.to_string();
+        for _ in 0..FrontMembers::ATTEMPTS {
+            let mut members = vec![(names.manifest.clone(), manifest.clone())];
+            if let Some(signer) = signer {
+                let signature = signer.sign(&names.manifest, manifest.as_bytes())?;
+                members.push((names.signature.clone(), signature));
+            }
+            let members = FrontMembers { members };
+            if fits(&members) {
+                return Ok(members);
+            }
+        }
+        Err(Error::Signature(crate::signature::Error::Signing))
+    }
+
+    /// Blocks of the archive that they take.
+    fn blocks(&self) -> u64 {
+        self.members.iter().map(|(_, content)| 1 + (content.len() as u64).div_ceil(BLOCK)).sum()
     }
 }
 
@@ -171,17 +206,8 @@ impl Tar<'_> {
         self.pad(size)
     }
 
-    /// The members that stand between descriptor and disks.
-    fn front_members(&mut self, names: &Names, manifest: &Manifest, signer: Option<&Signer>) -> Result<(), Error> {
-        let manifest = manifest.to_string();
-        self.member(&names.manifest, manifest.as_bytes())?;
-        match signer {
-            Some(signer) => {
-                let signature = signer.sign(&names.manifest, manifest.as_bytes())?;
-                self.member(&names.signature, signature.as_bytes())
-            }
-            None => Ok(()),
-        }
+    fn front_members(&mut self, front: &FrontMembers) -> Result<(), Error> {
+        front.members.iter().try_for_each(|(name, content)| self.member(name, content.as_bytes()))
     }
 
     fn disk(&mut self, disk: &OpenDisk<'_>, copied: &mut dyn FnMut(u64)) -> Result<Sha256, Error> {

@@ -352,9 +352,10 @@ fn transports<'a>(section: Node<'a, 'a>) -> Vec<Transport> {
 }
 
 fn hard_disks<'a>(section: Node<'a, 'a>) -> Result<Vec<HardDisk>, ParseError> {
+    // A drive without a HostResource is one that a profile or a person adds later.
     Item::of_type(section, resource::DISK_DRIVE)
-        .map(|item| {
-            let host = item.need("HostResource")?;
+        .filter_map(|item| Some((item, item.text("HostResource")?)))
+        .map(|(item, host)| {
             let disk = host.strip_prefix("ovf:/disk/").or_else(|| host.strip_prefix("/disk/"));
             let unit = item.text("AddressOnParent").map_or(Ok(0), |text| number(item.0, &text))?;
             Ok(HardDisk {

@@ -67,18 +67,22 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    /// Checks that nothing is left.
+    /// Checks that nothing is left, but for at most `padding` bytes of zeros.
     ///
     /// # Errors
     /// When something is, when there was less than expected, or when the stream fails.
-    pub fn expect_end(&mut self) -> Result<(), Error> {
-        let mut byte = [0];
-        match self.inner.read(&mut byte) {
-            Ok(0) if self.offset == self.size => Ok(()),
-            Ok(0) => Err(Error::damaged(self.offset, format!("it ends here, {} bytes were expected", self.size))),
-            Ok(_) => Err(Error::damaged(self.offset, "something follows the end of the stream")),
-            Err(error) => Err(self.failed(error)),
+    pub fn expect_end(&mut self, padding: u64) -> Result<(), Error> {
+        let end = self.offset;
+        let mut rest = Vec::new();
+        self.inner.by_ref().take(padding + 1).read_to_end(&mut rest).map_err(|error| self.failed(error))?;
+        self.offset += rest.len() as u64;
+        if rest.len() as u64 > padding || rest.iter().any(|&byte| byte != 0) {
+            return Err(Error::damaged(end, "something follows the end of the stream"));
         }
+        if self.offset != self.size {
+            return Err(Error::damaged(self.offset, format!("it ends here, {} bytes were expected", self.size)));
+        }
+        Ok(())
     }
 
     fn failed(&self, error: std::io::Error) -> Error {

@@ -189,6 +189,61 @@ fn images_that_are_not_whole_grains_are_refused() {
     assert!(error.to_string().contains("not a regular file"), "{error}");
 }
 
+/// A file as other writers make it: tables before the grains, no footer, zeros at the end.
+fn with_tables_in_front(grains: &[Vec<u8>], redundant: bool) -> Vec<u8> {
+    use super::{format, tables};
+    let descriptor = b"# Disk DescriptorFile\ncreateType=\"streamOptimized\"\nRW 65664 SPARSE \"other.vmdk\"\n";
+    let mut header = format::Header::stream_optimized(513 * 128, 20, 128);
+    (header.version, header.directory) = (1, 21);
+    if redundant {
+        header.flags |= 2;
+        header.redundant_directory = 40;
+    }
+    let mut file = header.encode().to_vec();
+    file.extend_from_slice(descriptor);
+    file.resize(128 * 512, 0);
+    let mut table = [0; 512];
+    for (number, grain) in grains.iter().enumerate() {
+        table[number * 3] = (file.len() / 512) as u32;
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(grain).unwrap();
+        let compressed = encoder.finish().unwrap();
+        file.extend_from_slice(&format::grain_marker(number as u64 * 3 * 128, compressed.len() as u32));
+        file.extend_from_slice(&compressed);
+        file.resize(file.len().next_multiple_of(512), 0);
+    }
+    let directory = tables::encode(&[22, 26]);
+    file[21 * 512..22 * 512].copy_from_slice(&directory);
+    file[22 * 512..26 * 512].copy_from_slice(&tables::encode(&table));
+    file.resize(file.len() + 20 * 512, 0);
+    file
+}
+
+#[test]
+fn files_with_tables_in_front_are_read() {
+    let folder = Folder::new();
+    let grains = [text(1, GRAIN), text(2, GRAIN), text(3, GRAIN)];
+    for redundant in [false, true] {
+        let file = with_tables_in_front(&grains, redundant);
+        let contents = read_back(&file, &folder.path("back")).unwrap();
+        assert_eq!((contents.capacity, contents.populated), (513 * GRAIN_BYTES, 3 * GRAIN_BYTES));
+        let raw = fs::read(folder.path("back")).unwrap();
+        for (number, grain) in grains.iter().enumerate() {
+            assert!(raw[number * 3 * GRAIN..][..GRAIN] == *grain);
+        }
+        // The end-of-stream marker and the padding may be missing.
+        read_back(&file[..file.len() - 20 * 512], &folder.path("back")).unwrap();
+    }
+    let mut damaged = with_tables_in_front(&grains, false);
+    damaged[22 * 512] ^= 1;
+    let error = read_back(&damaged, &folder.path("back")).unwrap_err().to_string();
+    assert!(error.contains("grain table puts grain 0"), "{error}");
+    let mut longer = with_tables_in_front(&grains, false);
+    longer.push(1);
+    let error = read_back(&longer, &folder.path("back")).unwrap_err().to_string();
+    assert!(error.contains("something follows"), "{error}");
+}
+
 #[test]
 fn what_is_not_a_vmdk_is_unsupported() {
     let folder = Folder::new();
