@@ -1,0 +1,239 @@
+//! One scenario's lab: made at its beginning, gone at its end. When the
+//! scenario fails, consoles and journals are kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use fleet::lab::{
+    EngineRecord, Hardware, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, kvm_runs_guests,
+    obtain, state_folder, until,
+};
+
+/// 4 GiB: enough for every scenario, and quick to format.
+const DATA_DISK: u64 = 4 << 30;
+/// How long a container may take for what usually takes seconds.
+const MOMENT: Duration = Duration::from_secs(90);
+
+/// A running scenario.
+pub struct Scenario {
+    name: &'static str,
+    lab: Option<Lab>,
+    started: Instant,
+}
+
+/// What a scenario's lab is to be.
+pub struct Setting {
+    /// Short name: part of the lab's name.
+    pub name: &'static str,
+    /// Number of control nodes.
+    pub nodes: usize,
+    /// What runs them; `None` for containers.
+    pub hardware: Option<Hardware>,
+    /// Properties that differ from the lab's.
+    pub properties: &'static [(&'static str, &'static str)],
+}
+
+impl Scenario {
+    /// Makes the lab with its VMs powered off. One that an interrupted run
+    /// left behind is removed first.
+    pub fn prepare(setting: &Setting) -> Self {
+        Self::try_prepare(setting).unwrap_or_else(|error| panic!("preparing the scenario {}: {error:#}", setting.name))
+    }
+
+    fn try_prepare(setting: &Setting) -> anyhow::Result<Self> {
+        let (state, name) = (state_folder()?, lab_name(setting.name));
+        if let Ok(left) = Lab::open(&state, &name) {
+            left.remove().context("removing what an interrupted run left behind")?;
+        }
+        let tools = tools()?;
+        let source = source(&Tools::at(&tools))?;
+        let engine = match setting.hardware {
+            None => EngineRecord::Container,
+            Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&Tools::at(&tools))?, hardware },
+        };
+        let properties = setting.properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let wishes = Wishes {
+            name,
+            nodes: setting.nodes,
+            properties: properties.collect(),
+            patience: engine.patience(),
+            ..Wishes::default()
+        };
+        let lab = Lab::import_cluster(
+            &state,
+            Up { wishes, engine, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
+        )?;
+        Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
+    }
+
+    /// The lab.
+    pub fn lab(&self) -> &Lab {
+        self.lab.as_ref().expect("a scenario has its lab until it ends")
+    }
+
+    /// Says how far the scenario is, with the time since its start.
+    pub fn reached(&self, what: &str) {
+        println!("{} {:>4} s  {what}", self.name, self.started.elapsed().as_secs());
+    }
+
+    /// Powers VMs on.
+    pub fn power_on(&self, vms: &[&str]) {
+        for vm in vms {
+            self.lab().power_on(vm).unwrap_or_else(|error| panic!("{error:#}"));
+        }
+    }
+
+    /// Cuts a VM's power.
+    pub fn cut(&self, vm: &str) {
+        self.lab().cut_power(vm).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+
+    /// Waits until all nodes are Ready.
+    pub fn all_ready(&self, limit: Duration) {
+        self.lab().wait_until_ready(limit).unwrap_or_else(|error| panic!("{error:#}"));
+        self.reached("all nodes Ready");
+    }
+
+    /// Waits until exactly these nodes are Ready.
+    pub fn ready(&self, nodes: &[&str], limit: Duration) {
+        self.wait(&format!("{} to be Ready", nodes.join(" and ")), limit, || {
+            let mut ready = self.lab().ready_nodes()?;
+            ready.sort();
+            Ok(ready == nodes)
+        });
+    }
+
+    /// Waits for a condition.
+    pub fn wait(&self, what: &str, limit: Duration, condition: impl FnMut() -> anyhow::Result<bool>) {
+        until(what, limit, condition).unwrap_or_else(|error| panic!("{error:#}"));
+        self.reached(what);
+    }
+
+    /// Waits for something to be had.
+    pub fn obtain<T>(&self, what: &str, limit: Duration, look: impl FnMut() -> anyhow::Result<Option<T>>) -> T {
+        obtain(what, limit, look).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Waits until a VM has said `words` on its console since it was powered on.
+    pub fn says(&self, vm: &str, words: &str, limit: Duration) {
+        self.wait(&format!("{vm} to say {words:?}"), limit, || Ok(self.lab().console_text(vm)?.contains(words)));
+    }
+
+    /// Waits a moment for the same.
+    pub fn soon_says(&self, vm: &str, words: &str) {
+        self.says(vm, words, MOMENT);
+    }
+
+    /// kubectl's answer.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.lab().kubectl(arguments).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// What a program inside a VM prints.
+    pub fn inside(&self, vm: &str, arguments: &[&str]) -> String {
+        self.lab().run_inside(vm, arguments, Duration::from_secs(120)).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// The UID of the namespace kube-system: what tells one cluster from another.
+    pub fn cluster_identity(&self) -> String {
+        self.kubectl(&["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"])
+    }
+
+    /// Identities of the etcd members, as a node's own member sees them, sorted.
+    pub fn etcd_members(&self, vm: &str) -> Vec<String> {
+        let pki = "/etc/kubernetes/pki";
+        let text = self.inside(
+            vm,
+            &[
+                "etcdctl",
+                "--endpoints=https://127.0.0.1:2379",
+                &format!("--cacert={pki}/etcd/ca.crt"),
+                &format!("--cert={pki}/apiserver-etcd-client.crt"),
+                &format!("--key={pki}/apiserver-etcd-client.key"),
+                "member",
+                "list",
+            ],
+        );
+        let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+        members.sort();
+        members
+    }
+
+    /// The properties that the lab would give a node.
+    pub fn properties(&self, node: &str) -> BTreeMap<String, String> {
+        let planned = self.lab().plan().nodes.iter().find(|planned| planned.name == node);
+        planned.unwrap_or_else(|| panic!("no node {node} was planned")).properties.clone()
+    }
+
+    /// A VM like the planned ones, with a blank data disk.
+    pub fn vm(name: &str, properties: BTreeMap<String, String>) -> NewVm {
+        NewVm {
+            name: name.to_owned(),
+            memory: 2048,
+            processors: 2,
+            data_disk: Some(DATA_DISK),
+            network_interface: true,
+            properties,
+        }
+    }
+
+    fn keep_evidence(&self) {
+        let folder = workspace().join("build/evidence").join(self.name);
+        let _ = fs::remove_dir_all(&folder);
+        for file in self.lab().keep_evidence() {
+            let vm = file.parent().and_then(Path::file_name).unwrap_or_default();
+            let kept = folder.join(vm);
+            let copy = fs::create_dir_all(&kept)
+                .and_then(|()| fs::copy(&file, kept.join(file.file_name().unwrap_or_default())));
+            if let Err(error) = copy {
+                eprintln!("keeping {}: {error}", file.display());
+            }
+        }
+        eprintln!("{}: consoles and journals are kept in {}", self.name, folder.display());
+    }
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_evidence();
+        }
+        if let Some(lab) = self.lab.take()
+            && let Err(error) = lab.remove()
+        {
+            // A panic within a panic would hide the first one.
+            eprintln!("removing the lab of {}: {error:#}", self.name);
+            assert!(std::thread::panicking(), "the scenario left something behind");
+        }
+    }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Two clones of this project on one machine do not disturb each other.
+fn lab_name(scenario: &str) -> String {
+    let place = workspace().canonicalize().unwrap_or_else(|_| workspace());
+    let sum =
+        place.as_os_str().as_encoded_bytes().iter().fold(5381_u32, |sum, byte| sum.wrapping_mul(33) ^ u32::from(*byte));
+    format!("t-{scenario}-{:04x}", sum & 0xffff)
+}
+
+fn source(tools: &Tools) -> anyhow::Result<Source> {
+    if let Some(tree) = std::env::var_os("KAAS_ROOT_TREE") {
+        return Ok(Source::Tree { tree: Path::new(&tree).canonicalize()? });
+    }
+    let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
+    // Cargo runs tests in their package's folder.
+    let ova = find_ova(&workspace().join(named))?;
+    Ok(Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, tools, &|what| println!("{what}"))? })
+}
+
+fn tools() -> anyhow::Result<PathBuf> {
+    let given = std::env::var_os("KAAS_TOOLS").context("set KAAS_TOOLS to a tools tree")?;
+    Ok(PathBuf::from(given))
+}

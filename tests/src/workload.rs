@@ -1,0 +1,110 @@
+//! A workload that needs no image beyond the appliance's own: CoreDNS, for its
+//! health page, is the server; kubectl, for its plain HTTP, is the client.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::scenario::Scenario;
+
+/// A server and the ways to reach it.
+pub struct Workload<'a> {
+    scenario: &'a Scenario,
+    /// Waits are this long.
+    limit: Duration,
+}
+
+impl<'a> Workload<'a> {
+    /// Starts the server on a node and waits until it is ready.
+    pub fn start(scenario: &'a Scenario, node: &str, limit: Duration) -> Self {
+        let workload = Self { scenario, limit };
+        workload.apply(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"},
+            "data": {"Corefile": ".:5353 {\n    health :8080\n}\n"},
+        }));
+        workload.apply(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
+        }));
+        workload.apply(&json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
+            "spec": {
+                "nodeName": node,
+                "containers": [{
+                    "name": "web", "image": workload.coredns(), "imagePullPolicy": "Never",
+                    "args": ["-conf", "/etc/web/Corefile"],
+                    "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 2},
+                    "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
+                }],
+                "volumes": [{"name": "web", "configMap": {"name": "web"}}],
+            },
+        }));
+        scenario.wait("the server's pod to be ready", limit, || {
+            let ready = "--output=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+            Ok(scenario.lab().kubectl(&["get", "pod", "web", ready])? == "True")
+        });
+        workload
+    }
+
+    /// The server's pod address.
+    pub fn pod_address(&self) -> String {
+        self.scenario.kubectl(&["get", "pod", "web", "--output=jsonpath={.status.podIP}"])
+    }
+
+    /// Runs a pod on a node that reaches the server by the service's name.
+    pub fn is_reached_by_name_from(&self, node: &str) {
+        self.is_reached(node, "by-name", "http://web.default.svc.cluster.local");
+    }
+
+    /// Runs a pod on a node that reaches the server's pod by its address.
+    pub fn is_reached_by_address_from(&self, node: &str) {
+        self.is_reached(node, "by-address", &format!("http://{}:8080", self.pod_address()));
+    }
+
+    fn is_reached(&self, node: &str, how: &str, server: &str) {
+        let name = format!("client-{node}-{how}");
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {
+                "nodeName": node,
+                "restartPolicy": "OnFailure",
+                "automountServiceAccountToken": false,
+                "containers": [{
+                    "name": "client", "image": self.kubernetes(), "imagePullPolicy": "Never",
+                    "command": ["/usr/local/bin/kubernetes", "kubectl", format!("--server={server}"),
+                        "--request-timeout=20s", "get", "--raw", "/health"],
+                }],
+            },
+        }));
+        self.scenario.wait(&format!("a pod on {node} to reach {server}"), self.limit, || {
+            let phase = ["get", "pod", &name, "--output=jsonpath={.status.phase}"];
+            Ok(self.scenario.lab().kubectl(&phase)? == "Succeeded")
+        });
+        assert_eq!(self.scenario.kubectl(&["logs", &name]).trim(), "OK", "the server's health page");
+        self.scenario.kubectl(&["delete", "pod", &name, "--wait=false"]);
+    }
+
+    fn image(&self) -> Value {
+        self.scenario.lab().image().unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn coredns(&self) -> String {
+        format!("kaas.local/coredns:v{}", text(&self.image()["coredns"]))
+    }
+
+    fn kubernetes(&self) -> String {
+        format!("kaas.local/kube-apiserver:v{}", text(&self.image()["kubernetes"][0]["version"]))
+    }
+
+    fn apply(&self, object: &Value) {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), object.to_string()).expect("a temporary file");
+        let path = file.path().to_str().expect("a temporary file's name");
+        self.scenario.kubectl(&["apply", "--filename", path]);
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("image.json holds {value} where a text belongs"))
+}

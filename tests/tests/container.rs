@@ -1,0 +1,126 @@
+//! Three control nodes on the container engine.
+
+use std::time::Duration;
+
+use scenarios::scenario::{Scenario, Setting};
+use scenarios::workload::Workload;
+
+const FORMING: Duration = Duration::from_secs(300);
+const FAILOVER: Duration = Duration::from_secs(120);
+const MOMENT: Duration = Duration::from_secs(90);
+
+const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
+
+/// The node that has the virtual address on its interface, if one has.
+fn holder(scenario: &Scenario) -> anyhow::Result<Option<&'static str>> {
+    let address = format!("inet {}/", scenario.lab().plan().api);
+    let holds = |node: &str| {
+        let seen = scenario.lab().run_inside(node, &["ip", "-4", "address", "show"], MOMENT);
+        seen.is_ok_and(|seen| seen.contains(&address))
+    };
+    Ok(ALL.into_iter().find(|node| holds(node)))
+}
+
+mod short {
+    use super::*;
+
+    /// The life of a cluster: it forms, works, survives the loss of the node
+    /// with the virtual address, and never lets a blank node start another one.
+    #[test]
+    fn three_nodes_form_one_cluster_that_survives() {
+        let scenario = Scenario::prepare(&Setting { name: "three", nodes: 3, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+
+        scenario.power_on(&ALL);
+        scenario.all_ready(FORMING);
+        for node in ALL {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        let identity = scenario.cluster_identity();
+        let members = scenario.etcd_members("cp1");
+        assert_eq!(members.len(), 3, "{members:?}");
+
+        let workload = Workload::start(&scenario, "cp1", MOMENT);
+        workload.is_reached_by_address_from("cp2");
+        workload.is_reached_by_name_from("cp3");
+
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        let lost = scenario.obtain("a node to hold the virtual address", MOMENT, || holder(&scenario));
+        scenario.cut(lost);
+        scenario.reached(&format!("{lost}, which held the virtual address, is cut off"));
+        scenario.wait("the API to answer through the virtual address again", FAILOVER, || {
+            let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
+            Ok(lab.kubectl(&written)? == "yes")
+        });
+        assert_eq!(scenario.cluster_identity(), identity);
+        scenario.kubectl(&["create", "configmap", "meanwhile", "--from-literal=written=yes"]);
+
+        scenario.power_on(&[lost]);
+        scenario.soon_says(lost, "kaas: ready");
+        scenario.all_ready(FAILOVER);
+        assert_eq!(scenario.etcd_members(lost), members);
+
+        // The first node comes back blank, its OVF environment as on the first day.
+        lab.shut_down("cp1", MOMENT).unwrap();
+        let disk = lab.disks("cp1").unwrap()[0];
+        let blank = lab.create_disk(4 << 30).unwrap();
+        lab.detach_disk("cp1", disk).unwrap();
+        lab.attach_disk("cp1", blank).unwrap();
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "formed");
+        scenario.ready(&["cp2", "cp3"], MOMENT);
+        assert_eq!(scenario.cluster_identity(), identity);
+        assert_eq!(scenario.etcd_members("cp2"), members);
+        let etcd = lab.run_inside("cp1", &["systemctl", "is-active", "etcd.service"], MOMENT);
+        assert!(etcd.is_err(), "a blank node beside a living cluster has started etcd");
+
+        // Its own disk brings it back.
+        scenario.cut("cp1");
+        lab.detach_disk("cp1", blank).unwrap();
+        lab.attach_disk("cp1", disk).unwrap();
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FAILOVER);
+        assert_eq!(scenario.cluster_identity(), identity);
+        assert_eq!(scenario.etcd_members("cp1"), members);
+    }
+
+    /// Two of three wait for the third and say so; it is cut off again while
+    /// the cluster forms, and joins when it comes back, long after every token
+    /// that was made meanwhile has expired.
+    #[test]
+    fn a_node_cut_off_while_forming_joins_when_it_returns() {
+        let scenario = Scenario::prepare(&Setting { name: "late", nodes: 3, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+
+        scenario.power_on(&["cp1", "cp2"]);
+        for node in ["cp1", "cp2"] {
+            scenario.soon_says(node, "cp3");
+        }
+
+        scenario.power_on(&["cp3"]);
+        scenario.wait("etcd to start on cp3", MOMENT, || {
+            Ok(lab.run_inside("cp3", &["systemctl", "is-active", "etcd.service"], MOMENT).is_ok())
+        });
+        scenario.cut("cp3");
+        scenario.reached("cp3 is cut off");
+        scenario.ready(&["cp1", "cp2"], FORMING);
+        let identity = scenario.cluster_identity();
+
+        // An hour later: no grant of the first hour is left.
+        scenario.kubectl(&[
+            "delete",
+            "secrets",
+            "--namespace=kube-system",
+            "--field-selector=type=bootstrap.kubernetes.io/token",
+        ]);
+        scenario.power_on(&["cp3"]);
+        scenario.all_ready(FORMING);
+        assert_eq!(scenario.cluster_identity(), identity);
+        assert_eq!(scenario.etcd_members("cp3").len(), 3);
+        scenario.wait("the rendezvous to have closed for good", MOMENT, || {
+            let listening =
+                lab.run_inside("cp1", &["ss", "--listening", "--tcp", "--numeric", "--no-header"], MOMENT)?;
+            Ok(!listening.contains(":9443 "))
+        });
+    }
+}
