@@ -2,11 +2,14 @@
 //! rules that vCenter keeps: what its form would refuse is refused here.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use agent::properties::FormProperty;
 use ova::ovf::environment::{self, Adapter, Platform};
-use ova::ovf::{Product, Property, PropertyGroup, PropertyType};
+use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
+use serde::Deserialize;
 
-use super::Source;
+use super::{Source, folder};
 
 /// The name of the lab's network, as a guest learns it.
 const NETWORK: &str = "Lab Network";
@@ -18,25 +21,38 @@ const NETWORK: &str = "Lab Network";
 pub fn document(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<String> {
     let product = match source {
         Source::Ova { unpacked } => unpacked.descriptor()?.product,
-        Source::Tree { .. } => form_of(properties),
+        Source::Tree { tree } => form_of(tree)?,
     };
     let platform = Platform::vsphere("8.0.3", "vm-1");
     let adapters = [Adapter { mac: mac.to_owned(), network: NETWORK.to_owned() }];
     Ok(environment::document(&product, properties, &platform, &adapters)?)
 }
 
-/// A root tree has no form: one that has just these fields.
-fn form_of(properties: &BTreeMap<String, String>) -> Product {
-    let field = |key: &String| Property {
-        key: key.clone(),
-        kind: PropertyType::String,
-        qualifiers: Vec::new(),
-        default: None,
+/// The form of an OVA made from this root tree.
+fn form_of(tree: &Path) -> anyhow::Result<Product> {
+    let image: Image = folder::load(&tree.join("usr/lib/kaas/image.json"))?;
+    let minors: Vec<String> = image.kubernetes.into_iter().map(|kubernetes| kubernetes.minor).collect();
+    let field = |property: FormProperty| Property {
+        key: property.key.to_owned(),
+        kind: PropertyType::from_name(property.ovf_type),
+        qualifiers: property.qualifiers.as_deref().map(Qualifier::parse_list).unwrap_or_default(),
+        default: property.default,
         user_configurable: true,
-        password: false,
-        label: key.clone(),
-        description: String::new(),
+        password: property.password,
+        label: property.label.to_owned(),
+        description: property.description.to_owned(),
     };
-    let group = PropertyGroup { category: None, properties: properties.keys().map(field).collect() };
-    Product { groups: vec![group], ..Product::default() }
+    let properties = agent::properties::form(&minors).into_iter().map(field).collect();
+    Ok(Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() })
+}
+
+/// The part of an image's description of itself that decides the form.
+#[derive(Deserialize)]
+struct Image {
+    kubernetes: Vec<Kubernetes>,
+}
+
+#[derive(Deserialize)]
+struct Kubernetes {
+    minor: String,
 }

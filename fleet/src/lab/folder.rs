@@ -90,6 +90,11 @@ impl Folder {
         self.vm(vm).join("ovf-env.iso")
     }
 
+    /// The OVF environment that a VM was imported with.
+    pub fn environment(&self, vm: &str) -> PathBuf {
+        self.vm(vm).join("ovf-env.xml")
+    }
+
     /// The file behind a data disk.
     pub fn disk(&self, disk: Uuid) -> PathBuf {
         self.path.join("disks").join(format!("{disk}.raw"))

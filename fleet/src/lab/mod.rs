@@ -264,6 +264,7 @@ impl Lab {
         };
         self.folder.save_vm(&record)?;
         let environment = environment::document(&self.record.source, &vm.properties, &record.mac)?;
+        fs::write(self.folder.environment(&vm.name), &environment)?;
         cdrom::burn(environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
         if let Some(capacity) = vm.data_disk {
             record.disks.push(self.create_disk(capacity)?);
@@ -414,6 +415,15 @@ impl Lab {
         record.cdrom_inserted = false;
         self.folder.save_vm(&record)?;
         if self.engine.is_on(&record) { self.engine.eject_cdrom(&record) } else { Ok(()) }
+    }
+
+    /// The OVF environment that a VM was imported with.
+    ///
+    /// # Errors
+    /// When the VM is unknown.
+    pub fn environment(&self, vm: &str) -> anyhow::Result<String> {
+        let path = self.folder.environment(vm);
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     }
 
     /// Puts another OVF environment into the drive of a VM that is off: a text

@@ -1,0 +1,138 @@
+//! Bad input: each case is a good VM with one thing wrong. The finding is on
+//! the console, and nothing was formatted.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use agent::properties as keys;
+use scenarios::scenario::{Scenario, Setting};
+
+const MOMENT: Duration = Duration::from_secs(90);
+const DATA_DISK: u64 = 4 << 30;
+
+/// Bytes of a sparse file that are really there.
+fn written(file: &Path) -> u64 {
+    fs::metadata(file).unwrap().blocks() * 512
+}
+
+/// The environment with one property's value replaced. `value` is as it stands in XML.
+fn with(environment: &str, key: &str, value: &str) -> String {
+    let start = environment.find(&format!("oe:key=\"{key}\"")).unwrap_or_else(|| panic!("no property {key}"));
+    let value_at = start + environment[start..].find("oe:value=\"").unwrap() + "oe:value=\"".len();
+    let end = value_at + environment[value_at..].find('"').unwrap();
+    format!("{}{value}{}", &environment[..value_at], &environment[end..])
+}
+
+/// Powers the VM on, waits for the finding on its console, and cuts its power.
+fn is_refused(scenario: &Scenario, vm: &str, code: &str) {
+    scenario.power_on(&[vm]);
+    scenario.soon_says(vm, &format!("kaas: error {code}: "));
+    scenario.cut(vm);
+}
+
+mod short {
+    use super::*;
+
+    /// Environments and properties that cannot be used.
+    #[test]
+    fn bad_properties_are_named_and_nothing_is_formatted() {
+        let scenario = Scenario::prepare(&Setting { name: "input", nodes: 3, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        let good = lab.environment("cp1").unwrap();
+        let bomb = "<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>";
+        let declared = good.find("?>").map_or(0, |end| end + 2);
+        let cases = [
+            ("environment.truncated", good[..good.len() / 2].to_owned()),
+            ("environment.malformed", good.replace("</Environment>", "</Environmen>")),
+            ("environment.entities", format!("{}{bomb}{}", &good[..declared], &good[declared..])),
+            ("property.missing", with(&good, keys::NODE_NAME, "")),
+            ("property.malformed", with(&good, keys::ADDRESS, "192.168.77.eleven/24")),
+            ("property.malformed", with(&good, keys::PATIENCE, "much")),
+            ("property.out-of-range", with(&good, keys::VXLAN_PORT, "70000")),
+            ("address.duplicate", with(&good, keys::VIRTUAL_ADDRESS, "192.168.77.12")),
+            ("virtual-address.off-subnet", with(&good, keys::VIRTUAL_ADDRESS, "10.1.2.3")),
+            ("range.overlap", with(&good, keys::POD_RANGE, "192.168.0.0/16")),
+            ("range.overlap", with(&good, keys::SERVICE_RANGE, "10.244.128.0/20")),
+            ("deployment-secret.weak", with(&good, keys::DEPLOYMENT_SECRET, "password")),
+            ("control-nodes.not-listed", with(&good, keys::NODE_NAME, "cp9")),
+        ];
+        let disk = lab.disk_file(lab.disks("cp1").unwrap()[0]);
+        for (code, environment) in &cases {
+            lab.insert_environment("cp1", environment.as_bytes()).unwrap();
+            is_refused(&scenario, "cp1", code);
+            assert_eq!(written(&disk), 0, "{code}: something was written to the data disk");
+        }
+
+        // All of them together are reported together.
+        let both = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::VIRTUAL_ADDRESS, "10.1.2.3");
+        lab.insert_environment("cp1", both.as_bytes()).unwrap();
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: error deployment-secret.weak: ");
+        scenario.soon_says("cp1", "kaas: error virtual-address.off-subnet: ");
+        scenario.soon_says("cp1", "2 problems must be mended");
+        scenario.cut("cp1");
+        assert_eq!(written(&disk), 0);
+    }
+
+    /// Disks and networks that cannot be used.
+    #[test]
+    fn wrong_disks_and_networks_are_named_and_nothing_is_formatted() {
+        let scenario = Scenario::prepare(&Setting { name: "wrong", nodes: 1, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        let blank = lab.disks("cp1").unwrap()[0];
+
+        lab.detach_disk("cp1", blank).unwrap();
+        is_refused(&scenario, "cp1", "disk.absent");
+
+        let foreign = lab.create_disk(DATA_DISK).unwrap();
+        let file = lab.disk_file(foreign);
+        assert!(Command::new("mkfs.ext4").arg("-q").arg(&file).status().unwrap().success());
+        let before = written(&file);
+        let copy = file.with_extension("copy");
+        assert!(Command::new("cp").arg("--sparse=always").arg(&file).arg(&copy).status().unwrap().success());
+        lab.attach_disk("cp1", foreign).unwrap();
+        is_refused(&scenario, "cp1", "disk.foreign");
+        assert!(Command::new("cmp").arg(&file).arg(&copy).status().unwrap().success(), "a foreign disk was changed");
+        assert_eq!(written(&file), before);
+        fs::remove_file(&copy).unwrap();
+        lab.detach_disk("cp1", foreign).unwrap();
+
+        let other = lab.create_disk(DATA_DISK).unwrap();
+        lab.attach_disk("cp1", blank).unwrap();
+        lab.attach_disk("cp1", other).unwrap();
+        is_refused(&scenario, "cp1", "disk.ambiguous");
+        for disk in [blank, other] {
+            assert_eq!(written(&lab.disk_file(disk)), 0, "one of two blank disks was written to");
+        }
+        lab.detach_disk("cp1", other).unwrap();
+
+        let mut bare = Scenario::vm("bare", scenario.properties("cp1"));
+        bare.network_interface = false;
+        lab.import(&bare).unwrap();
+        is_refused(&scenario, "bare", "network.interface-missing");
+        assert_eq!(written(&lab.disk_file(lab.disks("bare").unwrap()[0])), 0);
+
+        // Somebody else on the network has the node's address already.
+        let taken = format!("{}/24", lab.plan().nodes[0].address);
+        let address = |verb: &str| {
+            assert!(lab.outside("ip", ["address", verb, &taken, "dev", "lab"]).status().unwrap().success());
+        };
+        address("add");
+        is_refused(&scenario, "cp1", "address.in-use");
+        assert_eq!(written(&lab.disk_file(blank)), 0);
+        address("delete");
+
+        // The node's own disk, full.
+        scenario.power_on(&["cp1"]);
+        scenario.wait("the data disk to be in use", MOMENT, || {
+            Ok(lab.run_inside("cp1", &["mountpoint", "--quiet", "/data"], MOMENT).is_ok())
+        });
+        let _ = lab.run_inside("cp1", &["fallocate", "--length=4GiB", "/data/full"], MOMENT);
+        scenario.inside("cp1", &["sh", "-c", "cat /dev/zero > /data/full || sync"]);
+        scenario.cut("cp1");
+        is_refused(&scenario, "cp1", "disk.full");
+    }
+}
