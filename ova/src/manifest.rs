@@ -95,8 +95,8 @@ impl Manifest {
         for (number, line) in text.lines().enumerate() {
             let wrong = || Error::Form { line: number + 1, text: line.chars().take(80).collect() };
             let (algorithm, rest) = line.split_once('(').ok_or_else(wrong)?;
-            if algorithm != "SHA256" && ["SHA1", "SHA384", "SHA512", "MD5"].contains(&algorithm) {
-                return Err(Error::Algorithm { line: number + 1, algorithm: algorithm.into() });
+            if ["SHA1", "SHA384", "SHA512", "MD5"].contains(&algorithm.trim_end()) {
+                return Err(Error::Algorithm { line: number + 1, algorithm: algorithm.trim_end().into() });
             }
             let (name, digest) = rest.split_once(")= ").ok_or_else(wrong)?;
             let digest = digest.parse().map_err(|_| wrong())?;

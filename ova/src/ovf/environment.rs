@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::check::{Findings, Problem, list};
+use super::devices::FIRST_ADAPTER_UNIT;
 use super::model::Product;
-use super::write::FIRST_ADAPTER_UNIT;
 use super::xml::Xml;
 
 const ENVIRONMENT: &str = "http://schemas.dmtf.org/ovf/environment/1";

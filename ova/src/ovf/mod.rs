@@ -11,6 +11,7 @@
 pub mod environment;
 
 mod check;
+mod devices;
 mod model;
 mod parse;
 mod property;

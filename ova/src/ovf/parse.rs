@@ -5,12 +5,12 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 
+use super::devices::resource;
 use super::model::{
     CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
     OperatingSystem, Product, Profile, PropertyGroup, Size, Sizing, Transport,
 };
 use super::property::{Property, PropertyType, Qualifier};
-use super::write::resource;
 
 pub(super) const OVF: &str = "http://schemas.dmtf.org/ovf/envelope/1";
 pub(super) const RASD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData";
