@@ -38,6 +38,14 @@ pub enum Lab {
     Cut(OneVm),
     /// Prints a VM's console log.
     Console(OneVm),
+    /// Passes connections on from loopback to a lab's API; `up` starts it.
+    #[command(hide = true)]
+    Door {
+        #[command(flatten)]
+        lab: Named,
+        /// By which the process is found.
+        mark: PathBuf,
+    },
 }
 
 /// A lab by name.
@@ -139,6 +147,7 @@ pub fn run(command: Lab) -> anyhow::Result<()> {
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
         Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, Duration::from_secs(180)),
         Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
+        Lab::Door { lab, .. } => open(&lab)?.keep_door_open(),
         Lab::Console(one) => {
             let path = open(&one.lab)?.console(&one.vm);
             let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -146,6 +155,12 @@ pub fn run(command: Lab) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// Starts the door in a process of its own and returns the kubeconfig that goes through it.
+fn open_door(lab: &OpenLab) -> anyhow::Result<PathBuf> {
+    let mut command = std::process::Command::new(std::env::current_exe().context("looking for this program")?);
+    lab.open_door(command.args(["lab", "door", "--name", lab.name()]).arg(lab.door_argument()))
 }
 
 fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
@@ -202,7 +217,8 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
     }
     println!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
-    println!("try: kaas lab kubectl --name {} -- get nodes", lab.name());
+    println!("kubeconfig: {}", open_door(&lab)?.display());
+    println!("without a kubectl of your own: kaas lab kubectl --name {} -- get nodes", lab.name());
     Ok(())
 }
 

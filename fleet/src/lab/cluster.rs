@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
-use super::{EngineRecord, Lab, NewVm, Record, Source};
+use super::{EngineRecord, Lab, NewVm, Record, Source, folder};
 
 /// For how long a node may say that something must be mended and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -80,7 +80,7 @@ impl Lab {
     /// # Errors
     /// When the tree is not one of this project.
     pub fn image(&self) -> anyhow::Result<serde_json::Value> {
-        super::folder::load(&self.record.source.tree().join("usr/lib/kaas/image.json"))
+        folder::load(&self.record.source.tree().join("usr/lib/kaas/image.json"))
     }
 
     /// The image's own kubectl.
@@ -109,9 +109,7 @@ impl Lab {
         for node in &self.record.plan.nodes {
             match self.run_inside(&node.name, &["cat", "/etc/kubernetes/admin.conf"], Duration::from_secs(60)) {
                 Ok(text) => {
-                    let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
-                    std::io::Write::write_all(&mut file, text.as_bytes())?;
-                    file.persist(&path)?;
+                    folder::save_text(&path, &text)?;
                     return Ok(path);
                 }
                 Err(error) => last = Some(error),

@@ -215,11 +215,19 @@ pub fn check_name(what: &str, name: &str) -> anyhow::Result<()> {
 /// # Errors
 /// When it cannot be written.
 pub fn save(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
+    save_text(path, &serde_json::to_string_pretty(record)?)
+}
+
+/// Writes a text whole, for its owner's eyes only.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn save_text(path: &Path, text: &str) -> anyhow::Result<()> {
     let folder = path.parent().context("a record without a folder")?;
     let write = || -> anyhow::Result<()> {
         fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&serde_json::to_vec_pretty(record)?)?;
+        file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(File::open(folder)?.sync_all()?)

@@ -14,6 +14,7 @@ mod disk;
 mod engine;
 mod environment;
 mod folder;
+mod forward;
 mod host;
 mod network;
 mod plan;
@@ -475,6 +476,7 @@ impl Lab {
     /// When something cannot be removed; it can be tried again then.
     pub fn remove(self) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
+        self.close_door()?;
         for vm in self.folder.vms()? {
             if let Ok(record) = self.folder.load_vm(&vm) {
                 self.engine.cut(&record)?;

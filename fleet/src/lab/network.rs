@@ -30,6 +30,11 @@ impl Network {
         format!("kaas.{}", self.lab)
     }
 
+    /// The lab's namespace, as a file to enter it by.
+    pub fn path(&self) -> PathBuf {
+        path(&self.namespace())
+    }
+
     /// The namespace that a system container lives in.
     pub fn container_namespace(&self, vm: &str) -> PathBuf {
         path(&self.container_namespace_name(vm))

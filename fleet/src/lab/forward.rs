@@ -1,0 +1,127 @@
+//! A door from the host's loopback interface to the Kubernetes API inside the
+//! lab's network, so that a person's own kubectl works. It is a process of its
+//! own that lives as long as the lab.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sched::{CloneFlags, setns};
+use serde::{Deserialize, Serialize};
+
+use super::process::{ProcessId, start};
+use super::wait::obtain;
+use super::{Lab, folder};
+
+/// What a running door says of itself.
+#[derive(Serialize, Deserialize)]
+struct Door {
+    address: SocketAddr,
+    process: ProcessId,
+}
+
+impl Lab {
+    fn door(&self) -> PathBuf {
+        self.folder.path().join("door.json")
+    }
+
+    /// Starts `command`, which must end up in [`Lab::keep_door_open`], and writes
+    /// a kubeconfig that goes through the door. The command's arguments must
+    /// hold [`Lab::door_argument`], by which it is found when the lab ends.
+    ///
+    /// # Errors
+    /// When it does not open in a while.
+    pub fn open_door(&self, command: &mut Command) -> anyhow::Result<PathBuf> {
+        let log = File::create(self.folder.path().join("door.log"))?;
+        let process = start(command, log).context("starting the door to the API")?;
+        let door: Door = obtain("the door to the API to open", Duration::from_secs(20), || {
+            anyhow::ensure!(process.is_running(), "it ended; see door.log in {}", self.folder.path().display());
+            let said: Door = folder::load(&self.door())?;
+            Ok((said.process == process).then_some(said))
+        })?;
+        let inside = fs::read_to_string(self.kubeconfig()?)?;
+        let path = self.folder.path().join("kubeconfig.host");
+        let through = through_door(&inside, door.address, self.plan().api).context("reading the kubeconfig")?;
+        folder::save_text(&path, &through)?;
+        Ok(path)
+    }
+
+    /// What makes a door's command line unlike any other process's.
+    pub fn door_argument(&self) -> String {
+        self.door().display().to_string()
+    }
+
+    /// Is the door: passes connections on for ever.
+    ///
+    /// # Errors
+    /// When it cannot listen, or the lab's network is gone.
+    pub fn keep_door_open(&self) -> anyhow::Result<()> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
+        let process = ProcessId::of(std::process::id() as i32).context("looking at this process")?;
+        folder::save(&self.door(), &Door { address: listener.local_addr()?, process })?;
+        let api = SocketAddr::from((self.plan().api, agent::config::API_PORT));
+        let namespace = self.network.path();
+        loop {
+            let (client, _) = listener.accept().context("accepting a connection")?;
+            let namespace = namespace.clone();
+            thread::spawn(move || {
+                if let Err(error) = pass(&client, &namespace, api) {
+                    eprintln!("{error:#}");
+                }
+            });
+        }
+    }
+
+    pub(super) fn close_door(&self) -> anyhow::Result<()> {
+        ProcessId::with_argument(&self.door_argument()).iter().try_for_each(ProcessId::kill)
+    }
+}
+
+/// Runs in a thread of its own: the thread, not the process, changes over to
+/// the lab's network, and its socket stays there.
+fn pass(client: &TcpStream, namespace: &Path, api: SocketAddr) -> anyhow::Result<()> {
+    setns(File::open(namespace).context("finding the lab's network")?, CloneFlags::CLONE_NEWNET)
+        .context("entering the lab's network")?;
+    let server = TcpStream::connect_timeout(&api, Duration::from_secs(30)).context("reaching the API")?;
+    thread::scope(|scope| {
+        scope.spawn(|| copy(client, &server));
+        copy(&server, client);
+    });
+    Ok(())
+}
+
+/// Passes one direction on until it ends; then the other side learns so.
+fn copy(mut from: &TcpStream, mut to: &TcpStream) {
+    // Either side may break off at any time; there is nobody to tell.
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// The kubeconfig with the door's address in place of the API's; the API's
+/// certificate is still checked against its real address.
+fn through_door(kubeconfig: &str, door: SocketAddr, api: Ipv4Addr) -> Option<String> {
+    let line = kubeconfig.lines().find(|line| line.trim_start().starts_with("server: "))?;
+    let indent = &line[..line.len() - line.trim_start().len()];
+    Some(kubeconfig.replace(line, &format!("{indent}server: https://{door}\n{indent}tls-server-name: {api}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_through_the_door_still_checks_the_apis_name() {
+        let inside = "clusters:\n- cluster:\n    server: https://192.168.77.10:6443\n  name: x\n";
+        let door = SocketAddr::from((Ipv4Addr::LOCALHOST, 41001));
+        assert_eq!(
+            through_door(inside, door, Ipv4Addr::new(192, 168, 77, 10)).unwrap(),
+            "clusters:\n- cluster:\n    server: https://127.0.0.1:41001\n    tls-server-name: 192.168.77.10\n  name: x\n"
+        );
+        assert_eq!(through_door("clusters: []\n", door, Ipv4Addr::LOCALHOST), None);
+    }
+}
