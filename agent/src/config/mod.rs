@@ -4,11 +4,19 @@
 //! against the others. It is saved on the data disk, so that the OVF
 //! environment is needed once.
 
+mod checks;
+mod command;
+mod properties;
+mod validate;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
+
+pub use command::{Output, describe, validate_command};
+pub use validate::{Intake, validate};
 
 /// The port of the Kubernetes API on each control node and on the virtual address.
 pub const API_PORT: u16 = 6443;

@@ -89,7 +89,11 @@ impl Document {
                 "Deploy the VM from the OVA, with its vApp options left on",
             ));
         }
-        let adapters = own(VMWARE, "EthernetAdapterSection", "Adapter")
+        let slot = |node: &Node| attribute(*node, VMWARE, "unitNumber").and_then(|number| number.parse::<u32>().ok());
+        let mut nodes: Vec<_> = own(VMWARE, "EthernetAdapterSection", "Adapter").collect();
+        nodes.sort_by_key(|node| slot(node).unwrap_or(u32::MAX));
+        let adapters = nodes
+            .into_iter()
             .map(|node| Adapter {
                 mac: attribute(node, VMWARE, "mac").and_then(mac),
                 network: attribute(node, VMWARE, "network").map(str::to_owned).filter(|name| !name.is_empty()),
@@ -98,7 +102,7 @@ impl Document {
         Ok(Self { properties, adapters })
     }
 
-    /// The network adapters in the order of the document; may be empty.
+    /// The network adapters in the order of their slots; may be empty.
     pub fn adapters(&self) -> &[Adapter] {
         &self.adapters
     }
@@ -315,6 +319,16 @@ mod tests {
         assert_eq!(value(&document, NODE_NAME).as_deref(), Some("cp1"));
         assert_eq!(value(&document, "address"), None);
         assert_eq!(document.adapters(), []);
+    }
+
+    #[test]
+    fn adapters_are_in_the_order_of_their_slots() {
+        let one = r#"<ve:Adapter ve:mac="00:50:56:99:C0:4C""#;
+        let two = format!(r#"<ve:Adapter ve:mac="00:50:56:00:00:02" ve:network="" ve:unitNumber="8"/>{one}"#);
+        let document = Document::parse(GOOD.replace(one, &two).as_bytes()).unwrap();
+        let macs: Vec<_> = document.adapters().iter().map(|adapter| adapter.mac.as_deref().unwrap()).collect();
+        assert_eq!(macs, ["00:50:56:99:c0:4c", "00:50:56:00:00:02"]);
+        assert_eq!(document.adapters()[1].network, None);
     }
 
     #[test]

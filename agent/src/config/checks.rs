@@ -1,0 +1,263 @@
+//! What must agree between properties. Each check says all that it finds and is
+//! silent about values that are missing or wrong by themselves.
+
+use std::net::Ipv4Addr;
+use std::time::SystemTime;
+
+use ipnet::Ipv4Net;
+
+use super::validate::Draft;
+use crate::codes;
+use crate::finding::Findings;
+use crate::image::ImageFacts;
+use crate::properties::parse::addresses::overlap;
+use crate::properties::parse::certificates;
+use crate::properties::{
+    ADDRESS, CONTROL_NODES, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY,
+    KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, SERVICE_RANGE, VIRTUAL_ADDRESS,
+};
+
+/// Resolvers that the C library looks at (MAXNS in resolv.h).
+const RESOLVERS: usize = 3;
+
+/// Prefix length of each node's part of the pod range.
+const NODE_PODS: u8 = 24;
+
+/// All checks, for a VM of this image.
+pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Findings {
+    let mut findings = Findings::default();
+    this_node_is_listed(draft, &mut findings);
+    control_nodes_are_distinct(draft, &mut findings);
+    virtual_address_is_there(draft, &mut findings);
+    addresses_are_in_the_subnet(draft, &mut findings);
+    addresses_are_used_once(draft, &mut findings);
+    ranges_are_apart(draft, &mut findings);
+    pods_have_room(draft, &mut findings);
+    servers_can_be_reached(draft, &mut findings);
+    kubernetes_is_in_the_image(draft, image, &mut findings);
+    secret_has_no_white_space_around(draft, &mut findings);
+    for problem in certificates::validity(&draft.extra_ca_certificates, now) {
+        findings.push(problem.code.finding(EXTRA_CA_CERTIFICATES, problem.seen, problem.action));
+    }
+    findings
+}
+
+fn this_node_is_listed(draft: &Draft, findings: &mut Findings) {
+    let (Some(name), Some(nodes)) = (&draft.name, &draft.control_nodes) else { return };
+    let entries: Vec<_> = nodes.iter().filter(|node| node.name == *name).collect();
+    if entries.is_empty() {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        findings.push(codes::CONTROL_NODES_NOT_LISTED.finding(
+            NODE_NAME,
+            format!("\"{name}\" is not among the control nodes {}", names.join(", ")),
+            "Give this VM one of these names, or add it to the list on every node",
+        ));
+    }
+    let Some(address) = draft.address.map(|network| network.addr()) else { return };
+    for entry in entries.into_iter().filter(|entry| entry.address != address) {
+        findings.push(codes::CONTROL_NODES_ADDRESS.finding(
+            CONTROL_NODES,
+            format!("the list says {name}={}, but this VM's address is {address}", entry.address),
+            "Make both the same",
+        ));
+    }
+}
+
+fn control_nodes_are_distinct(draft: &Draft, findings: &mut Findings) {
+    let Some(nodes) = &draft.control_nodes else { return };
+    if !matches!(nodes.len(), 1 | 3) {
+        findings.push(codes::CONTROL_NODES_COUNT.finding(
+            CONTROL_NODES,
+            format!("there are {} control nodes", nodes.len()),
+            "Give one, or three for high availability",
+        ));
+    }
+    for (index, node) in nodes.iter().enumerate() {
+        if nodes[..index].iter().any(|other| other.name == node.name) {
+            findings.push(codes::NAME_DUPLICATE.finding(
+                CONTROL_NODES,
+                format!("two control nodes are named {}", node.name),
+                "Give each a name of its own",
+            ));
+        }
+        if let Some(other) = nodes[..index].iter().find(|other| other.address == node.address) {
+            findings.push(codes::ADDRESS_DUPLICATE.finding(
+                CONTROL_NODES,
+                format!("{} and {} both have the address {}", other.name, node.name, node.address),
+                "Give each an address of its own",
+            ));
+        }
+    }
+}
+
+fn virtual_address_is_there(draft: &Draft, findings: &mut Findings) {
+    let several = draft.control_nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
+    if several && draft.virtual_address.is_none() && !draft.wrong.contains(VIRTUAL_ADDRESS) {
+        findings.push(codes::VIRTUAL_ADDRESS_MISSING.finding(
+            VIRTUAL_ADDRESS,
+            "there is none, and there are several control nodes",
+            "Give an unused address in the nodes' subnet",
+        ));
+    }
+}
+
+fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
+    let Some(own) = draft.address else { return };
+    let subnet = own.trunc();
+    let mut check = |key: &str, what: &str, address: Ipv4Addr, off_subnet: &codes::Code| {
+        if !subnet.contains(&address) {
+            findings.push(off_subnet.finding(
+                key,
+                format!("{what} {address} is not in the node's subnet {subnet}"),
+                "Correct it, or the prefix length of this VM's address",
+            ));
+        } else if address == subnet.network() || address == subnet.broadcast() {
+            findings.push(codes::ADDRESS_RESERVED.finding(
+                key,
+                format!("{what} {address} is the first or last address of the subnet {subnet}"),
+                "Give an address between them, and the right prefix length",
+            ));
+        }
+    };
+    if let Some(gateway) = draft.gateway {
+        check(GATEWAY, "the gateway", gateway, &codes::GATEWAY_OFF_SUBNET);
+    }
+    if let Some(address) = draft.virtual_address {
+        check(VIRTUAL_ADDRESS, "the virtual address", address, &codes::VIRTUAL_ADDRESS_OFF_SUBNET);
+    }
+    for node in draft.control_nodes.iter().flatten().filter(|node| Some(&node.name) != draft.name.as_ref()) {
+        check(CONTROL_NODES, &format!("the address of {},", node.name), node.address, &codes::CONTROL_NODES_OFF_SUBNET);
+    }
+}
+
+/// The gateway and the virtual address are nobody else's.
+fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
+    let mut taken: Vec<(String, Ipv4Addr)> =
+        draft.control_nodes.iter().flatten().map(|node| (node.name.clone(), node.address)).collect();
+    let own = draft.address.map(|network| network.addr());
+    if let Some(address) = own.filter(|own| taken.iter().all(|(_, other)| other != own)) {
+        taken.push(("this VM".to_owned(), address));
+    }
+    for (key, what, address) in
+        [(GATEWAY, "the gateway", draft.gateway), (VIRTUAL_ADDRESS, "the virtual address", draft.virtual_address)]
+    {
+        let Some(address) = address else { continue };
+        if let Some((owner, _)) = taken.iter().find(|(_, other)| *other == address) {
+            findings.push(codes::ADDRESS_DUPLICATE.finding(
+                key,
+                format!("{what} {address} is the address of {owner}"),
+                "Give an address that nothing else has",
+            ));
+        }
+        taken.push((what.to_owned(), address));
+    }
+}
+
+fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
+    let ranges: Vec<(&str, &str, Ipv4Net)> = [
+        (ADDRESS, "the node subnet", draft.address.map(|own| own.trunc())),
+        (POD_RANGE, "the pod range", draft.pod_range),
+        (SERVICE_RANGE, "the service range", draft.service_range),
+    ]
+    .into_iter()
+    .filter_map(|(key, what, range)| range.map(|range| (key, what, range)))
+    .collect();
+    for (index, (key, what, range)) in ranges.iter().enumerate() {
+        for (_, other, earlier) in ranges[..index].iter().filter(|(_, _, earlier)| overlap(earlier, range)) {
+            findings.push(codes::RANGE_OVERLAP.finding(
+                *key,
+                format!("{what} {range} overlaps {other} {earlier}"),
+                "Choose another range, the same on every node",
+            ));
+        }
+    }
+}
+
+fn pods_have_room(draft: &Draft, findings: &mut Findings) {
+    let (Some(range), Some(nodes)) = (draft.pod_range, &draft.control_nodes) else { return };
+    let room = 1usize << NODE_PODS.saturating_sub(range.prefix_len());
+    if room < nodes.len() {
+        findings.push(codes::RANGE_SIZE.finding(
+            POD_RANGE,
+            format!("{range} has room for {room} nodes with a /{NODE_PODS} each, and there are {}", nodes.len()),
+            "Give a larger range, such as a /16",
+        ));
+    }
+}
+
+/// Servers given by address: not hidden behind pods or services, and within
+/// reach. The virtual address and the gateway are in the subnet, which is apart.
+fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
+    if draft.dns_servers.len() > RESOLVERS {
+        findings.push(codes::DNS_MANY.finding(
+            DNS_SERVERS,
+            format!("there are {}", draft.dns_servers.len()),
+            format!("Put the {RESOLVERS} most useful ones first"),
+        ));
+    }
+    let url = |url: &Option<String>| -> Option<Ipv4Addr> {
+        match url::Url::parse(url.as_ref()?).ok()?.host()? {
+            url::Host::Ipv4(address) => Some(address),
+            _ => None,
+        }
+    };
+    let mut servers: Vec<(&str, Ipv4Addr)> = Vec::new();
+    servers.extend(draft.dns_servers.iter().map(|address| (DNS_SERVERS, *address)));
+    servers.extend(draft.ntp_servers.iter().filter_map(|host| Some((NTP_SERVERS, host.parse().ok()?))));
+    servers.extend(url(&draft.http_proxy).map(|address| (HTTP_PROXY, address)));
+    servers.extend(url(&draft.https_proxy).map(|address| (HTTPS_PROXY, address)));
+    servers.extend(url(&draft.registry_mirror).map(|address| (REGISTRY_MIRROR, address)));
+    let hiding = [("pod range", draft.pod_range), ("service range", draft.service_range)];
+    for (key, address) in &servers {
+        for (what, range) in hiding.iter().filter_map(|(what, range)| Some((what, (*range)?))) {
+            if range.contains(address) {
+                findings.push(codes::RANGE_COVERS_SERVER.finding(
+                    *key,
+                    format!("{address} is inside the {what} {range}, so the node could not reach it"),
+                    format!("Choose another {what}, the same on every node"),
+                ));
+            }
+        }
+    }
+    let Some(subnet) = draft.address else { return };
+    let far: Vec<String> = servers
+        .iter()
+        .filter(|(_, address)| !subnet.contains(address))
+        .map(|(_, address)| address.to_string())
+        .collect();
+    if draft.gateway.is_none() && !draft.wrong.contains(GATEWAY) && !far.is_empty() {
+        findings.push(codes::GATEWAY_MISSING.finding(
+            GATEWAY,
+            format!("there is none, and {} are outside the subnet {}", far.join(", "), subnet.trunc()),
+            "Give the subnet's gateway, or leave these servers out",
+        ));
+    }
+}
+
+fn secret_has_no_white_space_around(draft: &Draft, findings: &mut Findings) {
+    let Some(secret) = draft.secret.as_ref().map(|secret| secret.expose()) else { return };
+    if secret.trim() != secret {
+        findings.push(codes::SECRET_WHITESPACE.finding(
+            DEPLOYMENT_SECRET,
+            "it begins or ends with white space, which is part of it",
+            "Make sure that it is the same on every node",
+        ));
+    }
+}
+
+fn kubernetes_is_in_the_image(draft: &Draft, image: &ImageFacts, findings: &mut Findings) {
+    let minors: Vec<&str> = image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
+    let wanted = draft.kubernetes_minor.as_deref();
+    let seen = match (wanted, minors.as_slice()) {
+        (_, []) => "this image carries no Kubernetes at all".to_owned(),
+        (Some(wanted), minors) if !minors.contains(&wanted) => {
+            format!("this image does not carry Kubernetes {wanted}, but {}", minors.join(" and "))
+        }
+        _ => return,
+    };
+    findings.push(codes::KUBERNETES_MINOR.finding(
+        KUBERNETES_VERSION,
+        seen,
+        "Choose a version that the image carries, or deploy another version of the OVA",
+    ));
+}

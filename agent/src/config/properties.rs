@@ -1,0 +1,46 @@
+//! A configuration as the properties that give it: for filling in forms of
+//! further nodes, and for the lab.
+
+use super::Config;
+use crate::properties as table;
+use crate::secret::Secret;
+
+impl Config {
+    /// Keys and values of the OVF properties that give this configuration; those
+    /// that are not set are left out. The deployment secret goes in when given.
+    /// Network adapters are not properties.
+    pub fn properties(&self, secret: Option<&Secret>) -> Vec<(&'static str, String)> {
+        let (cluster, node) = (&self.cluster, &self.node);
+        let primary = &node.interfaces[0];
+        let proxy = node.proxy.as_ref();
+        let control_nodes: Vec<String> =
+            cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
+        let dns_servers: Vec<String> = node.dns_servers.iter().map(ToString::to_string).collect();
+        let all = [
+            (table::NODE_NAME, Some(node.name.clone())),
+            (table::ADDRESS, Some(primary.address.to_string())),
+            (table::GATEWAY, primary.gateway.map(|address| address.to_string())),
+            (table::DNS_SERVERS, Some(dns_servers.join(","))),
+            (table::SEARCH_DOMAINS, Some(node.search_domains.join(","))),
+            (table::NTP_SERVERS, Some(node.ntp_servers.join(","))),
+            (table::CLUSTER_NAME, Some(cluster.name.clone())),
+            (table::CONTROL_NODES, Some(control_nodes.join(","))),
+            (table::VIRTUAL_ADDRESS, cluster.virtual_address.map(|address| address.to_string())),
+            (table::DEPLOYMENT_SECRET, secret.map(|secret| secret.expose().to_owned())),
+            (table::KUBERNETES_VERSION, Some(cluster.kubernetes_minor.clone())),
+            (table::POD_RANGE, Some(cluster.pod_range.to_string())),
+            (table::SERVICE_RANGE, Some(cluster.service_range.to_string())),
+            (table::SSH_AUTHORIZED_KEYS, Some(node.ssh_authorized_keys.join("\\n"))),
+            (table::CONSOLE_PASSWORD_HASH, node.console_password_hash.clone()),
+            (table::HTTP_PROXY, proxy.and_then(|proxy| proxy.http.clone())),
+            (table::HTTPS_PROXY, proxy.and_then(|proxy| proxy.https.clone())),
+            (table::PROXY_EXCLUSIONS, proxy.map(|proxy| proxy.exclusions.join(","))),
+            (table::EXTRA_CA_CERTIFICATES, Some(node.extra_ca_certificates.concat().replace('\n', "\\n"))),
+            (table::REGISTRY_MIRROR, node.registry_mirror.clone()),
+            (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
+            (table::PATIENCE, Some(self.patience.to_string())),
+        ];
+        let set = all.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        set.filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
