@@ -28,4 +28,5 @@ pub mod rendezvous;
 pub mod secret;
 pub mod services;
 pub mod status;
+pub mod system;
 pub mod virtual_address;

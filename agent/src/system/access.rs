@@ -1,0 +1,229 @@
+//! Who may log in: the user `admin`, by SSH with the keys that were given, and
+//! on the console with the password that was given. Without either there is no
+//! SSH server and no login prompt.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::command::{Command, Runner};
+use crate::config::Node;
+use crate::files::ensure_content;
+use crate::paths;
+use crate::platform::Platform;
+use crate::services::Services;
+
+const USER: &str = "admin";
+const KEYS: &str = "/etc/ssh/authorized_keys.d/admin";
+const SERVER: &str = "/etc/ssh/sshd_config.d/10-kaas.conf";
+const RIGHTS: &str = "/etc/sudoers.d/kaas";
+const SHADOW: &str = "/etc/shadow";
+const SSH_UNIT: &str = "ssh.service";
+const LOGIN_UNIT: &str = "getty@tty2.service";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A password field that no password matches (shadow(5)).
+const LOCKED: &str = "!*";
+
+/// Opens and closes the ways in as the configuration has it. The data disk
+/// has to be mounted: it holds the host keys.
+///
+/// # Errors
+/// A file cannot be written, a program fails, or systemd does not answer.
+pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>, node: &Node) -> anyhow::Result<bool> {
+    let mut changed = lay_rights(platform)?;
+    changed |= set_password(platform, runner, node.console_password_hash.as_deref())?;
+    changed |= match node.console_password_hash {
+        // A system container has no virtual terminals.
+        Some(_) if !platform.is_container() => services.start(LOGIN_UNIT)?,
+        _ => close(services, LOGIN_UNIT)?,
+    };
+    if node.ssh_authorized_keys.is_empty() {
+        changed |= close(services, SSH_UNIT)?;
+        return Ok(lay_keys(platform, &[])? || changed);
+    }
+    changed |= lay_keys(platform, &node.ssh_authorized_keys)?;
+    let server_changed = make_host_key(platform, runner)? | lay_server(platform)?;
+    Ok(services.start_with(SSH_UNIT, server_changed)? || changed)
+}
+
+fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
+    if matches!(services.state(unit)?.as_str(), "inactive" | "failed") {
+        return Ok(false);
+    }
+    services.stop(unit, PATIENCE)?;
+    Ok(true)
+}
+
+/// A user who may log in by key only has no password to give to sudo.
+fn lay_rights(platform: &Platform) -> anyhow::Result<bool> {
+    let text = format!("{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n");
+    ensure_content(&platform.path(RIGHTS), text.as_bytes(), 0o440).with_context(|| format!("writing {RIGHTS}"))
+}
+
+fn lay_keys(platform: &Platform, keys: &[String]) -> anyhow::Result<bool> {
+    let path = platform.path(KEYS);
+    let result = if keys.is_empty() {
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    } else {
+        let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
+        ensure_content(&path, text.as_bytes(), 0o644)
+    };
+    result.with_context(|| format!("writing {KEYS}"))
+}
+
+/// sshd_config(5): the first value of a setting wins, and this file is read
+/// before the distribution's.
+fn lay_server(platform: &Platform) -> anyhow::Result<bool> {
+    let text = format!(
+        "HostKey {}/ssh_host_ed25519_key\n\
+         AuthorizedKeysFile /etc/ssh/authorized_keys.d/%u\n\
+         AuthenticationMethods publickey\n\
+         PasswordAuthentication no\n\
+         KbdInteractiveAuthentication no\n\
+         PermitRootLogin no\n\
+         AllowUsers {USER}\n\
+         X11Forwarding no\n",
+        paths::SSH_HOST_KEYS
+    );
+    ensure_content(&platform.path(SERVER), text.as_bytes(), 0o600).with_context(|| format!("writing {SERVER}"))
+}
+
+/// Makes the host key once in the life of the data disk. It appears under its
+/// name when it is whole; its public half is made from it.
+fn make_host_key(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<bool> {
+    let folder = platform.path(paths::SSH_HOST_KEYS);
+    let key = folder.join("ssh_host_ed25519_key");
+    if key.exists() {
+        return Ok(false);
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let fresh = folder.join("fresh");
+    for left in [fresh.clone(), fresh.with_extension("pub")] {
+        if left.exists() {
+            fs::remove_file(&left).with_context(|| format!("removing {}", left.display()))?;
+        }
+    }
+    runner.run(&Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&fresh))?;
+    let settle = || -> io::Result<()> {
+        for (from, to) in [(fresh.with_extension("pub"), key.with_extension("pub")), (fresh.clone(), key.clone())] {
+            fs::File::open(&from)?.sync_all()?;
+            fs::rename(&from, &to)?;
+        }
+        fs::File::open(&folder)?.sync_all()
+    };
+    settle().with_context(|| format!("keeping the host key in {}", folder.display()))?;
+    Ok(true)
+}
+
+/// Sets the password hash of `admin`, or locks the password.
+fn set_password(platform: &Platform, runner: &dyn Runner, hash: Option<&str>) -> anyhow::Result<bool> {
+    let wanted = hash.unwrap_or(LOCKED);
+    let present = password_field(&platform.path(SHADOW))?;
+    let locked = |field: &str| field.starts_with(['!', '*']);
+    if present == wanted || (hash.is_none() && locked(&present)) {
+        return Ok(false);
+    }
+    runner.run(&Command::new("chpasswd").arg("--encrypted").input(format!("{USER}:{wanted}\n")))?;
+    Ok(true)
+}
+
+/// shadow(5): name, then the password field, separated by colons.
+fn password_field(shadow: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(shadow).with_context(|| format!("reading {}", shadow.display()))?;
+    for line in text.lines() {
+        let mut fields = line.split(':');
+        if fields.next() == Some(USER) {
+            return Ok(fields.next().unwrap_or_default().to_owned());
+        }
+    }
+    bail!("the image has no user {USER}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Error;
+    use std::sync::Mutex;
+
+    /// Does what chpasswd and ssh-keygen do to files.
+    struct Programs<'a> {
+        root: &'a Path,
+        ran: Mutex<Vec<String>>,
+    }
+
+    impl Runner for Programs<'_> {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            let line = command.to_string();
+            if let Some((_, file)) = line.split_once("-f ") {
+                fs::write(file, "private").unwrap();
+                fs::write(format!("{file}.pub"), "public").unwrap();
+            } else {
+                fs::write(self.root.join("etc/shadow"), "root:*:1::::::\nadmin:$6$new:1::::::\n").unwrap();
+            }
+            self.ran.lock().unwrap().push(line);
+            Ok(Vec::new())
+        }
+    }
+
+    fn machine() -> (tempfile::TempDir, Platform) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("etc")).unwrap();
+        fs::write(folder.path().join("etc/shadow"), "root:*:1::::::\nadmin:!*:1::::::\n").unwrap();
+        let platform = Platform::detect(folder.path()).unwrap();
+        (folder, platform)
+    }
+
+    #[test]
+    fn a_password_is_set_once_and_never_on_the_command_line() {
+        let (folder, platform) = machine();
+        let programs = Programs { root: folder.path(), ran: Mutex::default() };
+        assert!(!set_password(&platform, &programs, None).unwrap());
+        assert!(set_password(&platform, &programs, Some("$6$new")).unwrap());
+        assert!(!set_password(&platform, &programs, Some("$6$new")).unwrap());
+        assert_eq!(*programs.ran.lock().unwrap(), ["chpasswd --encrypted"]);
+        // Taken back, it is locked again.
+        assert!(set_password(&platform, &programs, None).unwrap());
+    }
+
+    #[test]
+    fn an_image_without_the_user_is_an_error() {
+        let (folder, platform) = machine();
+        fs::write(folder.path().join("etc/shadow"), "root:*:1::::::\n").unwrap();
+        let programs = Programs { root: folder.path(), ran: Mutex::default() };
+        let error = set_password(&platform, &programs, None).unwrap_err().to_string();
+        assert_eq!(error, "the image has no user admin");
+    }
+
+    #[test]
+    fn the_host_key_is_made_once_also_after_a_cut() {
+        let (folder, platform) = machine();
+        let programs = Programs { root: folder.path(), ran: Mutex::default() };
+        let keys = folder.path().join("data/ssh");
+        fs::create_dir_all(&keys).unwrap();
+        fs::write(keys.join("fresh"), "half").unwrap();
+        assert!(make_host_key(&platform, &programs).unwrap());
+        assert!(!make_host_key(&platform, &programs).unwrap());
+        assert_eq!(fs::read_to_string(keys.join("ssh_host_ed25519_key")).unwrap(), "private");
+        assert_eq!(fs::read_to_string(keys.join("ssh_host_ed25519_key.pub")).unwrap(), "public");
+        assert!(!keys.join("fresh").exists());
+    }
+
+    #[test]
+    fn keys_are_laid_and_taken_back() {
+        let (_folder, platform) = machine();
+        let keys = ["ssh-ed25519 AAAA one".to_owned(), "ssh-ed25519 BBBB two".to_owned()];
+        assert!(lay_keys(&platform, &keys).unwrap());
+        assert!(!lay_keys(&platform, &keys).unwrap());
+        assert_eq!(fs::read_to_string(platform.path(KEYS)).unwrap(), "ssh-ed25519 AAAA one\nssh-ed25519 BBBB two\n");
+        assert!(lay_keys(&platform, &[]).unwrap());
+        assert!(!lay_keys(&platform, &[]).unwrap());
+    }
+}

@@ -1,0 +1,159 @@
+//! Asks a network whether an address is taken, before claiming it: ARP probes
+//! as in RFC 5227, 2.1.1. The waits are shorter than there, since networkd
+//! makes its own check afterwards; this one can say who answered.
+
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvfrom, send, setsockopt, socket,
+};
+use nix::sys::time::TimeVal;
+
+const PROBES: u32 = 3;
+/// Between two probes, and after the last one.
+const INTERVAL: Duration = Duration::from_millis(350);
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mac(pub(super) [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// Who else has or is claiming `address` on the network of `device`; none if
+/// nobody answers within a second. `own` are this host's addresses.
+///
+/// # Errors
+/// The device cannot be used: it is gone or not up.
+pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
+    let (socket, mac, index) = open(device)?;
+    let frame = frame(mac, address);
+    for _ in 0..PROBES {
+        send(socket.as_raw_fd(), &frame, MsgFlags::empty())?;
+        let until = Instant::now() + INTERVAL;
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            let micros = i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1);
+            setsockopt(&socket, ReceiveTimeout, &TimeVal::new(0, micros))?;
+            let mut buffer = [0; 128];
+            match recvfrom::<LinkAddr>(socket.as_raw_fd(), &mut buffer) {
+                // Until it was bound, the socket saw other devices too.
+                Ok((length, from)) if from.is_none_or(|from| from.ifindex() == index) => {
+                    if let Some(other) = conflict(&buffer[..length], address).filter(|other| !own.contains(other)) {
+                        return Ok(Some(other));
+                    }
+                }
+                Ok(_) | Err(nix::Error::EAGAIN | nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn open(device: &str) -> io::Result<(OwnedFd, Mac, usize)> {
+    // The list of interfaces gives a link-layer address to bind to.
+    let link = nix::ifaddrs::getifaddrs()?
+        .filter(|interface| interface.interface_name == device)
+        .find_map(|interface| interface.address?.as_link_addr().copied())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no network device {device}")))?;
+    let mac = Mac(link.addr().unwrap_or_default());
+    let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
+    bind(socket.as_raw_fd(), &link)?;
+    Ok((socket, mac, link.ifindex()))
+}
+
+/// A probe (RFC 826; RFC 5227, 1.1): a request whose sender address is zero, so
+/// that no neighbour's cache changes.
+fn frame(own: Mac, address: Ipv4Addr) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(own.0);
+    // EtherType ARP; Ethernet, IPv4, lengths 6 and 4, request.
+    frame.extend([0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]);
+    frame.extend(own.0);
+    frame.extend([0; 4]);
+    frame.extend([0; 6]);
+    frame.extend(address.octets());
+    frame
+}
+
+/// The sender of a frame that shows the address in use, or being claimed by
+/// somebody else (RFC 5227, 2.1.1).
+fn conflict(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
+    let is_arp = frame.len() >= 42 && frame[12..20] == [0x08, 0x06, 0, 1, 0x08, 0, 6, 4];
+    if !is_arp {
+        return None;
+    }
+    let mac = Mac(frame[22..28].try_into().ok()?);
+    let (sender, target) = (&frame[28..32], &frame[38..42]);
+    let in_use = sender == address.octets();
+    let probed_by_another = frame[20..22] == [0, 1] && sender == [0; 4] && target == address.octets();
+    (in_use || probed_by_another).then_some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn ip(arguments: &str) {
+        let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A network of the test's own thread: `here` and `there` are one cable.
+    fn network() {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("this test needs root");
+        ip("link add here address 02:00:00:00:00:01 type veth peer name there address 02:00:00:00:00:02");
+        ip("link set here up");
+        ip("link set there up");
+    }
+
+    #[test]
+    fn an_address_in_use_is_found_with_its_owner() {
+        network();
+        ip("addr add 10.9.8.7/24 dev there");
+        let taken = probe("here", Ipv4Addr::new(10, 9, 8, 7), &[OWN]).unwrap();
+        assert_eq!(taken.map(|mac| mac.to_string()).as_deref(), Some("02:00:00:00:00:02"));
+        assert_eq!(probe("here", Ipv4Addr::new(10, 9, 8, 8), &[OWN]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_device_that_is_missing_or_down_is_an_error() {
+        network();
+        ip("link set here down");
+        assert!(probe("here", Ipv4Addr::new(10, 9, 8, 7), &[]).is_err());
+        assert!(probe("nowhere", Ipv4Addr::new(10, 9, 8, 7), &[]).is_err());
+    }
+
+    #[test]
+    fn replies_announcements_and_probes_of_others_are_conflicts_and_nothing_else() {
+        let address = Ipv4Addr::new(10, 0, 0, 1);
+        let other = Mac([2, 0, 0, 0, 0, 9]);
+        let mut probe = frame(other, address);
+        assert_eq!(conflict(&probe, address), Some(other));
+        assert_eq!(conflict(&probe, Ipv4Addr::new(10, 0, 0, 2)), None);
+        // A reply from the owner.
+        probe[21] = 2;
+        assert_eq!(conflict(&probe, address), None);
+        probe[28..32].copy_from_slice(&address.octets());
+        assert_eq!(conflict(&probe, address), Some(other));
+        // Somebody asks for it: that alone shows nothing.
+        let mut request = frame(other, address);
+        request[28..32].copy_from_slice(&[10, 0, 0, 5]);
+        assert_eq!(conflict(&request, address), None);
+        assert_eq!(conflict(&probe[..40], address), None);
+        probe[12] = 0x86;
+        assert_eq!(conflict(&probe, address), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! The host name, and the names of the other control nodes.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::Context;
+
+use crate::bus::Bus;
+use crate::config::Config;
+use crate::files::ensure_content;
+use crate::platform::Platform;
+
+const SERVICE: &str = "org.freedesktop.hostname1";
+const PATH: &str = "/org/freedesktop/hostname1";
+
+/// Gives the host its name through hostnamed, and lays `/etc/hosts`.
+///
+/// # Errors
+/// hostnamed refuses the name or does not answer, or `/etc` cannot be written.
+pub fn ensure(platform: &Platform, bus: &Bus, config: &Config) -> anyhow::Result<bool> {
+    let name = &config.node.name;
+    let changed = lay_hosts(platform, config)?;
+    let stored = fs::read_to_string(platform.path("/etc/hostname")).unwrap_or_default();
+    let running = nix::unistd::gethostname().context("reading the host name")?;
+    if stored.trim() == name && running.to_str() == Some(name) {
+        return Ok(changed);
+    }
+    let () = bus
+        .call(SERVICE, PATH, SERVICE, "SetStaticHostname", &(name, false))
+        .with_context(|| format!("setting the host name {name}"))?;
+    Ok(true)
+}
+
+fn lay_hosts(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
+    let path = platform.path("/etc/hosts");
+    ensure_content(&path, hosts(config).as_bytes(), 0o644).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The control nodes know each other without DNS.
+fn hosts(config: &Config) -> String {
+    let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
+    for node in &config.cluster.control_nodes {
+        let _ = writeln!(text, "{} {}", node.address, node.name);
+    }
+    if config.control_node().is_none() {
+        let _ = writeln!(text, "{} {}", config.address(), config.node.name);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::network::tests::config;
+
+    #[test]
+    fn control_nodes_are_known_by_name_and_written_once() {
+        let config = config();
+        let text = hosts(&config);
+        assert!(text.contains("\n10.0.0.11 cp-1\n10.0.0.12 cp-2\n"), "{text}");
+        let folder = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(folder.path()).unwrap();
+        assert!(lay_hosts(&platform, &config).unwrap());
+        assert!(!lay_hosts(&platform, &config).unwrap());
+    }
+}

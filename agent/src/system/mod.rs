@@ -1,0 +1,14 @@
+//! What a node needs of its host system before it can be part of a cluster,
+//! through systemd's own interfaces. Each `ensure` looks first, then acts, and
+//! says whether it changed anything. Knows nothing of Kubernetes.
+//!
+//! `/etc` is in memory: all of this is laid again at each boot.
+
+pub mod access;
+mod arp;
+mod devices;
+pub mod hostname;
+pub mod network;
+pub mod proxy;
+pub mod time;
+pub mod trust;

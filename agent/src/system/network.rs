@@ -1,0 +1,282 @@
+//! Claims this node's addresses through networkd: decides which device each
+//! interface is, asks the network whether an address is taken, writes
+//! networkd's files and waits until they hold.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::arp::{self, Mac};
+use super::devices::{self, Device};
+use crate::bus::Bus;
+use crate::command::{Command, Runner};
+use crate::config::{Config, Interface, Node};
+use crate::files::ensure_content;
+use crate::finding::{Finding, Findings};
+use crate::platform::Platform;
+
+const FOLDER: &str = "/etc/systemd/network";
+const SERVICE: &str = "org.freedesktop.network1";
+const PATH: &str = "/org/freedesktop/network1";
+const MANAGER: &str = "org.freedesktop.network1.Manager";
+const LINK: &str = "org.freedesktop.network1.Link";
+
+/// How long an adapter may take to find its network, and networkd to make its
+/// own check of an address, which takes up to 7 seconds (RFC 5227).
+const CARRIER: Duration = Duration::from_secs(10);
+const CONFIGURED: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Claims the addresses of this node; those that it has already stay.
+///
+/// # Errors
+/// Findings that say which adapter is missing or without a network, who has an
+/// address already, or why networkd did not do it. Nothing is claimed then,
+/// except when networkd itself failed half-way.
+pub fn ensure(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Config) -> Result<bool, Findings> {
+    let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
+    let chosen = devices::assign(&config.node.interfaces, &devices)?;
+    let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
+    let mut findings = Findings::default();
+    for (interface, device) in config.node.interfaces.iter().zip(&chosen) {
+        match ask(platform, runner, config, interface, device, &own) {
+            Ok(None) => {}
+            Ok(Some(finding)) => findings.push(finding),
+            Err(error) => findings.extend(failed(&format!("asking for {}", interface.address.addr()), error)),
+        }
+    }
+    if findings.has_errors() {
+        return Err(findings);
+    }
+    let changed = lay(&platform.path(FOLDER), &files(&config.node, &chosen))
+        .map_err(|error| failed("writing networkd's files", error))?;
+    if changed {
+        let () = bus
+            .call(SERVICE, PATH, MANAGER, "Reload", &())
+            .map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
+    }
+    for (interface, device) in config.node.interfaces.iter().zip(&chosen) {
+        wait(platform, bus, config, interface, device, &own)?;
+    }
+    Ok(changed)
+}
+
+fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
+    Findings::from(Finding::error(
+        "network.failed",
+        "network",
+        format!("{attempt}: {error}"),
+        "Check the VM's network adapters, then power the VM off and on",
+    ))
+}
+
+/// Brings the device up without an address and asks who has the one it is to
+/// get. One that this node has already is not asked for.
+fn ask(
+    platform: &Platform,
+    runner: &dyn Runner,
+    config: &Config,
+    interface: &Interface,
+    device: &Device,
+    own: &[Mac],
+) -> anyhow::Result<Option<Finding>> {
+    if has(device, interface.address.addr())? {
+        return Ok(None);
+    }
+    runner.run(&Command::new("ip").args(["link", "set", "dev", &device.name, "up"]))?;
+    let deadline = Instant::now() + config.patiently(CARRIER);
+    while !has_carrier(platform, device) {
+        if Instant::now() > deadline {
+            return Ok(Some(Finding::error(
+                "network.no-carrier",
+                format!("{} ({})", device.name, device.mac),
+                "the adapter is not connected to a network",
+                "Connect the VM's network adapter in the hypervisor",
+            )));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(arp::probe(&device.name, interface.address.addr(), own)?.map(|other| taken(interface, device, other)))
+}
+
+fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
+    let address = interface.address.addr();
+    Finding::error(
+        "address.in-use",
+        address.to_string(),
+        format!("the device with MAC address {other} uses this address on the network of {}", device.name),
+        "Free the address, or deploy this node with another one",
+    )
+}
+
+fn has_carrier(platform: &Platform, device: &Device) -> bool {
+    let file = platform.path("/sys/class/net").join(&device.name).join("carrier");
+    fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
+}
+
+fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
+    Ok(nix::ifaddrs::getifaddrs()?.any(|interface| {
+        interface.interface_name == device.name
+            && interface.address.is_some_and(|found| found.as_sockaddr_in().is_some_and(|found| found.ip() == address))
+    }))
+}
+
+/// Waits until networkd has given the device its address: after its own check for duplicates.
+fn wait(
+    platform: &Platform,
+    bus: &Bus,
+    config: &Config,
+    interface: &Interface,
+    device: &Device,
+    own: &[Mac],
+) -> Result<(), Findings> {
+    let address = interface.address.addr();
+    let deadline = Instant::now() + config.patiently(CONFIGURED);
+    loop {
+        let state = link_state(platform, bus, device)
+            .map_err(|error| failed(&format!("asking networkd about {}", device.name), format!("{error:#}")))?;
+        let present = has(device, address).map_err(|error| failed("listing the addresses", error))?;
+        if state == "configured" && present {
+            return Ok(());
+        }
+        if state == "failed" || Instant::now() > deadline {
+            if let Ok(Some(other)) = arp::probe(&device.name, address, own) {
+                return Err(taken(interface, device, other).into());
+            }
+            return Err(failed(
+                &format!("giving {} the address {address}", device.name),
+                format!("networkd says {state:?}"),
+            ));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// networkd's `AdministrativeState`: pending, configuring, configured, unmanaged, failed, linger.
+fn link_state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<String> {
+    let index = fs::read_to_string(platform.path("/sys/class/net").join(&device.name).join("ifindex"))?;
+    let index: i32 = index.trim().parse()?;
+    let (_, path): (String, zbus::OwnedObjectPath) = bus.call(SERVICE, PATH, MANAGER, "GetLinkByIndex", &(index,))?;
+    bus.property(SERVICE, path.as_str(), LINK, "AdministrativeState")
+}
+
+/// networkd's files by name (systemd.network(5)).
+fn files(node: &Node, devices: &[Device]) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for (index, (interface, device)) in node.interfaces.iter().zip(devices).enumerate() {
+        files.insert(format!("10-kaas-{index}.network"), file(node, interface, device, index == 0));
+    }
+    files
+}
+
+fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> String {
+    // Virtual addresses and routes of others on this device outlive a restart of networkd.
+    let mut text = format!(
+        "[Match]\nMACAddress={}\nName={}\n\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nKeepConfiguration=static\n",
+        device.mac, device.name
+    );
+    if let Some(gateway) = interface.gateway {
+        let _ = writeln!(text, "Gateway={gateway}");
+    }
+    if primary {
+        for server in &node.dns_servers {
+            let _ = writeln!(text, "DNS={server}");
+        }
+        if !node.search_domains.is_empty() {
+            let _ = writeln!(text, "Domains={}", node.search_domains.join(" "));
+        }
+    }
+    let _ = write!(text, "\n[Address]\nAddress={}\nDuplicateAddressDetection=ipv4\n", interface.address);
+    text
+}
+
+fn lay(folder: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
+    fs::create_dir_all(folder)?;
+    let mut changed = false;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("10-kaas-") && !files.contains_key(&name) {
+            fs::remove_file(entry.path())?;
+            changed = true;
+        }
+    }
+    for (name, text) in files {
+        changed |= ensure_content(&folder.join(name), text.as_bytes(), 0o644)?;
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::config::{Cluster, ControlNode};
+
+    /// The first node of three.
+    pub(crate) fn config() -> Config {
+        let node = |name: &str, last| ControlNode { name: name.into(), address: Ipv4Addr::new(10, 0, 0, last) };
+        Config {
+            cluster: Cluster {
+                name: "alpha".into(),
+                control_nodes: vec![node("cp-1", 11), node("cp-2", 12), node("cp-3", 13)],
+                virtual_address: Some(Ipv4Addr::new(10, 0, 0, 10)),
+                pod_range: "10.244.0.0/16".parse().unwrap(),
+                service_range: "10.96.0.0/16".parse().unwrap(),
+                vxlan_port: 8472,
+                kubernetes_minor: "1.36".into(),
+            },
+            node: Node {
+                name: "cp-1".into(),
+                interfaces: vec![Interface {
+                    mac: None,
+                    network: None,
+                    address: "10.0.0.11/24".parse().unwrap(),
+                    gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                }],
+                dns_servers: vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)],
+                search_domains: vec!["example".into(), "lab.example".into()],
+                ntp_servers: vec![],
+                ssh_authorized_keys: vec![],
+                console_password_hash: None,
+                proxy: None,
+                extra_ca_certificates: vec![],
+                registry_mirror: None,
+            },
+            patience: 1,
+        }
+    }
+
+    #[test]
+    fn the_primary_interface_carries_the_resolvers() {
+        let mut config = config();
+        config.node.interfaces.push(Interface {
+            mac: None,
+            network: None,
+            address: "192.168.7.5/16".parse().unwrap(),
+            gateway: None,
+        });
+        let devices = [("ens192", 1), ("ens224", 2)]
+            .map(|(name, last)| Device { name: name.into(), mac: Mac([0, 0x50, 0x56, 0, 0, last]) });
+        insta::assert_snapshot!(
+            files(&config.node, &devices)
+                .into_iter()
+                .map(|(name, text)| format!("# {name}\n{text}"))
+                .collect::<String>()
+        );
+    }
+
+    #[test]
+    fn files_are_written_once_and_those_of_former_interfaces_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("10-kaas-1.network"), "old").unwrap();
+        fs::write(folder.path().join("50-other.network"), "other").unwrap();
+        let files = BTreeMap::from([("10-kaas-0.network".to_owned(), "new".to_owned())]);
+        assert!(lay(folder.path(), &files).unwrap());
+        assert!(!lay(folder.path(), &files).unwrap());
+        assert!(!folder.path().join("10-kaas-1.network").exists() && folder.path().join("50-other.network").exists());
+    }
+}

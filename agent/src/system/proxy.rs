@@ -1,0 +1,108 @@
+//! The proxy for what the node itself fetches: an environment file that
+//! containerd's unit and the agent read.
+
+use std::fmt::Write as _;
+use std::{fs, io};
+
+use anyhow::Context;
+
+use crate::config::Config;
+use crate::files::ensure_content;
+use crate::platform::Platform;
+
+/// The environment file; absent without a proxy.
+pub const FILE: &str = "/run/kaas/proxy.env";
+
+/// Writes the environment file, or removes it if there is no proxy. After a
+/// change containerd has to be restarted if it runs.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
+    let path = platform.path(FILE);
+    let result = match environment(config) {
+        // Only root may read it: a proxy's address may hold a password.
+        Some(text) => ensure_content(&path, text.as_bytes(), 0o600),
+        None => match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        },
+    };
+    result.with_context(|| format!("writing {}", path.display()))
+}
+
+/// systemd.exec(5), EnvironmentFile: within double quotes only backslash,
+/// double quote, backtick and dollar need a backslash; % is plain there.
+fn environment(config: &Config) -> Option<String> {
+    let proxy = config.node.proxy.as_ref()?;
+    let direct = direct(config, &proxy.exclusions).join(",");
+    let given = [("HTTP_PROXY", proxy.http.as_deref()), ("HTTPS_PROXY", proxy.https.as_deref())];
+    let values = given.into_iter().filter_map(|(name, value)| Some((name, value?))).chain([("NO_PROXY", &*direct)]);
+    let mut text = String::new();
+    for (name, value) in values {
+        let mut quoted = String::new();
+        for character in value.chars() {
+            if matches!(character, '\\' | '"' | '`' | '$') {
+                quoted.push('\\');
+            }
+            quoted.push(character);
+        }
+        let _ = writeln!(text, "{name}=\"{quoted}\"\n{}=\"{quoted}\"", name.to_lowercase());
+    }
+    Some(text)
+}
+
+/// What is never asked of the proxy: this host, the cluster and what was given.
+fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
+    let cluster = &config.cluster;
+    let mut direct = vec!["localhost".to_owned(), "127.0.0.0/8".to_owned()];
+    direct.extend(config.node.interfaces.iter().map(|interface| interface.address.trunc().to_string()));
+    direct.extend(cluster.control_nodes.iter().map(|node| node.address.to_string()));
+    direct.push(cluster.api_address().to_string());
+    direct.extend([cluster.pod_range.to_string(), cluster.service_range.to_string()]);
+    direct.extend([".svc".to_owned(), ".cluster.local".to_owned()]);
+    for exclusion in exclusions {
+        if !direct.contains(exclusion) {
+            direct.push(exclusion.clone());
+        }
+    }
+    direct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Proxy;
+    use crate::system::network::tests::config;
+
+    #[test]
+    fn the_cluster_is_reached_directly_and_odd_characters_survive() {
+        let mut config = config();
+        config.node.proxy = Some(Proxy {
+            http: Some("http://user:a$b\"c%20@proxy.example:3128".into()),
+            https: None,
+            exclusions: vec![".example".into(), ".svc".into()],
+        });
+        let text = environment(&config).unwrap();
+        assert!(text.starts_with("HTTP_PROXY=\"http://user:a\\$b\\\"c%20@proxy.example:3128\"\nhttp_proxy="), "{text}");
+        assert!(!text.contains("HTTPS_PROXY"));
+        let direct = "localhost,127.0.0.0/8,10.0.0.0/24,10.0.0.11,10.0.0.12,10.0.0.13,10.0.0.10,10.244.0.0/16,\
+                      10.96.0.0/16,.svc,.cluster.local,.example";
+        assert!(text.ends_with(&format!("NO_PROXY=\"{direct}\"\nno_proxy=\"{direct}\"\n")), "{text}");
+    }
+
+    #[test]
+    fn without_a_proxy_there_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(folder.path()).unwrap();
+        let mut config = config();
+        config.node.proxy = Some(Proxy { http: None, https: Some("http://p".into()), exclusions: vec![] });
+        assert!(ensure(&platform, &config).unwrap());
+        assert!(!ensure(&platform, &config).unwrap());
+        config.node.proxy = None;
+        assert!(ensure(&platform, &config).unwrap());
+        assert!(!ensure(&platform, &config).unwrap());
+        assert!(!platform.path(FILE).exists());
+    }
+}
