@@ -22,6 +22,7 @@ pub mod payload;
 pub mod pki;
 pub mod plan;
 pub mod platform;
+pub mod pod_network;
 pub mod properties;
 pub mod records;
 pub mod rendezvous;

@@ -1,0 +1,128 @@
+//! What the kernel should hold for the pod network to work: decided from the
+//! nodes alone.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use super::node::Nodes;
+
+/// The VXLAN device. Everything on it is ours.
+pub const DEVICE: &str = "kaas.vxlan";
+
+/// The bridge of a node's pods, made by the CNI plugin.
+pub const BRIDGE: &str = "kaas.pods";
+
+/// The VXLAN network identifier (RFC 7348 §5): clusters are told apart by their addresses.
+pub const VNI: u32 = 1;
+
+/// What VXLAN adds to a packet: Ethernet, IPv4, UDP and VXLAN headers, in bytes.
+pub const OVERHEAD: u32 = 14 + 20 + 8 + 8;
+
+/// What is given and does not change while this runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// This node's name.
+    pub node: String,
+    /// This node's address, which tunnels start from.
+    pub address: Ipv4Addr,
+    /// The addresses of all pods.
+    pub pod_range: Ipv4Net,
+    /// The UDP port of VXLAN.
+    pub port: u16,
+}
+
+/// The network device that holds this node's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Underlay {
+    /// Its name.
+    pub device: String,
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+}
+
+/// A VXLAN device with all that cannot be changed without making it anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vxlan {
+    /// Its network identifier.
+    pub vni: u32,
+    /// Its UDP port.
+    pub port: u16,
+    /// The address that its packets come from.
+    pub local: Ipv4Addr,
+    /// The device that they leave by.
+    pub underlay: String,
+    /// Whether it learns addresses from what it receives; it must not.
+    pub learning: bool,
+}
+
+/// What should be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The device.
+    pub vxlan: Vxlan,
+    /// The device's MAC address, lower-case with colons.
+    pub mac: String,
+    /// The device's MTU, and that of pods, in bytes.
+    pub mtu: u32,
+    /// This node's pod range. Its first address is the device's own, so that
+    /// the node's packets to remote pods come from an address that is routed back the same way.
+    pub pod_range: Ipv4Net,
+    /// The other nodes, by their pod range.
+    pub remotes: BTreeMap<Ipv4Net, Remote>,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Where its tunnel ends.
+    pub address: Ipv4Addr,
+    /// Its device's MAC address.
+    pub mac: String,
+}
+
+/// A locally administered MAC address (IEEE 802 §8.4) made of a node's address, so
+/// that no node has to ask another one for it.
+pub fn mac(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("02:6b:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
+/// What should be there, once this node has its pod range. The warnings name
+/// nodes that are left out.
+pub fn desired(settings: &Settings, underlay: &Underlay, nodes: &Nodes) -> (Option<Desired>, Vec<String>) {
+    let mut warnings = Vec::new();
+    let mut remotes: BTreeMap<Ipv4Net, Remote> = BTreeMap::new();
+    let own = nodes.get(&settings.node).map(|node| node.pod_range);
+    for (name, node) in nodes {
+        let range = node.pod_range;
+        let overlaps = |other: &Ipv4Net| other.contains(&range) || range.contains(other);
+        if !settings.pod_range.contains(&range) {
+            warnings.push(format!("{name}'s pod range {range} is outside of the cluster's {}", settings.pod_range));
+        } else if *name == settings.node {
+            // Ours: nothing to reach.
+        } else if node.address == settings.address {
+            warnings.push(format!("{name} has this node's address {}", node.address));
+        } else if own.iter().chain(remotes.keys()).any(overlaps) {
+            warnings.push(format!("{name}'s pod range {range} overlaps another node's"));
+        } else {
+            remotes.insert(range, Remote { address: node.address, mac: mac(node.address) });
+        }
+    }
+    let own = own.filter(|range| settings.pod_range.contains(range));
+    let desired = own.map(|pod_range| Desired {
+        vxlan: Vxlan {
+            vni: VNI,
+            port: settings.port,
+            local: settings.address,
+            underlay: underlay.device.clone(),
+            learning: false,
+        },
+        mac: mac(settings.address),
+        mtu: underlay.mtu.saturating_sub(OVERHEAD),
+        pod_range,
+        remotes,
+    });
+    (desired, warnings)
+}

@@ -1,0 +1,121 @@
+//! What the pod network needs to know of a Kubernetes node, out of the much
+//! more that the API server says.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use serde::Deserialize;
+
+/// A node, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its `InternalIP`, where the other nodes reach it.
+    pub address: Ipv4Addr,
+    /// The range that its pods get their addresses from.
+    pub pod_range: Ipv4Net,
+}
+
+/// All nodes that have an address and a pod range, by name.
+pub type Nodes = BTreeMap<String, Node>;
+
+/// `GET /api/v1/nodes`.
+#[derive(Debug, Deserialize)]
+pub(super) struct List {
+    pub metadata: ListMetadata,
+    pub items: Vec<Object>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ListMetadata {
+    pub resource_version: String,
+}
+
+/// One line of `GET /api/v1/nodes?watch=1`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
+pub(super) enum Event {
+    Added(Object),
+    Modified(Object),
+    Deleted(Object),
+    /// Nothing has changed up to this version.
+    Bookmark(Bookmark),
+    /// The watch cannot go on; 410 when its version is too old.
+    Error(Status),
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Bookmark {
+    pub metadata: ListMetadata,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Status {
+    #[serde(default)]
+    pub code: u16,
+    #[serde(default)]
+    pub message: String,
+}
+
+/// A node as the API server writes it (Kubernetes API reference, `Node` v1).
+#[derive(Debug, Deserialize)]
+pub(super) struct Object {
+    pub metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub name: String,
+    #[serde(default)]
+    pub resource_version: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(rename = "podCIDR")]
+    pod_range: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct NodeStatus {
+    #[serde(default)]
+    addresses: Vec<NodeAddress>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeAddress {
+    r#type: String,
+    address: String,
+}
+
+impl Object {
+    /// The node, once it has all that is needed.
+    pub(super) fn node(&self) -> Option<Node> {
+        let internal = self.status.addresses.iter().filter(|address| address.r#type == "InternalIP");
+        let address = internal.filter_map(|address| address.address.parse().ok()).next()?;
+        let pod_range: Ipv4Net = self.spec.pod_range.as_ref()?.parse().ok()?;
+        (pod_range.network() == pod_range.addr()).then_some(Node { address, pod_range })
+    }
+}
+
+impl List {
+    pub(super) fn nodes(&self) -> Nodes {
+        self.items.iter().filter_map(|object| Some((object.metadata.name.clone(), object.node()?))).collect()
+    }
+}
+
+/// Brings `nodes` up to date with an event about one of them. Says whether
+/// anything that matters has changed: most events are heartbeats.
+pub(super) fn apply(nodes: &mut Nodes, object: &Object, deleted: bool) -> bool {
+    let name = &object.metadata.name;
+    match object.node().filter(|_| !deleted) {
+        Some(node) => nodes.insert(name.clone(), node.clone()) != Some(node),
+        None => nodes.remove(name).is_some(),
+    }
+}
