@@ -6,19 +6,22 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::host::{program, run};
+use super::host::run;
+use super::tools::Tools;
 
 /// Writes the image; one that is there is replaced.
 ///
 /// # Errors
-/// When xorriso is missing or fails.
-pub fn burn(environment: &[u8], iso: &Path) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir().context("making the CD-ROM")?;
+/// When the tools tree lacks xorriso, or it fails.
+pub fn burn(tools: &Tools, environment: &[u8], iso: &Path) -> anyhow::Result<()> {
+    let place = iso.parent().context("a CD-ROM without a folder")?;
+    let folder = tempfile::tempdir_in(place).context("making the CD-ROM")?;
     fs::write(folder.path().join("ovf-env.xml"), environment)?;
     if iso.exists() {
         fs::remove_file(iso)?;
     }
-    let mut xorriso = program("xorriso", ["-as", "mkisofs", "-quiet", "-J", "-R", "-V", "OVF ENV", "-o"]);
-    run(xorriso.arg(iso).arg(folder.path())).context("making the CD-ROM with the OVF environment")?;
+    let mut xorriso = tools.command("xorriso", &[place]);
+    xorriso.args(["-as", "mkisofs", "-quiet", "-J", "-R", "-V", "OVF ENV", "-o"]).arg(iso).arg(folder.path());
+    run(&mut xorriso).context("making the CD-ROM with the OVF environment")?;
     Ok(())
 }

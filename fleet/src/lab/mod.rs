@@ -214,6 +214,10 @@ impl Lab {
         &self.record.engine
     }
 
+    fn tools(&self) -> Tools {
+        Tools::at(&self.record.tools)
+    }
+
     /// The names of its VMs, sorted.
     ///
     /// # Errors
@@ -266,7 +270,7 @@ impl Lab {
         self.folder.save_vm(&record)?;
         let environment = environment::document(&self.record.source, &vm.properties, &record.mac)?;
         fs::write(self.folder.environment(&vm.name), &environment)?;
-        cdrom::burn(environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
+        cdrom::burn(&self.tools(), environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
         if let Some(capacity) = vm.data_disk {
             record.disks.push(self.create_disk(capacity)?);
             self.folder.save_vm(&record)?;
@@ -435,7 +439,7 @@ impl Lab {
     pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
         let mut record = self.off(vm, "changing the CD-ROM")?;
-        cdrom::burn(environment, &self.folder.cdrom(vm))?;
+        cdrom::burn(&self.tools(), environment, &self.folder.cdrom(vm))?;
         record.cdrom_inserted = true;
         self.folder.save_vm(&record)
     }
