@@ -391,8 +391,6 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-
     #[test]
     fn what_is_valid_comes_back_as_it_was((config, secret) in configurations()) {
         let properties = config.properties(Some(&secret));

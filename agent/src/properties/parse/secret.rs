@@ -11,9 +11,12 @@
 //!    UUID counts 122. At least 128 bits are needed.
 //! 2. *Regularity*: a character that repeats what stood before counts nothing,
 //!    one that goes on in a run (`aaa`, `123`, `qwe`) one bit. What is left
-//!    must be 80 bits, which random values have (measured: none of 200,000 had less).
+//!    must be 80 bits.
 //! 3. *Words*: text that reads like words counts 13 bits a different word (a
 //!    Diceware word has 12.9), so that ten random words are enough.
+//!
+//! Measured with 200,000 random values each: of 32 hexadecimal digits and of 32
+//! base64 characters none was refused, of 22 base64 characters 15.
 
 use std::collections::HashSet;
 
@@ -200,7 +203,7 @@ mod tests {
             assert_eq!(judge(&hex), Ok(()), "{hex}");
             assert_eq!(judge(&hex.to_uppercase()), Ok(()), "{hex}");
         }
-        // Base64 has letters enough to look like words once in 25,000 values: more bits here, so that the test is quiet.
+        // Longer base64 than the shortest accepted: that one looks like words too often for a quiet test.
         for _ in 0..200 {
             let mut bytes = [0; 32];
             rand::fill(&mut bytes).unwrap();
