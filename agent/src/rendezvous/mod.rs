@@ -108,6 +108,10 @@ pub const PORT: u16 = 9443;
 /// How long to wait between two rounds.
 const PACE: Duration = Duration::from_secs(2);
 
+/// How many times longer the first node waits once it only looks who is still
+/// missing: those who come back call by themselves.
+const CALM: u32 = 5;
+
 /// Saves a record on the data disk so that it survives a power cut. Until it
 /// returns, nothing that the record says has happened.
 pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
@@ -298,7 +302,7 @@ impl Rendezvous {
                 against.push((peer, why));
             }
             self.say(watch, &against, &round.proved)?;
-            self.hall.pause(self.hall.settings.pace);
+            self.hall.pause(self.hall.settings.pace * CALM);
         }
     }
 
