@@ -3,12 +3,14 @@
 //! All members start together as one static cluster, so that forming needs no
 //! member to be added or promoted. Knows nothing of Kubernetes.
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use crate::config::{Config, ControlNode};
 use crate::https::Client;
@@ -21,17 +23,21 @@ pub const DATA: &str = "/var/lib/etcd";
 pub const UNIT: &str = "etcd.service";
 
 const PKI: &str = "/etc/kubernetes/pki";
+/// Where members listen for each other.
+pub const PEER_PORT: u16 = 2380;
+/// Where members listen for clients.
+pub const CLIENT_PORT: u16 = 2379;
 const METRICS_PORT: u16 = 2381;
 /// Above this size etcd refuses writes, in bytes. 8 GiB is the largest that upstream recommends.
 const QUOTA: u64 = 4 << 30;
 
 /// Where clients reach a node's member.
 pub fn client_url(node: &ControlNode) -> String {
-    format!("https://{}:2379", node.address)
+    format!("https://{}:{CLIENT_PORT}", node.address)
 }
 
 fn peer_url(node: &ControlNode) -> String {
-    format!("https://{}:2380", node.address)
+    format!("https://{}:{PEER_PORT}", node.address)
 }
 
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
@@ -53,7 +59,7 @@ pub fn configuration(config: &Config, cluster: Uuid) -> Option<Value> {
     Some(json!({
         "name": node.name,
         "data-dir": DATA,
-        "listen-client-urls": format!("https://127.0.0.1:2379,{}", client_url(node)),
+        "listen-client-urls": format!("https://127.0.0.1:{CLIENT_PORT},{}", client_url(node)),
         "advertise-client-urls": client_url(node),
         "listen-peer-urls": peer_url(node),
         "initial-advertise-peer-urls": peer_url(node),
@@ -77,10 +83,23 @@ pub fn has_data(root: &Path) -> bool {
     root.join(DATA.trim_start_matches('/')).join("member/wal").is_dir()
 }
 
-/// Whether this node's member sees a leader and answers.
+/// Whether this node's member sees a leader and answers a read that needs a quorum.
 pub fn healthy(patience: Duration) -> bool {
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
     Client::plain(server, patience).get("/health").is_ok_and(|answer| answer.code == 200)
+}
+
+/// Whether `node`'s member does, asked with the credentials of the agent in the
+/// folder `pki`.
+pub fn member_healthy(node: &ControlNode, pki: &Path, patience: Duration) -> bool {
+    let read =
+        |name: &str| fs::read_to_string(pki.join("etcd").join(name)).map(Zeroizing::new).map_err(anyhow::Error::from);
+    let ask = || -> anyhow::Result<bool> {
+        let (certificate, key) = (read("healthcheck-client.crt")?, read("healthcheck-client.key")?);
+        let server = SocketAddr::from((node.address, CLIENT_PORT));
+        Ok(Client::new(server, &read("ca.crt")?, &certificate, &key, patience)?.get("/health")?.code == 200)
+    };
+    ask().unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub struct ImageFacts {
     pub etcd: String,
     /// Version of CoreDNS, without the leading v.
     pub coredns: String,
-    /// Tag of the pause container, without a leading v.
+    /// Version of the pause container, without the leading v.
     pub pause: String,
 }
 

@@ -5,6 +5,7 @@
 
 pub mod addons;
 pub mod bus;
+pub mod cli;
 pub mod codes;
 pub mod command;
 pub mod config;
@@ -26,8 +27,11 @@ pub mod pod_network;
 pub mod properties;
 pub mod records;
 pub mod rendezvous;
+pub mod run;
 pub mod secret;
 pub mod services;
 pub mod status;
+pub mod steps;
 pub mod system;
 pub mod virtual_address;
+pub mod watch;

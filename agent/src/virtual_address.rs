@@ -102,14 +102,22 @@ pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
     Ok(true)
 }
 
+/// The network device that has `address`.
+///
+/// # Errors
+/// None has, or the devices cannot be listed.
+pub fn device(address: Ipv4Addr) -> io::Result<String> {
+    nix::ifaddrs::getifaddrs()?
+        .find(|interface| {
+            interface.address.is_some_and(|found| found.as_sockaddr_in().is_some_and(|found| found.ip() == address))
+        })
+        .map(|interface| interface.interface_name)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no network device has the address {address}")))
+}
+
 /// Whether this node holds the address now.
 pub fn held(address: Ipv4Addr) -> bool {
-    nix::ifaddrs::getifaddrs().is_ok_and(|mut interfaces| {
-        interfaces.any(|interface| {
-            interface.address.and_then(|present| present.as_sockaddr_in().map(|present| present.ip() == address))
-                == Some(true)
-        })
-    })
+    device(address).is_ok()
 }
 
 #[cfg(test)]

@@ -10,11 +10,14 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::image::ImageFacts;
 
-/// All objects, in the order in which they are applied.
-pub fn objects(config: &Config, image: &ImageFacts) -> Vec<Value> {
-    let mut objects = rights::objects();
-    objects.extend(coredns::objects(config, &image.coredns));
-    objects
+/// The rights of the host services.
+pub fn rights() -> Vec<Value> {
+    rights::objects()
+}
+
+/// Cluster DNS.
+pub fn cluster_dns(config: &Config, image: &ImageFacts) -> Vec<Value> {
+    coredns::objects(config, &image.coredns)
 }
 
 #[cfg(test)]
@@ -23,7 +26,8 @@ mod tests {
 
     #[test]
     fn the_objects_of_three_nodes_without_resolvers() {
-        let objects = objects(&crate::plan::tests::three_nodes(), &crate::plan::tests::image());
+        let mut objects = rights();
+        objects.extend(cluster_dns(&crate::plan::tests::three_nodes(), &crate::plan::tests::image()));
         insta::assert_snapshot!(format!("{:#}", Value::from(objects)));
     }
 }

@@ -1,5 +1,6 @@
 //! The API server as the agent sees it: is it ready, which nodes are there.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -11,12 +12,23 @@ use super::PROGRAMS;
 use crate::command::{Command, Runner};
 use crate::config::API_PORT;
 use crate::https::Client;
-use crate::pki::Kubeconfig;
+use crate::pki::{Kubeconfig, Leaf};
 
 /// The agent's own client certificate, on the data disk.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
 /// The user that the agent's certificate names. It may read nodes.
 pub const USER: &str = "system:kaas:agent";
+
+/// What the agent's own client certificate says.
+pub fn leaf() -> Leaf {
+    Leaf {
+        common_name: USER.to_owned(),
+        names: BTreeSet::new(),
+        addresses: BTreeSet::new(),
+        server: false,
+        client: true,
+    }
+}
 
 /// The API server of one node.
 pub struct Api {

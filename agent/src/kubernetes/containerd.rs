@@ -18,7 +18,7 @@ pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
 
 /// The configuration; `pause` is the pause image's version.
 pub fn configuration(platform: &Platform, pause: &str) -> String {
-    let sandbox = image::reference("pause", pause);
+    let sandbox = image::reference("pause", &format!("v{pause}"));
     let systemd = kubelet::systemd_cgroups(platform);
     let restrict = platform.restrict_oom_score_adj();
     format!(

@@ -20,6 +20,11 @@ pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
 /// Where the patches of the static pods are laid at each boot.
 pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
 
+/// Where manifests are made before they are put in place.
+const MADE_MANIFESTS: &str = "/run/kaas/manifests";
+/// Names the folder that kubeadm writes to in a dry run (`cmd/kubeadm/app/constants`).
+const DRY_RUN_FOLDER: &str = "KUBEADM_INIT_DRYRUN_DIR";
+
 /// The static pods of a control node.
 pub const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
@@ -184,17 +189,26 @@ impl<'a> Kubeadm<'a> {
         Ok(())
     }
 
-    /// Makes the static pods' manifests from this image's versions. The
-    /// kubelet must not be running on the old ones, or it sees each being
-    /// written. Says whether one changed.
+    /// Makes the static pods' manifests from this image's versions. Says
+    /// whether one changed.
+    ///
+    /// They are made elsewhere and then put in place whole: a running kubelet
+    /// that reads a half-written manifest stops the pod.
     ///
     /// # Errors
-    /// kubeadm's own.
+    /// kubeadm's own, or the file system's; calling again completes it.
     pub fn manifests(&self) -> anyhow::Result<bool> {
-        let read = || COMPONENTS.map(|name| fs::read(self.path(MANIFESTS).join(format!("{name}.yaml"))).ok());
-        let before = read();
-        self.phase(&["control-plane", "all"])?;
-        Ok(before != read())
+        let made = self.path(MADE_MANIFESTS);
+        fs::create_dir_all(&made)?;
+        let command = Self::command(&["control-plane", "all"]).arg("--dry-run").env(DRY_RUN_FOLDER, MADE_MANIFESTS);
+        self.runner.run(&command)?;
+        let mut changed = false;
+        for component in COMPONENTS {
+            let name = format!("{component}.yaml");
+            let content = fs::read(made.join(&name)).with_context(|| format!("kubeadm made no {name}"))?;
+            changed |= files::ensure_content(&self.path(MANIFESTS).join(name), &content, 0o600)?;
+        }
+        Ok(changed)
     }
 
     /// Records the cluster's configuration in the cluster and lets the
@@ -215,12 +229,15 @@ impl<'a> Kubeadm<'a> {
     }
 
     fn phase(&self, phase: &[&str]) -> anyhow::Result<()> {
-        let command = Command::new(format!("{PROGRAMS}/kubeadm"))
+        self.runner.run(&Self::command(phase))?;
+        Ok(())
+    }
+
+    fn command(phase: &[&str]) -> Command {
+        Command::new(format!("{PROGRAMS}/kubeadm"))
             .args(["init", "phase"])
             .args(phase.iter().copied())
-            .arg(format!("--config={CONFIGURATION}"));
-        self.runner.run(&command)?;
-        Ok(())
+            .arg(format!("--config={CONFIGURATION}"))
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {

@@ -8,7 +8,7 @@
 pub(crate) mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -180,6 +180,16 @@ pub struct Plan {
     pub image: String,
     /// The steps.
     pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The data disk that the plan uses.
+    pub fn data_disk(&self) -> Option<&Path> {
+        self.steps.iter().find_map(|step| match step {
+            Step::MountDataDisk { disk } => Some(disk.as_path()),
+            _ => None,
+        })
+    }
 }
 
 /// Decides.

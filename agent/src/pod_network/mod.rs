@@ -45,6 +45,12 @@ use desired::Settings;
 use masquerade::Masquerade;
 use observed::Observed;
 
+/// The systemd unit.
+pub const UNIT: &str = "kaas-pod-network.service";
+
+/// Its own client certificate, on the data disk.
+pub const KUBECONFIG: &str = "/etc/kubernetes/pod-network.conf";
+
 /// How often to look whether everything is still as it should be.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 

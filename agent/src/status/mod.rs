@@ -135,6 +135,11 @@ impl Status {
         })
     }
 
+    /// The status as a page of plain text.
+    pub fn page(&self) -> String {
+        page::page(self)
+    }
+
     /// One line that says what matters most now.
     pub fn summary(&self) -> String {
         let errors = self.findings.iter().filter(|one| one.severity == crate::finding::Severity::Error).count();

@@ -1,0 +1,215 @@
+//! The command line of `kaas-agent`. Translates: parses, runs, and chooses
+//! the exit status.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use crate::command::Host;
+use crate::config::Output;
+use crate::image::ImageFacts;
+use crate::plan::Plan;
+use crate::pod_network::desired::Settings;
+use crate::records::Records;
+use crate::status::Status;
+use crate::{config, early, image, pod_network, run};
+
+const AFTER_HELP: &str = "\
+Exit status:
+  0  done; for `status`: this node does its part of the cluster;
+     for `validate`: the environment is in order
+  1  failed, the reason is on standard error; for `validate`: it is not in order
+  2  the command line was not understood
+  3  for `status`: this node is not ready (yet)
+  4  for `status` and `plan`: the agent has not come that far since power-on";
+
+/// The agent of a KaaS appliance: makes a Kubernetes control node of this VM
+/// and keeps it one. It runs as the service `kaas-agent`; its journal is shown by
+/// `journalctl -u kaas-agent`.
+#[derive(Parser)]
+#[command(name = "kaas-agent", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the boot flow, then watch: what the service does
+    Run,
+    /// Give the system its machine ID and host name before it starts: what the initrd does
+    Early(early::Options),
+    /// Say how this node is
+    Status {
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Show what was decided at this boot, step by step
+    Plan {
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Judge an OVF environment as the first boot would, on any machine
+    ///
+    /// Every finding is shown at once. Nothing is changed.
+    Validate {
+        /// The XML document or an ISO 9660 image with it; `-` for standard input
+        environment: PathBuf,
+        /// The description of the image that it is meant for
+        #[arg(long, default_value = image::PATH)]
+        image: PathBuf,
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Keep the pod network: what the service kaas-pod-network does
+    PodNetwork,
+    /// Name the image and the versions in it
+    Version,
+}
+
+const FAILED: u8 = 1;
+const NOT_READY: u8 = 3;
+const NOTHING_YET: u8 = 4;
+
+/// Parses the arguments of this process and does what they say.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_journal_or_stderr();
+    match act(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kaas-agent: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn act(command: Command) -> anyhow::Result<ExitCode> {
+    let root = Path::new("/");
+    match command {
+        Command::Run => Ok(run::run(root)),
+        Command::Early(options) => early::command(&options).map(|()| ExitCode::SUCCESS),
+        Command::Status { output } => status(root, output),
+        Command::Plan { output } => plan(root, output),
+        Command::Validate { environment, image, output } => {
+            let (mut stdin, mut stdout) = (std::io::stdin(), std::io::stdout());
+            let valid =
+                config::validate_command(&environment, &image, output, &mut stdin, &mut stdout, SystemTime::now())?;
+            Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+        }
+        Command::PodNetwork => pod_network(root),
+        Command::Version => version(root),
+    }
+}
+
+fn status(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let status = match Status::read(root) {
+        Ok(status) => status,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("kaas-agent: the agent has said nothing yet since power-on; see `systemctl status kaas-agent`");
+            return Ok(ExitCode::from(NOTHING_YET));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match output {
+        Output::Text => say(&status.page())?,
+        Output::Json => say(&format!("{}\n", serde_json::to_string_pretty(&status)?))?,
+    }
+    Ok(if status.is_ready() { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
+}
+
+fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let text = match std::fs::read_to_string(root.join(run::PLAN.trim_start_matches('/'))) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("kaas-agent: nothing has been decided yet since power-on; `kaas-agent status` says why");
+            return Ok(ExitCode::from(NOTHING_YET));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match output {
+        Output::Json => say(&text)?,
+        Output::Text => {
+            let plan: Plan = serde_json::from_str(&text)?;
+            // How far it is: the number of the step under way, or all.
+            let under_way = Status::read(root).ok().and_then(|status| status.work).map(|work| work.number);
+            for (number, step) in (1..).zip(&plan.steps) {
+                let mark = match under_way {
+                    Some(now) if number > now => "      ",
+                    Some(now) if number == now => "now   ",
+                    _ => "done  ",
+                };
+                say(&format!("{mark}{number:>2}  {step}\n"))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
+    let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+    let kubeconfig = root.join(pod_network::KUBECONFIG.trim_start_matches('/'));
+    pod_network::run(&Settings::of(&config), kubeconfig, root, &Host).map(|()| ExitCode::SUCCESS)
+}
+
+fn version(root: &Path) -> anyhow::Result<ExitCode> {
+    say(&format!("kaas-agent {}\n", env!("CARGO_PKG_VERSION")))?;
+    let image = ImageFacts::read(root)?;
+    let minors: Vec<&str> = image.kubernetes.iter().map(|release| release.version.as_str()).collect();
+    say(&format!("image      {}\n", image.title()))?;
+    say(&format!("Kubernetes {}\netcd       {}\nCoreDNS    {}\n", minors.join(", "), image.etcd, image.coredns))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A reader that has seen enough is no failure.
+fn say(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Under systemd the journal gets each record with its level and place;
+/// elsewhere standard error gets a line.
+fn log_to_journal_or_stderr() {
+    let installed = if systemd_journal_logger::connected_to_journal() {
+        systemd_journal_logger::JournalLog::new().is_ok_and(|journal| journal.install().is_ok())
+    } else {
+        log::set_logger(&StandardError).is_ok()
+    };
+    if installed {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}
+
+struct StandardError;
+
+impl log::Log for StandardError {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,262 @@
+//! The boot flow, from power-on to a node that does its part of the cluster,
+//! and the calm watch after that.
+//!
+//! ```text
+//! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → watch
+//! ```
+//!
+//! Whatever is wrong is shown and looked at again: the agent never gives up,
+//! never restarts itself and changes nothing before it has a plan.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+
+use crate::command::Host;
+use crate::config::{self, Config, Intake};
+use crate::disk::{self, DataDisk};
+use crate::environment::guestinfo::GuestInfo;
+use crate::environment::{Outcome, source};
+use crate::files;
+use crate::finding::{Finding, Findings};
+use crate::image::ImageFacts;
+use crate::plan::{self, Observed, Plan};
+use crate::platform::Platform;
+use crate::records::{Progress, Records};
+use crate::rendezvous::Record;
+use crate::secret::Secret;
+use crate::status::{self, Phase, Reporter, Status, Work};
+use crate::steps::{Machine, Trouble};
+
+/// Where the plan of this boot is kept for everybody to read.
+pub const PLAN: &str = "/run/kaas/plan.json";
+
+/// The pause before disks or the OVF environment are looked at again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The pause after something failed that should not have.
+const LATER: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at the cluster once the plan is done. What is
+/// looked at then is decided by the watch.
+const CALM: Duration = Duration::from_secs(5);
+
+/// Runs until the process is ended: it never returns.
+pub fn run(root: &Path) -> ExitCode {
+    let reporter = Reporter::new(root, Status::default());
+    // The services are ordered after the agent, which starts them: its own
+    // start is over when it has begun to work.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    loop {
+        let Err(error) = boot(root, &reporter);
+        log::error!("{error:#}");
+        reporter.update(|status| {
+            status.phase = Phase::Refused;
+            status.findings = Finding::error(
+                "agent.failed",
+                "the appliance",
+                format!("{error:#}"),
+                "It is tried again; if it stays, look at the journal of kaas-agent",
+            )
+            .into();
+        });
+        thread::sleep(LATER);
+    }
+}
+
+/// What is known before deciding.
+struct Known {
+    config: Config,
+    secret: Option<Secret>,
+    data_disk: DataDisk,
+    disk: plan::Disk,
+    progress: Progress,
+    rendezvous_closed: bool,
+    warnings: Findings,
+}
+
+fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
+    let platform = Platform::detect(root)?;
+    let image = ImageFacts::read(root)?;
+    reporter.update(|status| status.image = image.title());
+    let known = learn(&platform, &image, reporter)?;
+    let observed = Observed {
+        image: image.clone(),
+        disk: known.disk.clone(),
+        progress: known.progress,
+        rendezvous_closed: known.rendezvous_closed,
+    };
+    reporter.update(|status| {
+        status.node = Some(known.config.node.name.clone());
+        status.address = Some(known.config.address());
+        status.cluster = Some(known.config.cluster.name.clone());
+        status.findings = known.warnings.clone();
+    });
+    let plan = loop {
+        match plan::decide(&known.config, &observed) {
+            Ok(plan) => break plan,
+            Err(finding) => refuse(reporter, finding.into()),
+        }
+    };
+    save(root, &plan)?;
+    log::info!("decided: {} steps to {:?}", plan.steps.len(), plan.goal);
+    reporter.update(|status| {
+        status.phase = Phase::Working;
+        status.times.verdict = status.times.verdict.or_else(status::since_power_on);
+    });
+    let warnings = known.warnings;
+    let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
+    let mut machine = Machine::new(platform, image, config, data_disk, progress, plan, reporter.clone())?;
+    carry_out(&mut machine, reporter, &warnings);
+    loop {
+        if let Some(watch) = &machine.watch {
+            watch.look_if_due();
+        }
+        thread::sleep(CALM);
+    }
+}
+
+/// Does the steps in order, each until it is done.
+fn carry_out(machine: &mut Machine, reporter: &Reporter, warnings: &Findings) {
+    let steps = machine.plan.steps.clone();
+    let total = steps.len();
+    for (index, step) in steps.iter().enumerate() {
+        let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
+        let mut attempt = 0;
+        loop {
+            let before = (attempt == 0).then(|| work.clone());
+            if let Some(work) = before {
+                reporter.update(|status| {
+                    status.phase = Phase::Working;
+                    status.work = Some(work);
+                });
+            }
+            let trouble = match machine.run(step) {
+                Ok(done) => {
+                    log::info!("{step}: {done:?}");
+                    break;
+                }
+                Err(trouble) => trouble,
+            };
+            reporter.update(|status| show(status, &trouble, warnings));
+            if let Trouble::Failed(error) = &trouble {
+                log::warn!("{step}: {error:#}");
+            }
+            if let Some(watch) = &machine.watch {
+                watch.look_if_due();
+            }
+            thread::sleep(trouble.pause(attempt));
+            attempt += 1;
+        }
+        let mut all = warnings.clone();
+        all.extend(machine.warnings().clone());
+        reporter.update(|status| status.findings = all);
+    }
+    reporter.update(|status| {
+        status.phase = Phase::Done;
+        status.work = None;
+        status.times.done = status.times.done.or_else(status::since_power_on);
+    });
+}
+
+fn show(status: &mut Status, trouble: &Trouble, warnings: &Findings) {
+    status.findings = warnings.clone();
+    let (phase, waiting) = match trouble {
+        Trouble::Waiting(what) => (Phase::Waiting, Some(what.clone())),
+        Trouble::Refused(findings) => {
+            status.findings.extend(findings.clone());
+            (Phase::Refused, None)
+        }
+        Trouble::Failed(error) => (Phase::Waiting, Some(format!("failed and will be tried again: {error:#}"))),
+    };
+    status.phase = phase;
+    if let Some(work) = &mut status.work {
+        work.waiting = waiting;
+    }
+}
+
+/// Shows findings that a person must mend, for a while.
+fn refuse(reporter: &Reporter, findings: Findings) {
+    reporter.update(|status| {
+        status.phase = Phase::Refused;
+        status.findings = findings;
+        status.times.verdict = status.times.verdict.or_else(status::since_power_on);
+    });
+    thread::sleep(AGAIN);
+}
+
+/// Looks at the data disk, mounts it if it is ours, and gets the
+/// configuration from there or from the OVF environment: as often as it takes.
+fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
+    let records = Records::new(platform.root());
+    loop {
+        let examination = disk::examine(platform, platform.root(), &Host).context("looking at the disks")?;
+        if examination.findings.has_errors() {
+            refuse(reporter, examination.findings);
+            continue;
+        }
+        let mut warnings = examination.findings;
+        let (disk, mut secret, mut config) = match &examination.data_disk {
+            DataDisk::Ours { disk, identity } => {
+                let (_, found) = match disk::mount(disk, identity, platform, &Host) {
+                    Ok(mounted) => mounted,
+                    Err(finding) => {
+                        refuse(reporter, finding.into());
+                        continue;
+                    }
+                };
+                warnings.extend(found);
+                (plan::Disk::Ours(disk.path.clone()), records.secret()?, records.config()?)
+            }
+            DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } => {
+                (plan::Disk::Fresh(disk.path.clone()), None, None)
+            }
+            other => anyhow::bail!("the data disk is {other:?}, and nothing was said about it"),
+        };
+        if config.is_none() {
+            match from_environment(platform, image) {
+                Ok((found, given, more)) => {
+                    warnings.extend(more);
+                    (config, secret) = (Some(found), Some(given));
+                }
+                Err(findings) => {
+                    refuse(reporter, findings);
+                    continue;
+                }
+            }
+        }
+        let Some(config) = config else { continue };
+        let ours = matches!(disk, plan::Disk::Ours(_));
+        return Ok(Known {
+            progress: if ours { records.progress()? } else { Progress::default() },
+            rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
+            data_disk: examination.data_disk,
+            config,
+            secret,
+            disk,
+            warnings,
+        });
+    }
+}
+
+/// Reads and validates the OVF environment.
+fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<(Config, Secret, Findings), Findings> {
+    let media = platform.environment_media().unwrap_or_default();
+    let outcome = source::read(GuestInfo::of_this_machine().as_mut(), &media);
+    if let Outcome::Absent { looked } = &outcome {
+        return Err(source::absent(looked).into());
+    }
+    let (document, _, mut warnings) = outcome.document()?;
+    let Intake { config, secret, warnings: more } = config::validate(&document, image, SystemTime::now())?;
+    warnings.extend(more);
+    Ok((config, secret, warnings))
+}
+
+fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let text = serde_json::to_vec_pretty(plan)?;
+    files::write_atomically(&root.join(PLAN.trim_start_matches('/')), &text, 0o644).context("saving the plan")
+}

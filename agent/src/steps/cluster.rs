@@ -1,0 +1,158 @@
+//! The steps that make a node part of its cluster: the meeting, etcd, and
+//! the end of the forming.
+
+use std::net::{SocketAddr, TcpStream};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::{Done, Machine, REQUEST, Trouble};
+use crate::disk;
+use crate::etcd;
+use crate::files;
+use crate::finding::Finding;
+use crate::pki;
+use crate::rendezvous::{self, Record, Rendezvous, Report, Settings};
+use crate::status::{self, Phase, Reporter};
+
+/// How long another node tries to tell the first one that it has joined
+/// before the boot goes on, before patience.
+const TELLING: Duration = Duration::from_secs(30);
+
+impl Machine {
+    pub(super) fn meet(&mut self) -> Result<Done, Trouble> {
+        let before = self.records.rendezvous()?;
+        if self.rendezvous.is_none() {
+            self.rendezvous = Some(self.open_rendezvous(before.clone())?);
+        }
+        let reporter = self.reporter.clone();
+        let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
+        let bundle = rendezvous.meet(&mut |report| show(&reporter, report))?;
+        let written = bundle.ensure(self.control_node()?, &self.pki(), Self::now())?;
+        Ok((written || before != self.records.rendezvous()?).into())
+    }
+
+    fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, Trouble> {
+        let Some(secret) = self.secret.clone() else {
+            return Err(Finding::error(
+                "deployment-secret.lost",
+                "data disk",
+                "the deployment secret is missing although the cluster is not complete",
+                "Deploy this VM again with a blank data disk",
+            )
+            .into());
+        };
+        let minor = &self.config.cluster.kubernetes_minor;
+        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
+        let image = format!("{} {} with Kubernetes {version}", self.image.name, self.image.version);
+        let records = crate::records::Records::new(self.root());
+        let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
+        let settings = Settings::new(self.config.clone(), secret, image);
+        Ok(Rendezvous::open(settings, record, keep)?)
+    }
+
+    pub(super) fn etcd_certificates(&mut self) -> Result<Done, Trouble> {
+        Ok(pki::ensure_member(self.control_node()?, &self.pki(), Self::now())?.into())
+    }
+
+    pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
+        if self.progress.etcd && !etcd::has_data(self.root()) {
+            return Err(Finding::error(
+                "etcd.data-lost",
+                etcd::DATA,
+                "this member was part of the cluster, but its data is gone from the data disk",
+                "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk",
+            )
+            .into());
+        }
+        let cluster = self.records.rendezvous()?.state().cluster().context("this node belongs to no cluster yet")?;
+        let configuration = etcd::configuration(&self.config, cluster).context("this node has no etcd member")?;
+        let content = format!("{configuration:#}\n");
+        let changed = files::ensure_content(&self.path(etcd::CONFIGURATION), content.as_bytes(), 0o600)?;
+        let started = self.services().start_with(etcd::UNIT, changed)?;
+        if !etcd::healthy(self.config.patiently(REQUEST)) {
+            return Err(Trouble::Waiting(self.missing_members()));
+        }
+        self.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
+        Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
+    }
+
+    /// Says which members do not even listen.
+    fn missing_members(&self) -> String {
+        let silent: Vec<&str> = self
+            .config
+            .peers()
+            .filter(|peer| {
+                let address = SocketAddr::from((peer.address, etcd::PEER_PORT));
+                TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_err()
+            })
+            .map(|peer| peer.name.as_str())
+            .collect();
+        match silent.as_slice() {
+            [] => "waiting for etcd to find a leader".to_owned(),
+            silent => format!("waiting for etcd to find a leader; no etcd answers on {}", silent.join(", ")),
+        }
+    }
+
+    /// On the first node the wait lasts until all others have told it that
+    /// they have joined; its own part of the cluster works meanwhile.
+    pub(super) fn complete(&mut self) -> Result<Done, Trouble> {
+        if matches!(self.records.rendezvous()?, Record::Closed { .. }) {
+            return Ok(Done::Already);
+        }
+        let first = self.config.is_first();
+        let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
+        let (reporter, watch) = (self.reporter.clone(), self.watch.clone());
+        let mut say = |report: &Report| {
+            if let Some(watch) = &watch {
+                watch.look_if_due();
+            }
+            show(&reporter, report)
+        };
+        if first {
+            rendezvous.wait_for_joins(&mut say)?;
+        } else if !rendezvous.joined(self.config.patiently(TELLING), &mut say)? {
+            let first = &self.config.cluster.control_nodes[0];
+            return Err(Trouble::Waiting(format!(
+                "telling {} ({}) that this node has joined",
+                first.name, first.address
+            )));
+        }
+        // Closes the port.
+        self.rendezvous = None;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn finish(&mut self) -> Result<Done, Trouble> {
+        let cluster = self.records.rendezvous()?.state().cluster();
+        if let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) {
+            let formed = disk::Identity { cluster_id: cluster, state: disk::State::Formed, ..identity.clone() };
+            if formed != *identity {
+                disk::identity::write(path, &formed).context("marking the data disk as a cluster's")?;
+                self.identity = Some(formed);
+            }
+        }
+        self.secret = None;
+        self.records.erase_secret()?;
+        Ok(self.save_progress(|progress| progress.formed = true)?.into())
+    }
+}
+
+/// Shows what the rendezvous waits for, and goes on waiting.
+fn show(reporter: &Reporter, report: &Report) -> ControlFlow<()> {
+    reporter.update(|status| {
+        status.phase = Phase::Waiting;
+        if let Some(work) = &mut status.work {
+            work.waiting = Some(report.to_string());
+        }
+        status.findings = report.findings.clone();
+    });
+    ControlFlow::Continue(())
+}
+
+impl From<rendezvous::Error> for Trouble {
+    fn from(error: rendezvous::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}

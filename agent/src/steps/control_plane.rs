@@ -1,0 +1,153 @@
+//! The steps that bring up the container runtime and Kubernetes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{Done, Machine, Trouble};
+use crate::addons;
+use crate::config::API_PORT;
+use crate::files;
+use crate::kubernetes::kubeadm::Kubeadm;
+use crate::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy};
+use crate::pki::{self, Authorities, Leaf};
+use crate::pod_network;
+use crate::status;
+use crate::virtual_address;
+use crate::watch::Watch;
+
+impl Machine {
+    pub(super) fn programs(&mut self, minor: &str) -> Result<Done, Trouble> {
+        let target = Path::new(MINORS).join(minor);
+        let link = self.path(PROGRAMS);
+        if fs::read_link(&link).is_ok_and(|present| present == target) {
+            return Ok(Done::Already);
+        }
+        let temporary = link.with_extension("new");
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        symlink(&target, &temporary)?;
+        fs::rename(&temporary, &link)?;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn runtime(&mut self) -> Result<Done, Trouble> {
+        let content = containerd::configuration(&self.platform, &self.image.pause);
+        let changed = files::ensure_content(&self.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        if let Some(mirror) = containerd::mirror(&self.config) {
+            let path = self.path(containerd::REGISTRIES).join("_default/hosts.toml");
+            files::ensure_content(&path, mirror.as_bytes(), 0o644)?;
+        }
+        let started = self.services().start_with(containerd::UNIT, changed)?;
+        match self.services().state(containerd::UNIT)?.as_str() {
+            "active" => Ok(started.into()),
+            state => Err(Trouble::Waiting(format!("waiting for the container runtime, which is {state}"))),
+        }
+    }
+
+    pub(super) fn credentials(&mut self) -> Result<Done, Trouble> {
+        let kubeadm = Kubeadm::new(self.root(), &self.runner);
+        kubeadm.lay(&self.config, &self.platform, self.kubernetes_version()?)?;
+        let complete = self.progress.credentials;
+        kubeadm.credentials(complete)?;
+        let authorities = Authorities::read(&self.pki())?;
+        let server = format!("https://{}:{API_PORT}", self.address());
+        let mut changed = !complete;
+        for (path, leaf) in [
+            (api::KUBECONFIG, api::leaf()),
+            (proxy::KUBECONFIG, Leaf::kube_proxy()),
+            (pod_network::KUBECONFIG, Leaf::pod_network()),
+        ] {
+            changed |= pki::ensure_kubeconfig(&self.path(path), &server, &leaf, &authorities, Self::now())?;
+        }
+        Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
+    }
+
+    pub(super) fn kubernetes_version(&self) -> anyhow::Result<&str> {
+        let minor = &self.config.cluster.kubernetes_minor;
+        let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
+        Ok(&release.version)
+    }
+
+    pub(super) fn manifests(&mut self) -> Result<Done, Trouble> {
+        Ok(Kubeadm::new(self.root(), &self.runner).manifests()?.into())
+    }
+
+    pub(super) fn virtual_address(&mut self) -> Result<Done, Trouble> {
+        let device = virtual_address::device(self.address())?;
+        let content = virtual_address::configuration(&self.config, &device).context("there is no virtual address")?;
+        if self.watch.is_none() {
+            // Until the API here has been seen to serve, this node does not compete.
+            virtual_address::tell(self.root(), false)?;
+        }
+        let changed = files::ensure_content(&self.path(virtual_address::CONFIGURATION), content.as_bytes(), 0o600)?;
+        Ok(self.services().start_with(virtual_address::UNIT, changed)?.into())
+    }
+
+    pub(super) fn kubelet(&mut self) -> Result<Done, Trouble> {
+        let content = format!("{:#}\n", kubelet::configuration(&self.config, &self.platform));
+        let mut changed = files::ensure_content(&self.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let content = kubelet::environment(&self.config);
+        changed |= files::ensure_content(&self.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
+        let started = self.services().start_with(kubelet::UNIT, changed)?;
+        if self.watch.is_none() {
+            self.watch = Some(Watch::start(&self.config, self.root(), self.reporter.clone())?);
+        }
+        Ok(started.into())
+    }
+
+    pub(super) fn wait_for_api(&mut self) -> Result<Done, Trouble> {
+        self.api()?.ready().map_err(|error| Trouble::Waiting(brief(&error)))?;
+        self.reporter.update(|status| status.times.api = status.times.api.or_else(status::since_power_on));
+        Ok(Done::Already)
+    }
+
+    pub(super) fn rights(&mut self) -> Result<Done, Trouble> {
+        Ok(api::apply(&self.runner, self.address(), &addons::rights())?.into())
+    }
+
+    pub(super) fn service_network(&mut self) -> Result<Done, Trouble> {
+        let content = format!("{:#}\n", proxy::configuration(&self.config, &self.platform));
+        let changed = files::ensure_content(&self.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
+        Ok(self.services().start_with(proxy::UNIT, changed)?.into())
+    }
+
+    pub(super) fn pod_network(&mut self) -> Result<Done, Trouble> {
+        Ok(self.services().start(pod_network::UNIT)?.into())
+    }
+
+    pub(super) fn wait_for_node(&mut self) -> Result<Done, Trouble> {
+        let nodes = self.api()?.nodes().map_err(|error| Trouble::Waiting(brief(&error)))?;
+        match nodes.iter().find(|node| node.name == self.config.node.name) {
+            Some(node) if node.ready => {
+                self.reporter.update(|status| status.times.ready = status.times.ready.or_else(status::since_power_on));
+                Ok(Done::Already)
+            }
+            Some(_) => Err(Trouble::Waiting("the node is registered and not ready yet".to_owned())),
+            None => Err(Trouble::Waiting("the node is not registered yet".to_owned())),
+        }
+    }
+
+    pub(super) fn register(&mut self) -> Result<Done, Trouble> {
+        let kubeadm = Kubeadm::new(self.root(), &self.runner);
+        kubeadm.upload()?;
+        kubeadm.mark()?;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn cluster_dns(&mut self) -> Result<Done, Trouble> {
+        Ok(api::apply(&self.runner, self.address(), &addons::cluster_dns(&self.config, &self.image))?.into())
+    }
+}
+
+/// The end of an error's chain: what a waiting person wants to know.
+fn brief(error: &anyhow::Error) -> String {
+    let root = error.root_cause().to_string();
+    let line = root.lines().next().unwrap_or_default();
+    line.chars().take(160).collect()
+}

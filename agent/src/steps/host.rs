@@ -1,0 +1,83 @@
+//! The steps that prepare the host itself: data disk, network, access, images.
+
+use anyhow::Context as _;
+
+use super::{Done, Machine, Trouble};
+use crate::disk::{self, DataDisk, MachineId, Owner};
+use crate::files;
+use crate::image;
+use crate::kubernetes::kubeadm;
+use crate::payload::{self, Containerd, Payload};
+use crate::system::{access, hostname, network, proxy, time, trust};
+
+impl Machine {
+    pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
+        let Some(target) = self.data_disk.target() else { return Ok(Done::Already) };
+        let text = std::fs::read_to_string(self.path("/etc/machine-id")).context("reading the machine ID")?;
+        let owner = Owner {
+            cluster: self.config.cluster.name.clone(),
+            node: self.config.node.name.clone(),
+            image_version: self.image.version.clone(),
+            machine_id: text.parse::<MachineId>().context("reading /etc/machine-id")?,
+        };
+        let (disk, identity) = disk::prepare(&target, &owner, &self.platform, &self.runner)?;
+        // If this step is run again, the disk is ours.
+        self.data_disk = DataDisk::Ours { disk, identity };
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn mount_data_disk(&mut self) -> Result<Done, Trouble> {
+        let DataDisk::Ours { disk, identity } = &self.data_disk else {
+            return Err(anyhow::anyhow!("there is no prepared data disk").into());
+        };
+        let (identity, warnings) = disk::mount(disk, identity, &self.platform, &self.runner)?;
+        self.identity = Some(identity);
+        self.warn(warnings);
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn save_configuration(&mut self) -> Result<Done, Trouble> {
+        let mut changed = false;
+        match &self.secret {
+            Some(secret) => changed |= self.records.save_config(&self.config, secret)?,
+            None => self.secret = self.records.secret()?,
+        }
+        let plan = serde_json::to_vec_pretty(&self.plan).context("saving the plan")?;
+        Ok((files::ensure_content(&self.records.plan(), &plan, 0o644)? || changed).into())
+    }
+
+    pub(super) fn images(&mut self) -> Result<Done, Trouble> {
+        let payload = Payload::open(self.root()).map_err(anyhow::Error::from)?;
+        let tag = |version: &str| format!("v{version}");
+        let version = tag(self.kubernetes_version()?);
+        let mut wanted: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
+        wanted.push(image::reference("coredns", &tag(&self.image.coredns)));
+        wanted.push(image::reference("pause", &tag(&self.image.pause)));
+        let loaded = payload::ensure(&payload, &Containerd::default(), &self.runner, &wanted);
+        Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())
+    }
+
+    pub(super) fn host_name(&mut self) -> Result<Done, Trouble> {
+        Ok(hostname::ensure(&self.platform, &self.bus, &self.config)?.into())
+    }
+
+    pub(super) fn trust(&mut self) -> Result<Done, Trouble> {
+        Ok(trust::ensure(&self.platform, &self.runner, &self.config.node.extra_ca_certificates)?.into())
+    }
+
+    pub(super) fn proxy(&mut self) -> Result<Done, Trouble> {
+        Ok(proxy::ensure(&self.platform, &self.config)?.into())
+    }
+
+    pub(super) fn network(&mut self) -> Result<Done, Trouble> {
+        Ok(network::ensure(&self.platform, &self.runner, &self.bus, &self.config)?.into())
+    }
+
+    pub(super) fn time(&mut self) -> Result<Done, Trouble> {
+        Ok(time::ensure(&self.platform, &self.services(), &self.config.node.ntp_servers)?.into())
+    }
+
+    pub(super) fn access(&mut self) -> Result<Done, Trouble> {
+        Ok(access::ensure(&self.platform, &self.runner, &self.services(), &self.config.node)?.into())
+    }
+}

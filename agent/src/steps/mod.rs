@@ -1,0 +1,211 @@
+//! The steps of a plan, as they are done on a machine. Each looks first, acts
+//! only where something differs, and says whether it changed anything, so that
+//! running a plan again after a power cut completes it.
+
+mod cluster;
+mod control_plane;
+mod host;
+mod trouble;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+
+use crate::bus::{self, Bus};
+use crate::command::Host;
+use crate::config::{Config, ControlNode};
+use crate::disk::{DataDisk, Identity};
+use crate::finding::Findings;
+use crate::image::ImageFacts;
+use crate::kubernetes;
+use crate::kubernetes::api::{self, Api};
+use crate::plan::{Plan, Step};
+use crate::platform::Platform;
+use crate::records::{Progress, Records};
+use crate::rendezvous::Rendezvous;
+use crate::secret::Secret;
+use crate::services::Services;
+use crate::status::Reporter;
+use crate::watch::Watch;
+
+pub use trouble::Trouble;
+
+/// How long one request to a service on this node may take, before patience.
+const REQUEST: Duration = Duration::from_secs(5);
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Everything was as it should be.
+    Already,
+    /// Something was changed.
+    Changed,
+}
+
+impl From<bool> for Done {
+    fn from(changed: bool) -> Self {
+        if changed { Self::Changed } else { Self::Already }
+    }
+}
+
+/// What steps work with: the machine, and what is known so far.
+pub struct Machine {
+    /// What carries this node.
+    pub platform: Platform,
+    /// The running image.
+    pub image: ImageFacts,
+    /// What this node is to be.
+    pub config: Config,
+    /// The deployment secret, while it is needed and known.
+    pub secret: Option<Secret>,
+    /// The data disk as it was examined.
+    pub data_disk: DataDisk,
+    /// The data disk's identity, once it is mounted.
+    pub identity: Option<Identity>,
+    /// The records on the data disk.
+    pub records: Records,
+    /// How far this node has come.
+    pub progress: Progress,
+    /// The plan under way.
+    pub plan: Plan,
+    /// Tells the world.
+    pub reporter: Reporter,
+    /// Follows the health of the API once it is to run.
+    pub watch: Option<Watch>,
+    rendezvous: Option<Rendezvous>,
+    bus: Bus,
+    warnings: Findings,
+    runner: Host,
+}
+
+impl Machine {
+    /// A machine on which `plan` is to be done. Connects to the system bus.
+    ///
+    /// # Errors
+    /// The system bus does not answer.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        platform: Platform,
+        image: ImageFacts,
+        (config, secret): (Config, Option<Secret>),
+        data_disk: DataDisk,
+        progress: Progress,
+        plan: Plan,
+        reporter: Reporter,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            records: Records::new(platform.root()),
+            bus: bus::system()?,
+            platform,
+            image,
+            config,
+            secret,
+            data_disk,
+            identity: None,
+            progress,
+            plan,
+            reporter,
+            watch: None,
+            rendezvous: None,
+            warnings: Findings::default(),
+            runner: Host,
+        })
+    }
+
+    /// Does one step.
+    ///
+    /// # Errors
+    /// Why it is not done. Doing it again is always safe.
+    pub fn run(&mut self, step: &Step) -> Result<Done, Trouble> {
+        match step {
+            Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
+            Step::MountDataDisk { .. } => self.mount_data_disk(),
+            Step::SaveConfiguration => self.save_configuration(),
+            Step::HostName => self.host_name(),
+            Step::Trust => self.trust(),
+            Step::Proxy => self.proxy(),
+            Step::Network => self.network(),
+            Step::Time => self.time(),
+            Step::Access => self.access(),
+            Step::Programs { minor, .. } => self.programs(minor),
+            Step::Runtime => self.runtime(),
+            Step::Images => self.images(),
+            Step::Meet => self.meet(),
+            Step::EtcdCertificates => self.etcd_certificates(),
+            Step::Etcd => self.etcd(),
+            Step::Credentials => self.credentials(),
+            Step::Manifests => self.manifests(),
+            Step::VirtualAddress => self.virtual_address(),
+            Step::Kubelet => self.kubelet(),
+            Step::Api => self.wait_for_api(),
+            Step::Rights => self.rights(),
+            Step::ServiceNetwork => self.service_network(),
+            Step::PodNetwork => self.pod_network(),
+            Step::NodeReady => self.wait_for_node(),
+            Step::Register => self.register(),
+            Step::ClusterDns => self.cluster_dns(),
+            Step::Complete => self.complete(),
+            Step::Finish => self.finish(),
+        }
+    }
+
+    /// A client of the API server on this node.
+    ///
+    /// # Errors
+    /// The agent has no credentials yet.
+    pub fn api(&self) -> anyhow::Result<Api> {
+        Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.patiently(REQUEST))
+    }
+
+    fn root(&self) -> &Path {
+        self.platform.root()
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.platform.path(path)
+    }
+
+    fn pki(&self) -> PathBuf {
+        self.path(kubernetes::PKI)
+    }
+
+    fn services(&self) -> Services<'_> {
+        Services::new(&self.bus)
+    }
+
+    fn control_node(&self) -> anyhow::Result<&ControlNode> {
+        self.config.control_node().context("this node is not in the list of control nodes")
+    }
+
+    fn address(&self) -> Ipv4Addr {
+        self.config.address()
+    }
+
+    fn save_progress(&mut self, change: impl FnOnce(&mut Progress)) -> anyhow::Result<bool> {
+        let mut progress = self.progress;
+        change(&mut progress);
+        let changed = self.records.save_progress(progress)?;
+        self.progress = progress;
+        Ok(changed)
+    }
+
+    /// Adds warnings to what the status shows for the rest of this boot.
+    fn warn(&mut self, findings: Findings) {
+        for finding in findings.iter() {
+            if !self.warnings.iter().any(|known| known == finding) {
+                self.warnings.push(finding.clone());
+            }
+        }
+    }
+
+    /// Warnings of the steps done so far.
+    pub fn warnings(&self) -> &Findings {
+        &self.warnings
+    }
+
+    fn now() -> SystemTime {
+        SystemTime::now()
+    }
+}

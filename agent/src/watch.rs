@@ -1,0 +1,126 @@
+//! Follows the health of what runs on this node, on a thread of its own, at a
+//! calm pace: tells keepalived whether this node may hold the virtual address,
+//! and keeps the status fresh.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::config::Config;
+use crate::etcd;
+use crate::kubernetes::PKI;
+use crate::kubernetes::api::{self, Api};
+use crate::status::{Health, Member, Reporter, VirtualAddress};
+use crate::virtual_address;
+
+/// The pause between two looks at the API on this node.
+const PACE: Duration = Duration::from_secs(3);
+
+/// How often in a row the API must be found wanting before this node gives the
+/// virtual address up. One slow answer is no outage.
+const FAILURES: u32 = 3;
+
+/// How long one answer may take, before patience.
+const REQUEST: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at the whole cluster once all is well …
+const CALM: Duration = Duration::from_secs(30);
+
+/// … and while something is not.
+const EAGER: Duration = Duration::from_secs(3);
+
+/// A handle on the watch; clones share it. The watch ends with the process.
+#[derive(Clone)]
+pub struct Watch {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Config,
+    root: PathBuf,
+    reporter: Reporter,
+    due: Mutex<Option<Instant>>,
+}
+
+impl Watch {
+    /// Starts to watch. The API need not be up yet, its credentials must be there.
+    ///
+    /// # Errors
+    /// The credentials cannot be read, or no thread can be made.
+    pub fn start(config: &Config, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
+        let kubeconfig = root.join(api::KUBECONFIG.trim_start_matches('/'));
+        let api = Api::new(config.address(), &kubeconfig, config.patiently(REQUEST))?;
+        let shared =
+            Arc::new(Shared { config: config.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) });
+        let own = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || own.follow_api(&api))
+            .context("starting to watch the API")?;
+        Ok(Self { shared })
+    }
+
+    /// Looks at the cluster as a whole, unless that was done a short while ago.
+    pub fn look_if_due(&self) {
+        let mut due = self.shared.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if due.is_none_or(|due| Instant::now() >= due) {
+            let well = self.shared.look();
+            *due = Some(Instant::now() + if well { CALM } else { EAGER });
+        }
+    }
+}
+
+impl Shared {
+    /// Tells keepalived at once that the API serves, and after some failures
+    /// in a row that it does not.
+    fn follow_api(&self, api: &Api) {
+        let mut failures = FAILURES;
+        loop {
+            match api.ready() {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    if failures == FAILURES {
+                        log::warn!("the API on this node does not serve: {error:#}");
+                    }
+                }
+            }
+            let healthy = failures < FAILURES;
+            if self.config.cluster.virtual_address.is_some()
+                && let Err(error) = virtual_address::tell(&self.root, healthy)
+            {
+                log::warn!("telling keepalived about the API: {error}");
+            }
+            self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
+            thread::sleep(PACE);
+        }
+    }
+
+    /// Looks at nodes, etcd and the virtual address; says whether all is well.
+    fn look(&self) -> bool {
+        let patience = self.config.patiently(REQUEST);
+        let kubeconfig = self.root.join(api::KUBECONFIG.trim_start_matches('/'));
+        let nodes = Api::new(self.config.address(), &kubeconfig, patience).and_then(|api| api.nodes()).ok();
+        let pki = self.root.join(PKI.trim_start_matches('/'));
+        let members = self.config.cluster.control_nodes.iter();
+        let etcd: Vec<Member> = members
+            .map(|node| Member { name: node.name.clone(), healthy: etcd::member_healthy(node, &pki, patience) })
+            .collect();
+        let virtual_address = self
+            .config
+            .cluster
+            .virtual_address
+            .map(|address| VirtualAddress { address, held: virtual_address::held(address) });
+        let well = nodes.as_ref().is_some_and(|nodes| {
+            nodes.len() >= self.config.cluster.control_nodes.len() && nodes.iter().all(|node| node.ready)
+        }) && etcd.iter().all(|member| member.healthy);
+        self.reporter.update(|status| {
+            let api = status.health.as_ref().is_some_and(|health| health.api);
+            status.health = Some(Health { api, nodes, etcd, virtual_address });
+        });
+        well
+    }
+}
