@@ -165,6 +165,9 @@ fn write_names(root: &Path, machine_id: MachineId, host_name: Option<&str>) -> a
     let write = |path: &str, text: String, mode| {
         write_atomically(&root.join(path), text.as_bytes(), mode).with_context(|| format!("writing /{path}"))
     };
+    // systemd.unit(5), ConditionNeedsUpdate=: what the image has is up to date;
+    // without this sign each boot would make users and caches anew.
+    write("etc/.updated", String::new(), 0o644)?;
     write("etc/machine-id", format!("{machine_id}\n"), 0o444)?;
     host_name.map_or(Ok(()), |name| write("etc/hostname", format!("{name}\n"), 0o644))
 }

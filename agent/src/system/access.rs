@@ -22,6 +22,7 @@ const SERVER: &str = "/etc/ssh/sshd_config.d/10-kaas.conf";
 const RIGHTS: &str = "/etc/sudoers.d/kaas";
 const SHADOW: &str = "/etc/shadow";
 const SSH_UNIT: &str = "ssh.service";
+const LOGIN_ALLOWED: &str = "/run/kaas/console-login";
 const LOGIN_UNIT: &str = "getty@tty2.service";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -36,6 +37,7 @@ const LOCKED: &str = "!*";
 pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>, node: &Node) -> anyhow::Result<bool> {
     let mut changed = lay_rights(platform)?;
     changed |= set_password(platform, runner, node.console_password_hash.as_deref())?;
+    changed |= allow_login(platform, node.console_password_hash.is_some())?;
     changed |= match node.console_password_hash {
         // A system container has no virtual terminals.
         Some(_) if !platform.is_container() => services.start(LOGIN_UNIT)?,
@@ -58,6 +60,21 @@ fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// The units of login prompts have this file as their condition.
+fn allow_login(platform: &Platform, allowed: bool) -> anyhow::Result<bool> {
+    let path = platform.path(LOGIN_ALLOWED);
+    let result = if allowed { ensure_content(&path, b"", 0o644) } else { remove(&path) };
+    result.with_context(|| format!("writing {LOGIN_ALLOWED}"))
+}
+
+fn remove(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// A user who may log in by key only has no password to give to sudo.
 fn lay_rights(platform: &Platform) -> anyhow::Result<bool> {
     let text = format!("{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n");
@@ -67,11 +84,7 @@ fn lay_rights(platform: &Platform) -> anyhow::Result<bool> {
 fn lay_keys(platform: &Platform, keys: &[String]) -> anyhow::Result<bool> {
     let path = platform.path(KEYS);
     let result = if keys.is_empty() {
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        remove(&path)
     } else {
         let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
         ensure_content(&path, text.as_bytes(), 0o644)

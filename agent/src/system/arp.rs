@@ -1,6 +1,7 @@
 //! Asks a network whether an address is taken, before claiming it: ARP probes
-//! as in RFC 5227, 2.1.1. The waits are shorter than there, since networkd
-//! makes its own check afterwards; this one can say who answered.
+//! as in RFC 5227, 2.1.1, and announcements after that as in 2.3. The waits are
+//! shorter than there: those are made for networks slower than Ethernet is now,
+//! and each would be waited for at every boot.
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,8 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 const PROBES: u32 = 3;
-/// Between two probes, and after the last one.
+const ANNOUNCEMENTS: u32 = 2;
+/// Between two probes, and after the last one. RFC 5227 has 1 to 2 seconds.
 const INTERVAL: Duration = Duration::from_millis(350);
 
 /// An Ethernet address.
@@ -36,7 +38,7 @@ impl fmt::Display for Mac {
 /// The device cannot be used: it is gone or not up.
 pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
     let (socket, mac, index) = open(device)?;
-    let frame = frame(mac, address);
+    let frame = frame(mac, Ipv4Addr::UNSPECIFIED, address);
     for _ in 0..PROBES {
         send(socket.as_raw_fd(), &frame, MsgFlags::empty())?;
         let until = Instant::now() + INTERVAL;
@@ -59,6 +61,18 @@ pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<
     Ok(None)
 }
 
+/// Tells the neighbours of `device` that `address` is here now.
+///
+/// # Errors
+/// As [`probe`].
+pub(super) fn announce(device: &str, address: Ipv4Addr) -> io::Result<()> {
+    let (socket, mac, _) = open(device)?;
+    for _ in 0..ANNOUNCEMENTS {
+        send(socket.as_raw_fd(), &frame(mac, address, address), MsgFlags::empty())?;
+    }
+    Ok(())
+}
+
 fn open(device: &str) -> io::Result<(OwnedFd, Mac, usize)> {
     // The list of interfaces gives a link-layer address to bind to.
     let link = nix::ifaddrs::getifaddrs()?
@@ -71,15 +85,15 @@ fn open(device: &str) -> io::Result<(OwnedFd, Mac, usize)> {
     Ok((socket, mac, link.ifindex()))
 }
 
-/// A probe (RFC 826; RFC 5227, 1.1): a request whose sender address is zero, so
-/// that no neighbour's cache changes.
-fn frame(own: Mac, address: Ipv4Addr) -> Vec<u8> {
+/// A request (RFC 826). A probe's sender address is zero, so that no neighbour's
+/// cache changes; an announcement's is the address itself (RFC 5227, 1.1).
+fn frame(own: Mac, sender: Ipv4Addr, address: Ipv4Addr) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(own.0);
     // EtherType ARP; Ethernet, IPv4, lengths 6 and 4, request.
     frame.extend([0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]);
     frame.extend(own.0);
-    frame.extend([0; 4]);
+    frame.extend(sender.octets());
     frame.extend([0; 6]);
     frame.extend(address.octets());
     frame
@@ -129,6 +143,21 @@ mod tests {
     }
 
     #[test]
+    fn an_announcement_corrects_what_neighbours_know() {
+        network();
+        let known = |device: &str| {
+            let output = Command::new("ip").args(["neigh", "show", "10.9.8.7", "dev", device]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        ip("addr add 10.9.8.1/24 dev there");
+        // Linux does not believe a change within a second of the last one.
+        ip("ntable change name arp_cache dev there locktime 0");
+        ip("neigh add 10.9.8.7 lladdr 02:00:00:00:00:99 dev there nud stale");
+        announce("here", Ipv4Addr::new(10, 9, 8, 7)).unwrap();
+        assert!(known("there").contains("02:00:00:00:00:01"), "{}", known("there"));
+    }
+
+    #[test]
     fn a_device_that_is_missing_or_down_is_an_error() {
         network();
         ip("link set here down");
@@ -140,7 +169,7 @@ mod tests {
     fn replies_announcements_and_probes_of_others_are_conflicts_and_nothing_else() {
         let address = Ipv4Addr::new(10, 0, 0, 1);
         let other = Mac([2, 0, 0, 0, 0, 9]);
-        let mut probe = frame(other, address);
+        let mut probe = frame(other, Ipv4Addr::UNSPECIFIED, address);
         assert_eq!(conflict(&probe, address), Some(other));
         assert_eq!(conflict(&probe, Ipv4Addr::new(10, 0, 0, 2)), None);
         // A reply from the owner.
@@ -149,7 +178,7 @@ mod tests {
         probe[28..32].copy_from_slice(&address.octets());
         assert_eq!(conflict(&probe, address), Some(other));
         // Somebody asks for it: that alone shows nothing.
-        let mut request = frame(other, address);
+        let mut request = frame(other, Ipv4Addr::UNSPECIFIED, address);
         request[28..32].copy_from_slice(&[10, 0, 0, 5]);
         assert_eq!(conflict(&request, address), None);
         assert_eq!(conflict(&probe[..40], address), None);

@@ -25,8 +25,7 @@ const PATH: &str = "/org/freedesktop/network1";
 const MANAGER: &str = "org.freedesktop.network1.Manager";
 const LINK: &str = "org.freedesktop.network1.Link";
 
-/// How long an adapter may take to find its network, and networkd to make its
-/// own check of an address, which takes up to 7 seconds (RFC 5227).
+/// How long an adapter may take to find its network, and networkd to do its work.
 const CARRIER: Duration = Duration::from_secs(10);
 const CONFIGURED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
@@ -42,10 +41,12 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Conf
     let chosen = devices::assign(&config.node.interfaces, &devices)?;
     let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
     let mut findings = Findings::default();
+    let mut claimed = Vec::new();
     for (interface, device) in config.node.interfaces.iter().zip(&chosen) {
         match ask(platform, runner, config, interface, device, &own) {
-            Ok(None) => {}
-            Ok(Some(finding)) => findings.push(finding),
+            Ok(Answer::Held) => {}
+            Ok(Answer::Free) => claimed.push(device),
+            Ok(Answer::Refused(finding)) => findings.push(finding),
             Err(error) => findings.extend(failed(&format!("asking for {}", interface.address.addr()), error)),
         }
     }
@@ -60,7 +61,12 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Conf
             .map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
     }
     for (interface, device) in config.node.interfaces.iter().zip(&chosen) {
-        wait(platform, bus, config, interface, device, &own)?;
+        wait(platform, bus, config, interface, device)?;
+        // Neighbours may still know the address of the VM that this one replaces.
+        if claimed.contains(&device) {
+            arp::announce(&device.name, interface.address.addr())
+                .map_err(|error| failed(&format!("announcing {}", interface.address.addr()), error))?;
+        }
     }
     Ok(changed)
 }
@@ -74,6 +80,14 @@ fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
     ))
 }
 
+/// Whether an address may be claimed.
+enum Answer {
+    /// This node has it already.
+    Held,
+    Free,
+    Refused(Finding),
+}
+
 /// Brings the device up without an address and asks who has the one it is to
 /// get. One that this node has already is not asked for.
 fn ask(
@@ -83,15 +97,15 @@ fn ask(
     interface: &Interface,
     device: &Device,
     own: &[Mac],
-) -> anyhow::Result<Option<Finding>> {
+) -> anyhow::Result<Answer> {
     if has(device, interface.address.addr())? {
-        return Ok(None);
+        return Ok(Answer::Held);
     }
     runner.run(&Command::new("ip").args(["link", "set", "dev", &device.name, "up"]))?;
     let deadline = Instant::now() + config.patiently(CARRIER);
     while !has_carrier(platform, device) {
         if Instant::now() > deadline {
-            return Ok(Some(Finding::error(
+            return Ok(Answer::Refused(Finding::error(
                 "network.no-carrier",
                 format!("{} ({})", device.name, device.mac),
                 "the adapter is not connected to a network",
@@ -100,7 +114,10 @@ fn ask(
         }
         std::thread::sleep(POLL);
     }
-    Ok(arp::probe(&device.name, interface.address.addr(), own)?.map(|other| taken(interface, device, other)))
+    Ok(match arp::probe(&device.name, interface.address.addr(), own)? {
+        Some(other) => Answer::Refused(taken(interface, device, other)),
+        None => Answer::Free,
+    })
 }
 
 fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
@@ -125,14 +142,13 @@ fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
     }))
 }
 
-/// Waits until networkd has given the device its address: after its own check for duplicates.
+/// Waits until networkd has given the device its address.
 fn wait(
     platform: &Platform,
     bus: &Bus,
     config: &Config,
     interface: &Interface,
     device: &Device,
-    own: &[Mac],
 ) -> Result<(), Findings> {
     let address = interface.address.addr();
     let deadline = Instant::now() + config.patiently(CONFIGURED);
@@ -144,9 +160,6 @@ fn wait(
             return Ok(());
         }
         if state == "failed" || Instant::now() > deadline {
-            if let Ok(Some(other)) = arp::probe(&device.name, address, own) {
-                return Err(taken(interface, device, other).into());
-            }
             return Err(failed(
                 &format!("giving {} the address {address}", device.name),
                 format!("networkd says {state:?}"),
@@ -174,9 +187,14 @@ fn files(node: &Node, devices: &[Device]) -> BTreeMap<String, String> {
 }
 
 fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> String {
-    // Virtual addresses and routes of others on this device outlive a restart of networkd.
+    // A control node does not give its address up: neither when the network
+    // is gone for a while, nor when networkd restarts, nor because a neighbour
+    // claims it too. networkd's own detection of duplicates would drop it then
+    // (RFC 5227, 2.4 b) and leave a cluster without quorum, so the question is
+    // asked once, before the address is claimed.
     let mut text = format!(
-        "[Match]\nMACAddress={}\nName={}\n\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nKeepConfiguration=static\n",
+        "[Match]\nMACAddress={}\nName={}\n\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n\
+         KeepConfiguration=static\nIgnoreCarrierLoss=yes\n",
         device.mac, device.name
     );
     if let Some(gateway) = interface.gateway {
@@ -190,7 +208,7 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
             let _ = writeln!(text, "Domains={}", node.search_domains.join(" "));
         }
     }
-    let _ = write!(text, "\n[Address]\nAddress={}\nDuplicateAddressDetection=ipv4\n", interface.address);
+    let _ = write!(text, "\n[Address]\nAddress={}\nDuplicateAddressDetection=none\n", interface.address);
     text
 }
 
