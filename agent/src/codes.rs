@@ -97,6 +97,13 @@ codes! {
 
     URL_MALFORMED, "url.malformed", Error, "An address of a proxy or registry is not a URL of the form that is needed.";
     KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this Kubernetes minor.";
+
+    PEER_SECRET, "peer.secret-mismatch", Error, "A control node holds another deployment secret, or something answers in its place. A warning when the address is no control node's.";
+    PEER_STRANGE, "peer.strange", Error, "Something that is no control node answers at a control node's address.";
+    PEER_CLOCK, "peer.clock", Error, "The clocks of two control nodes differ by more than half an hour: certificates of the one would not be valid on the other.";
+    PEERS_DISAGREE, "peers.disagree", Error, "Two control nodes were given different cluster properties, images or names.";
+    CLUSTER_EXISTS, "cluster.exists", Error, "This node or another one is blank, while the rest belongs to a cluster already. No second cluster is started.";
+    MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -19,8 +19,8 @@
 //! - The client proves first and the server answers nobody else: a stranger
 //!   learns nothing that depends on the secret by connecting. Whoever takes over
 //!   a node's address gets a client's proof. It is good for nothing but
-//!   guessing at a secret of at least 128 random bits, which the configuration's
-//!   validation insists on.
+//!   guessing, and the configuration's validation insists on a secret of 128 bits or
+//!   more.
 //! - The cluster's name is not in the key: a mistyped name is then named as
 //!   such, not as a wrong secret.
 //!

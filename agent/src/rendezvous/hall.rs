@@ -13,8 +13,9 @@ use super::meeting::Own;
 use super::message::{Facts, Grant, Hello, Progress, State};
 use super::record::Record;
 use super::{Error, Keep, Mint, Settings};
+use crate::codes;
 use crate::config::ControlNode;
-use crate::finding::{Finding, Findings};
+use crate::finding::{Finding, Findings, Severity};
 use crate::pki::MemberBundle;
 
 /// How many strangers are remembered, so that nobody can fill the memory.
@@ -268,12 +269,10 @@ impl Hall {
             "it connected with a different deployment secret",
             "Give every control node the same deployment secret, and check that nothing else uses the address",
         );
-        let code = "peer.secret-mismatch";
-        let finding = if listed {
-            Finding::error(code, subject, seen, action)
-        } else {
-            Finding::warning(code, subject, seen, action)
-        };
+        let mut finding = codes::PEER_SECRET.finding(subject, seen, action);
+        if !listed {
+            finding.severity = Severity::Warning;
+        }
         let mut inner = self.lock();
         let now = Instant::now();
         inner.strangers.retain(|_, (_, at)| now.duration_since(*at) < STRANGER_STAYS);
@@ -285,8 +284,8 @@ impl Hall {
         }
     }
 
-    /// Who failed to prove the deployment secret lately. `settled` addresses
-    /// have proved it since.
+    /// Who failed to prove the deployment secret lately. Those whose
+    /// addresses have `proved` it since are forgotten.
     pub(super) fn strangers(&self, proved: &[Ipv4Addr]) -> Findings {
         let mut inner = self.lock();
         let now = Instant::now();

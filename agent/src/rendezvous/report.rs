@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use super::message::Difference;
+use crate::codes::{self, Code};
 use crate::finding::{Finding, Findings};
 
 /// For whom a node waits and what is wrong: made anew in each round.
@@ -119,33 +120,38 @@ impl Why {
     /// What a person has to mend, if waiting alone will not help.
     pub fn finding(&self, node: &str, address: Ipv4Addr) -> Option<Finding> {
         let found =
-            |code, action: &str| Some(Finding::error(code, format!("{node} ({address})"), self.to_string(), action));
+            |code: &Code, action: &str| Some(code.finding(format!("{node} ({address})"), self.to_string(), action));
         match self {
             Self::NoAnswer | Self::Unreachable(_) | Self::Refused | Self::Busy(_) => None,
             Self::Closed | Self::InCluster | Self::OtherCluster => found(
-                "cluster.exists",
+                &codes::CLUSTER_EXISTS,
                 "No second cluster is started beside it. If this node lost its data disk, replace the member from a \
                  living node; if the other node is a leftover, reset it",
             ),
             Self::SecretMismatch => found(
-                "peer.secret-mismatch",
+                &codes::PEER_SECRET,
                 "Give every control node the same deployment secret, and check that nothing else uses the address",
             ),
             Self::Strange(_) => {
-                found("peer.strange", "Check the control node list and that nothing else uses the address")
+                found(&codes::PEER_STRANGE, "Check the control node list and that nothing else uses the address")
             }
             Self::Misplaced(_) | Self::Ourselves => {
-                found("peers.disagree", "Check the node names and addresses in the control node list")
+                found(&codes::PEERS_DISAGREE, "Check the node names and addresses in the control node list")
             }
-            Self::Disagrees(_) => {
-                found("peers.disagree", "Deploy the control nodes from one image with the same cluster properties")
+            Self::Disagrees(_) => found(
+                &codes::PEERS_DISAGREE,
+                "Deploy the control nodes from one image with the same cluster properties",
+            ),
+            Self::Clock(_) => {
+                found(&codes::PEER_CLOCK, "Set the hosts' clocks, or give every node the same time servers")
             }
-            Self::Clock(_) => found("peer.clock", "Set the hosts' clocks, or give every node the same time servers"),
             Self::Blank => found(
-                "cluster.exists",
+                &codes::CLUSTER_EXISTS,
                 "It lost its data disk: replace the member from a living node, or reset all control nodes",
             ),
-            Self::Lost => found("member.lost", "Replace the member from a living node: it cannot come back by itself"),
+            Self::Lost => {
+                found(&codes::MEMBER_LOST, "Replace the member from a living node: it cannot come back by itself")
+            }
         }
     }
 }
