@@ -97,8 +97,13 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     }
     for (number, (uuid, file)) in machine.data_disks.iter().enumerate() {
         add("drive", format!("if=none,id=data{number},format=raw,{cache},file={}", file.display()));
-        let wwn = format!("0x5{:015x}", uuid.as_u128() & 0x0fff_ffff_ffff_ffff);
-        add("device", format!("scsi-hd,bus=scsi.0,scsi-id={},drive=data{number},serial={uuid},wwn={wwn}", number + 1));
+        // The serial number alone would also be the device's identifier, which is short.
+        let serial = uuid.simple().to_string();
+        let (target, identifier) = (number + 1, &serial[..20]);
+        add(
+            "device",
+            format!("scsi-hd,bus=scsi.0,scsi-id={target},drive=data{number},serial={serial},device_id={identifier}"),
+        );
     }
 
     let medium = machine.cdrom.map(|iso| format!(",format=raw,file={}", iso.display())).unwrap_or_default();
@@ -149,7 +154,7 @@ mod tests {
     fn a_data_disk_carries_its_uuid_to_the_guest() {
         let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
         let all = arguments(&machine(&disks, Hardware::Quick)).join(" ");
-        assert!(all.contains("scsi-id=1,drive=data0,serial=00000000-0000-0000-0000-000000000007"), "{all}");
+        assert!(all.contains("scsi-id=1,drive=data0,serial=00000000000000000000000000000007"), "{all}");
     }
 
     #[test]

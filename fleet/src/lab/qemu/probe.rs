@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::super::process::ProcessId;
 use super::super::tools::Tools;
 
 /// The probe guest's whole program: writes 0x10 to the port 0xf4, where QEMU's
@@ -15,8 +16,10 @@ const PROGRAM: [u8; 7] = [0xb0, 0x10, 0xe6, 0xf4, 0xf4, 0xeb, 0xfd];
 const PROOF: i32 = 33;
 /// A guest that runs is through its firmware in well under a second.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Broken KVM has been seen to run one guest and hang the next.
+const GUESTS: usize = 3;
 
-/// Whether a guest runs under KVM.
+/// Whether guests run under KVM.
 ///
 /// # Errors
 /// When QEMU cannot be started at all.
@@ -24,29 +27,36 @@ pub fn kvm_runs_guests(tools: &Tools) -> anyhow::Result<bool> {
     if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
         return Ok(false);
     }
-    let folder = tempfile::tempdir().context("probing KVM")?;
+    for _ in 0..GUESTS {
+        if !runs_guest(tools, "kvm", "host").context("probing KVM")? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn runs_guest(tools: &Tools, accelerator: &str, processor: &str) -> anyhow::Result<bool> {
+    let folder = tempfile::tempdir()?;
     let image = folder.path().join("probe");
     fs::write(&image, boot_sector())?;
     let mut command = tools.command("qemu-system-x86_64", &[folder.path()]);
-    command.args(["-accel", "kvm", "-machine", "pc", "-m", "16", "-nodefaults", "-display", "none", "-no-reboot"]);
-    command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-drive"]);
-    command.arg(format!("file={},format=raw,if=floppy,readonly=on", image.display()));
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("starting QEMU to probe KVM")?;
+    // The machine and processor are those of the lab's VMs.
+    command.args(["-accel", accelerator, "-machine", "q35", "-cpu", processor, "-smp", "2", "-m", "64"]);
+    command.args(["-nodefaults", "-display", "none", "-no-reboot", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    command.args(["-device", "ide-hd,bus=ide.0,drive=probe", "-drive"]);
+    command.arg(format!("file={},format=raw,if=none,id=probe", image.display()));
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting QEMU")?;
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.code() == Some(PROOF));
         }
         if started.elapsed() > LIMIT {
-            for guest in super::super::process::ProcessId::of(child.id() as i32).iter().flat_map(|own| own.children()) {
+            // bubblewrap ends with the QEMU that it has started.
+            for guest in ProcessId::of(child.id() as i32).iter().flat_map(ProcessId::children) {
                 guest.kill()?;
             }
-            child.kill()?;
             child.wait()?;
             return Ok(false);
         }
