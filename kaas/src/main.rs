@@ -1,6 +1,7 @@
 //! `kaas`: the command of the operator and of the build host.
 
 mod lab;
+mod ova;
 
 use std::process::ExitCode;
 
@@ -13,11 +14,15 @@ enum Arguments {
     /// Runs appliances on this machine, without a vCenter.
     #[command(subcommand)]
     Lab(lab::Lab),
+    /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
+    #[command(subcommand)]
+    Ova(ova::Ova),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse() {
         Arguments::Lab(command) => lab::run(command),
+        Arguments::Ova(command) => ova::run(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,162 @@
+//! `kaas ova …`: looks into OVAs, checks them, and turns disks into VMDKs and back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::ova::archive::Archive;
+use ::ova::signature::PublicKey;
+use ::ova::vmdk;
+use anyhow::{Context, Result};
+use clap::{Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+/// Commands on OVAs.
+#[derive(Subcommand)]
+pub enum Ova {
+    /// Says what an OVA is: product, hardware, disks, properties, publisher. Verifies nothing.
+    Inspect {
+        /// The OVA.
+        ova: PathBuf,
+        /// How to say it.
+        #[arg(long, default_value = "text")]
+        output: Output,
+    },
+    /// Reads all of an OVA and checks it against its manifest, and the manifest against a publisher.
+    ///
+    /// Ends with 0 when everything matches and with 1 when anything does not.
+    Verify {
+        /// The OVA.
+        ova: PathBuf,
+        /// The publisher's certificate or public key in PEM: the OVA must be signed with it.
+        #[arg(long, value_name = "FILE")]
+        publisher: Option<PathBuf>,
+    },
+    /// Compresses a raw disk into a streamOptimized VMDK.
+    Pack {
+        /// The raw disk: a file whose size is a multiple of 64 KiB.
+        raw: PathBuf,
+        /// The VMDK to write; it appears when it is whole.
+        vmdk: PathBuf,
+    },
+    /// Turns a streamOptimized VMDK back into a raw disk.
+    Unpack {
+        /// The VMDK.
+        vmdk: PathBuf,
+        /// The raw disk to write: a new, sparse file.
+        raw: PathBuf,
+    },
+}
+
+/// What a command prints.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Output {
+    /// Lines for people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Runs one of the commands.
+pub fn run(command: Ova) -> Result<()> {
+    match command {
+        Ova::Inspect { ova, output } => inspect(&ova, output),
+        Ova::Verify { ova, publisher } => verify(&ova, publisher.as_deref()),
+        Ova::Pack { raw, vmdk } => pack(&raw, &vmdk),
+        Ova::Unpack { vmdk, raw } => unpack(&vmdk, &raw),
+    }
+}
+
+fn inspect(path: &Path, output: Output) -> Result<()> {
+    let facts = facts(&Archive::open(path)?)?;
+    match output {
+        Output::Json => println!("{facts:#}"),
+        Output::Text => print!("{}", text(&facts)),
+    }
+    Ok(())
+}
+
+/// What an archive says of itself.
+fn facts(archive: &Archive) -> Result<Value> {
+    let descriptor = archive.descriptor()?;
+    let publisher = archive.signature()?.map(|signature| signature.claimed_key().fingerprint().to_string());
+    let members = archive.members().iter().map(|member| json!({ "name": member.name, "size": member.size }));
+    let disks = descriptor.disks.iter().map(
+        |disk| json!({ "id": disk.id, "capacity": disk.capacity, "file": disk.file.as_ref().map(|file| &file.name) }),
+    );
+    let properties = descriptor.product.properties().map(|property| {
+        json!({ "key": property.key, "label": property.label, "default": property.default, "password": property.password })
+    });
+    let profiles = descriptor.sizing.profiles().iter().map(|profile| &profile.id);
+    Ok(json!({
+        "name": descriptor.name,
+        "product": descriptor.product.name,
+        "version": descriptor.product.version,
+        "claimed_publisher": publisher,
+        "members": members.collect::<Vec<_>>(),
+        "disks": disks.collect::<Vec<_>>(),
+        "profiles": profiles.collect::<Vec<_>>(),
+        "properties": properties.collect::<Vec<_>>(),
+    }))
+}
+
+fn text(facts: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = |key: &str| facts[key].as_array().cloned().unwrap_or_default();
+    let mib = |value: &Value| value.as_u64().unwrap_or_default() >> 20;
+    let mut text = format!("{} {} ({})\n", word(&facts["product"]), word(&facts["version"]), word(&facts["name"]));
+    text += &match facts["claimed_publisher"].as_str() {
+        Some(fingerprint) => format!("says that the key {fingerprint} signed it; `kaas ova verify` checks that\n"),
+        None => "not signed: a development image\n".to_owned(),
+    };
+    for member in rows("members") {
+        text += &format!("member    {:>10} bytes  {}\n", member["size"], word(&member["name"]));
+    }
+    for disk in rows("disks") {
+        let content = disk["file"].as_str().unwrap_or("empty");
+        text += &format!("disk      {:>10} MiB    {}, {content}\n", mib(&disk["capacity"]), word(&disk["id"]));
+    }
+    for profile in rows("profiles") {
+        text += &format!("profile   {}\n", word(&profile));
+    }
+    for property in rows("properties") {
+        text += &format!("property  {:24} {}\n", word(&property["key"]), word(&property["label"]));
+    }
+    text
+}
+
+fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
+    let archive = Archive::open(path)?;
+    let trusted = publisher
+        .map(|file| {
+            let pem = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+            PublicKey::from_pem(&pem).with_context(|| format!("using {} as the publisher's key", file.display()))
+        })
+        .transpose()?;
+    archive.verify(&mut |_| {})?;
+    match trusted {
+        None => println!("{}: whole; who made it was not checked", path.display()),
+        Some(key) => {
+            archive.verify_signature(&key)?;
+            println!("{}: whole, and signed with the key {}", path.display(), key.fingerprint());
+        }
+    }
+    Ok(())
+}
+
+fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
+    let written = vmdk::from_raw(raw, vmdk, &vmdk::Options::default(), &mut |_| {})?;
+    println!(
+        "{}: {} of {} bytes hold data, {} written",
+        vmdk.display(),
+        written.populated,
+        written.capacity,
+        written.size
+    );
+    Ok(())
+}
+
+fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
+    let contents = vmdk::to_raw(vmdk, raw, &mut |_| {})?;
+    println!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
+    Ok(())
+}
