@@ -113,6 +113,24 @@ impl Folder {
         self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
+    /// What a VM wrote to its console since it was last powered on.
+    ///
+    /// # Errors
+    /// When it was never powered on.
+    pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
+        let path = self.console(vm);
+        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(text.rsplit(POWER_ON).next().unwrap_or_default().to_owned())
+    }
+
+    /// The end of that, for an error.
+    pub fn last_words(&self, vm: &str) -> String {
+        let text = self.console_text(vm).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
     /// Opens a VM's console log to append to it.
     ///
     /// # Errors

@@ -236,10 +236,7 @@ impl Lab {
     /// # Errors
     /// When it was never powered on.
     pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
-        let path = self.folder.console(vm);
-        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        Ok(text.rsplit(folder::POWER_ON).next().unwrap_or_default().to_owned())
+        self.folder.console_text(vm)
     }
 
     /// Makes a VM, powered off. Its data disk is new and blank.

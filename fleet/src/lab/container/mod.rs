@@ -116,9 +116,8 @@ impl Engine for Containers {
             cgroup: &cgroup,
         });
         let supervisor = start(&mut command, self.folder.open_console(&vm.name)?)?;
-        let leader = guest::leader(&supervisor).with_context(|| {
-            format!("starting the container {}; its console is in {}", vm.name, self.folder.console(&vm.name).display())
-        })?;
+        let leader = guest::leader(&supervisor)
+            .with_context(|| format!("its last words: {}", self.folder.last_words(&vm.name).trim()))?;
         guest::give_kernel_interfaces(&leader, SHARED)?;
         Ok(supervisor)
     }

@@ -38,7 +38,7 @@ pub fn kvm_runs_guests(tools: &Tools) -> anyhow::Result<bool> {
 fn runs_guest(tools: &Tools, accelerator: &str, processor: &str) -> anyhow::Result<bool> {
     let folder = tempfile::tempdir()?;
     let image = folder.path().join("probe");
-    fs::write(&image, boot_sector())?;
+    fs::write(&image, boot_disk())?;
     let mut command = tools.command("qemu-system-x86_64", &[folder.path()]);
     // The machine and processor are those of the lab's VMs.
     command.args(["-accel", accelerator, "-machine", "q35", "-cpu", processor, "-smp", "2", "-m", "64"]);
@@ -64,10 +64,11 @@ fn runs_guest(tools: &Tools, accelerator: &str, processor: &str) -> anyhow::Resu
     }
 }
 
-/// 512 bytes that a PC's firmware loads and runs.
-fn boot_sector() -> [u8; 512] {
-    let mut sector = [0; 512];
-    sector[..PROGRAM.len()].copy_from_slice(&PROGRAM);
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    sector
+/// A disk whose first sector a PC's firmware loads and runs. The firmware passes
+/// over disks that are much smaller.
+fn boot_disk() -> Vec<u8> {
+    let mut disk = vec![0; 1 << 20];
+    disk[..PROGRAM.len()].copy_from_slice(&PROGRAM);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk
 }
