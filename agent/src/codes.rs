@@ -104,6 +104,28 @@ codes! {
     PEERS_DISAGREE, "peers.disagree", Error, "Two control nodes were given different cluster properties, images or names.";
     CLUSTER_EXISTS, "cluster.exists", Error, "This node or another one is blank, while the rest belongs to a cluster already. No second cluster is started.";
     MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
+
+    DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
+    DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
+    DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.";
+    DISK_UNREADABLE, "disk.unreadable", Error, "A disk cannot be read: it might be the data disk, so no other one is taken.";
+    DISK_NEWER, "disk.newer", Error, "A data disk was last used by a newer image, whose records this one cannot read.";
+    DISK_HELD_ELSEWHERE, "disk.held-elsewhere", Error, "The data disk is held by another VM, which has not released it.";
+    DISK_TOO_SMALL, "disk.too-small", Error, "The data disk is smaller than 4 GiB.";
+    DISK_READ_ONLY, "disk.read-only", Error, "The data disk refuses writes.";
+    DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.";
+    DISK_DAMAGED, "disk.damaged", Error, "The data disk's file system cannot be repaired without losing data.";
+    DISK_FULL, "disk.full", Error, "Less than 16 MiB are free on the data disk.";
+    DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Less than a tenth of the data disk is free.";
+    DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written anew.";
+    DISK_SPARE, "disk.spare", Warning, "There is another disk beside the data disk; it is left alone.";
+    DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.";
+    EARLY_FAILED, "early.failed", Warning, "The stage before the system starts could not do all of its work; the machine ID may be that of one boot.";
+    NETWORK_NO_ADAPTER, "network.no-adapter", Error, "The VM has no network adapter.";
+    NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
+    NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
+    NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
+    ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -18,9 +18,10 @@ use anyhow::Context;
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
 use crate::disk::identity::{Identity, MachineId, Slots};
 use crate::files::write_atomically;
-use crate::finding::{Finding, Findings};
+use crate::finding::Findings;
 use crate::platform::Platform;
 
 /// Where the outcome is left for the system, below its root.
@@ -76,8 +77,7 @@ pub fn command(options: &Options) -> anyhow::Result<()> {
 pub fn run(host: &Path, root: &Path) -> Report {
     let mut findings = Findings::default();
     let mut trouble = |subject: &str, error: anyhow::Error| {
-        findings.push(Finding::warning(
-            "early.failed",
+        findings.push(codes::EARLY_FAILED.finding(
             subject,
             format!("{error:#}"),
             "The boot goes on with a machine ID of its own; look at the log of the early stage",

@@ -11,6 +11,7 @@ use super::blank;
 use super::device::Disk;
 use super::identity::{Identity, Preparation, Slots};
 use super::layout;
+use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
@@ -196,8 +197,7 @@ fn decide(seen: Vec<(Disk, Content)>, own: Option<Uuid>) -> Examination {
             take(disk.clone(), content, own, &mut findings)
         }
         Choice::None if seen.is_empty() => {
-            findings.push(Finding::error(
-                "disk.absent",
+            findings.push(codes::DISK_ABSENT.finding(
                 "data disk",
                 "the VM has no disk besides its system disk",
                 "Power off, add the data disk (an empty one, or the one of the node's former VM), power on",
@@ -208,16 +208,14 @@ fn decide(seen: Vec<(Disk, Content)>, own: Option<Uuid>) -> Examination {
             let mut foreign = None;
             for (disk, content) in &seen {
                 if let Content::Foreign(what) = content {
-                    findings.push(Finding::error(
-                        "disk.foreign",
+                    findings.push(codes::DISK_FOREIGN.finding(
                         disk.path.display().to_string(),
                         format!("it holds {what}, which is not the appliance's; nothing was changed"),
                         "Detach this disk, or attach it where it belongs; an empty new disk is taken, a used one never",
                     ));
                     foreign = foreign.or_else(|| Some(disk.clone()));
                 } else if *content == Content::Blank {
-                    findings.push(Finding::warning(
-                        "disk.waiting",
+                    findings.push(codes::DISK_WAITING.finding(
                         disk.path.display().to_string(),
                         "it is empty and is not used while another disk holds foreign data",
                         "Detach the other disk",
@@ -227,8 +225,7 @@ fn decide(seen: Vec<(Disk, Content)>, own: Option<Uuid>) -> Examination {
             foreign.map_or(DataDisk::Ambiguous, |disk| DataDisk::Foreign { disk })
         }
         Choice::Many(names) => {
-            findings.push(Finding::error(
-                "disk.ambiguous",
+            findings.push(codes::DISK_AMBIGUOUS.finding(
                 names.join(", "),
                 "more than one disk is empty: which one is to be the data disk cannot be known",
                 "Detach all empty disks but one",
@@ -271,16 +268,14 @@ fn choose(seen: &[(Disk, Content)]) -> Choice {
 fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Findings) -> DataDisk {
     let name = disk.path.display().to_string();
     if disk.read_only {
-        findings.push(Finding::error(
-            "disk.read-only",
+        findings.push(codes::DISK_READ_ONLY.finding(
             &name,
             "the data disk refuses writes",
             "Make the disk writable in the hypervisor, then power the VM off and on",
         ));
     }
     if disk.size < MINIMUM_SIZE {
-        findings.push(Finding::error(
-            "disk.too-small",
+        findings.push(codes::DISK_TOO_SMALL.finding(
             &name,
             format!("the disk has {} MiB", disk.size >> 20),
             format!("Enlarge or replace it: a data disk has at least {} GiB", MINIMUM_SIZE >> 30),
@@ -290,8 +285,7 @@ fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Finding
     match content {
         Content::Ours { identity, redundant } => {
             if held_elsewhere(identity.holder) {
-                findings.push(Finding::error(
-                    "disk.held-elsewhere",
+                findings.push(codes::DISK_HELD_ELSEWHERE.finding(
                     &name,
                     format!(
                         "it is the data disk of node {} of cluster {}, held by the VM with BIOS UUID {}, which has \
@@ -306,8 +300,7 @@ fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Finding
                 return DataDisk::HeldElsewhere { disk, identity: identity.clone() };
             }
             if !redundant {
-                findings.push(Finding::warning(
-                    "disk.identity-damaged",
+                findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
                     &name,
                     "one of its two identity slots is not whole; the other one is used and the first written anew",
                     "Nothing, if power was lost just before; otherwise check the storage",
@@ -324,8 +317,7 @@ fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Finding
 fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
     let name = disk.path.display().to_string();
     let finding = match content {
-        Content::Ours { identity, .. } if several => Finding::error(
-            "disk.ambiguous",
+        Content::Ours { identity, .. } if several => codes::DISK_AMBIGUOUS.finding(
             name,
             format!(
                 "it is a data disk of node {} of cluster {}, and so is another one",
@@ -333,20 +325,17 @@ fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
             ),
             "Detach all data disks but the one that belongs to this node",
         ),
-        Content::Damaged(why) => Finding::error(
-            "disk.ambiguous",
+        Content::Damaged(why) => codes::DISK_AMBIGUOUS.finding(
             name,
             format!("it is a data disk of this appliance, but cannot be trusted: {why}"),
             "Detach it and keep it; restore the node from the cluster's other nodes or from a snapshot",
         ),
-        Content::Later(version) => Finding::error(
-            "disk.newer",
+        Content::Later(version) => codes::DISK_NEWER.finding(
             name,
             format!("its identity has format {version}, which only a newer image can read"),
             "Boot the image version that last used the disk, or a newer one",
         ),
-        Content::Unreadable(why) => Finding::error(
-            "disk.unreadable",
+        Content::Unreadable(why) => codes::DISK_UNREADABLE.finding(
             name,
             format!("it cannot be read: {why}"),
             "Check the storage behind it, or detach it, then power the VM off and on",
@@ -363,8 +352,7 @@ fn left_alone(disk: &Disk, content: &Content, taken: &Disk) -> Finding {
         Content::Foreign(what) => format!("it holds {what}"),
         _ => "it is a data disk too".to_owned(),
     };
-    Finding::warning(
-        "disk.spare",
+    codes::DISK_SPARE.finding(
         disk.path.display().to_string(),
         format!("{what}; it is left alone, {} is the data disk", taken.path.display()),
         "Detach it if it is not needed",

@@ -12,6 +12,7 @@ use nix::sys::statvfs::statvfs;
 use super::device::{self, Disk};
 use super::identity::{self, Identity, Slots};
 use super::layout;
+use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::{Finding, Findings};
 use crate::paths;
@@ -78,8 +79,7 @@ pub fn unmount(platform: &Platform) -> anyhow::Result<()> {
 }
 
 fn failed(disk: &str, attempt: &str, error: impl std::fmt::Display) -> Finding {
-    Finding::error(
-        "disk.failed",
+    codes::DISK_FAILED.finding(
         disk,
         format!("{attempt}: {error}"),
         "Check the storage behind the disk, then power the VM off and on",
@@ -87,8 +87,7 @@ fn failed(disk: &str, attempt: &str, error: impl std::fmt::Display) -> Finding {
 }
 
 fn read_only(disk: &str) -> Finding {
-    Finding::error(
-        "disk.read-only",
+    codes::DISK_READ_ONLY.finding(
         disk,
         "the data disk refuses writes",
         "Make the disk writable in the hypervisor, then power the VM off and on",
@@ -117,8 +116,7 @@ fn check(node: &Path, disk: &str, runner: &dyn Runner) -> Result<(), Finding> {
                 log::warn!("the file system of {disk} was repaired: {tail}");
                 Ok(())
             }
-            _ => Err(Finding::error(
-                "disk.damaged",
+            _ => Err(codes::DISK_DAMAGED.finding(
                 disk,
                 format!("its file system cannot be repaired safely: {tail}"),
                 "Keep the disk; restore the node from the cluster's other nodes or from a snapshot",
@@ -138,11 +136,11 @@ fn room(data: &Path, disk: &str) -> Result<Findings, Finding> {
     let seen = format!("{} MiB of {} MiB are free", free >> 20, total >> 20);
     let action = "Enlarge the data disk, or free space on it";
     if free < FULL {
-        return Err(Finding::error("disk.full", disk, seen, action));
+        return Err(codes::DISK_FULL.finding(disk, seen, action));
     }
     let mut findings = Findings::default();
     if free < total / 10 {
-        findings.push(Finding::warning("disk.nearly-full", disk, seen, action));
+        findings.push(codes::DISK_NEARLY_FULL.finding(disk, seen, action));
     }
     Ok(findings)
 }

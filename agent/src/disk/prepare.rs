@@ -15,6 +15,7 @@ use super::device::{self, Disk};
 use super::examine::{DataDisk, MINIMUM_SIZE};
 use super::identity::{self, Identity, MachineId, Preparation, SLOT_SIZE, State};
 use super::layout::{self, Progress};
+use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::Finding;
 use crate::platform::Platform;
@@ -73,8 +74,7 @@ pub fn prepare(
 }
 
 fn failed(disk: &Disk, attempt: &str, error: impl std::fmt::Display) -> Finding {
-    Finding::error(
-        "disk.failed",
+    codes::DISK_FAILED.finding(
         disk.path.display().to_string(),
         format!("{attempt}: {error}"),
         "Check the storage behind the disk, then power the VM off and on: the preparation goes on where it stopped",

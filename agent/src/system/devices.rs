@@ -5,8 +5,9 @@ use std::fs;
 use std::io;
 
 use super::arp::Mac;
+use crate::codes;
 use crate::config::Interface;
-use crate::finding::{Finding, Findings};
+use crate::finding::Findings;
 use crate::platform::Platform;
 
 /// A network adapter.
@@ -55,8 +56,7 @@ fn parse(text: &str) -> Option<Mac> {
 /// or all by slot order if there are as many devices as interfaces.
 pub(super) fn assign(interfaces: &[Interface], devices: &[Device]) -> Result<Vec<Device>, Findings> {
     if devices.is_empty() {
-        return Err(Findings::from(Finding::error(
-            "network.no-adapter",
+        return Err(Findings::from(codes::NETWORK_NO_ADAPTER.finding(
             "network",
             "the VM has no network adapter",
             "Power off, add one network adapter for each address of the form, power on",
@@ -82,8 +82,7 @@ pub(super) fn assign(interfaces: &[Interface], devices: &[Device]) -> Result<Vec
         .collect::<Vec<_>>()
         .join(", ");
     let seen = devices.iter().map(|device| format!("{} ({})", device.name, device.mac)).collect::<Vec<_>>().join(", ");
-    Err(Findings::from(Finding::error(
-        "network.adapters",
+    Err(Findings::from(codes::NETWORK_ADAPTERS.finding(
         "network",
         format!("addresses are given for {wanted}, but the adapters are {seen}: which is which cannot be known"),
         "Give the VM as many network adapters as the form has addresses",

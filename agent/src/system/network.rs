@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
 use crate::bus::Bus;
+use crate::codes;
 use crate::command::{Command, Runner};
 use crate::config::{Config, Interface, Node};
 use crate::files::ensure_content;
@@ -72,8 +73,7 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Conf
 }
 
 fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
-    Findings::from(Finding::error(
-        "network.failed",
+    Findings::from(codes::NETWORK_FAILED.finding(
         "network",
         format!("{attempt}: {error}"),
         "Check the VM's network adapters, then power the VM off and on",
@@ -105,8 +105,7 @@ fn ask(
     let deadline = Instant::now() + config.patiently(CARRIER);
     while !has_carrier(platform, device) {
         if Instant::now() > deadline {
-            return Ok(Answer::Refused(Finding::error(
-                "network.no-carrier",
+            return Ok(Answer::Refused(codes::NETWORK_NO_CARRIER.finding(
                 format!("{} ({})", device.name, device.mac),
                 "the adapter is not connected to a network",
                 "Connect the VM's network adapter in the hypervisor",
@@ -122,8 +121,7 @@ fn ask(
 
 fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
     let address = interface.address.addr();
-    Finding::error(
-        "address.in-use",
+    codes::ADDRESS_IN_USE.finding(
         address.to_string(),
         format!("the device with MAC address {other} uses this address on the network of {}", device.name),
         "Free the address, or deploy this node with another one",
