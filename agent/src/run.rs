@@ -30,7 +30,7 @@ use crate::records::{Progress, Records};
 use crate::rendezvous::Record;
 use crate::secret::Secret;
 use crate::status::{self, Phase, Reporter, Status, Work};
-use crate::steps::{Machine, Trouble};
+use crate::steps::{Done, Machine, Trouble};
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PLAN: &str = "/run/kaas/plan.json";
@@ -128,16 +128,20 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter, warnings: &Findings) {
         let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
         let mut attempt = 0;
         loop {
-            let before = (attempt == 0).then(|| work.clone());
-            if let Some(work) = before {
+            if attempt == 0 {
                 reporter.update(|status| {
                     status.phase = Phase::Working;
-                    status.work = Some(work);
+                    status.work = Some(work.clone());
                 });
             }
             let trouble = match machine.run(step) {
                 Ok(done) => {
-                    log::info!("{step}: {done:?}");
+                    let what = match (attempt, done) {
+                        (0, Done::Already) => "nothing to do",
+                        (0, Done::Changed) => "done",
+                        _ => "done in the end",
+                    };
+                    log::info!("{step}: {what}");
                     break;
                 }
                 Err(trouble) => trouble,

@@ -8,9 +8,23 @@ use crate::kubernetes::api;
 /// The user of the pod network's certificate.
 const POD_NETWORK: &str = "system:kaas:pod-network";
 
-/// The agent and the pod network follow the list of nodes.
+/// The agent and the pod network follow the list of nodes; kubelets renew
+/// their certificates.
 pub(super) fn objects() -> Vec<Value> {
     vec![
+        // Kubelets renew their own client certificates: kubeadm makes this
+        // binding together with its join tokens, which the appliance has no use for.
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "system:kaas:renew-node-certificates"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+        }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",

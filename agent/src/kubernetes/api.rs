@@ -64,10 +64,12 @@ impl Api {
     /// Why it does not.
     pub fn ready(&self) -> anyhow::Result<()> {
         let answer = self.client.get("/readyz")?;
-        if answer.code != 200 {
-            bail!("/readyz answers {}: {}", answer.code, String::from_utf8_lossy(&answer.body));
+        match answer.code {
+            200 => Ok(()),
+            // Nobody is known to it before its own roles are in the store.
+            401 | 403 => bail!("the API server has started and has no access rights yet"),
+            code => bail!("the API server answers {code}: {}", unready(&String::from_utf8_lossy(&answer.body))),
         }
-        Ok(())
     }
 
     /// The cluster's nodes, in name order.
@@ -84,6 +86,17 @@ impl Api {
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(nodes)
     }
+}
+
+/// What `/readyz` lists as not ready yet: its lines read `[+]name ok` or
+/// `[-]name failed: …`.
+fn unready(body: &str) -> String {
+    let names: Vec<&str> = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("[-]"))
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    if names.is_empty() { body.lines().next().unwrap_or_default().to_owned() } else { names.join(", ") }
 }
 
 #[derive(Deserialize)]
@@ -143,6 +156,13 @@ pub fn apply(runner: &dyn Runner, address: Ipv4Addr, objects: &[serde_json::Valu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_ready_is_named() {
+        let body = "[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: x\n";
+        assert_eq!(unready(body), "etcd, poststarthook/rbac/bootstrap-roles");
+        assert_eq!(unready("no\nmore"), "no");
+    }
 
     #[test]
     fn a_node_without_conditions_is_not_ready() {

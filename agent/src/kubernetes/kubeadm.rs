@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::config::{API_PORT, Config};
 use crate::etcd;
 use crate::files;
 use crate::image;
+use crate::pki;
 use crate::platform::Platform;
 
 /// Where the configuration is laid at each boot.
@@ -157,21 +159,23 @@ impl<'a> Kubeadm<'a> {
         Ok(changed)
     }
 
-    /// Makes what is missing of the certificates and kubeconfigs below
-    /// [`FOLDER`]. What an attempt that did not end may have left half-written
-    /// is made anew: `complete` says that an earlier run came to its end.
+    /// Makes the certificates and kubeconfigs below [`FOLDER`], and says whether
+    /// it did: all of them, unless `complete` says that an earlier run came to
+    /// its end and they are good for a while. What an attempt that did not end
+    /// may have left half-written is made anew.
     ///
     /// # Errors
     /// kubeadm's own; calling again with `complete` unset starts over.
-    pub fn credentials(&self, complete: bool) -> anyhow::Result<()> {
-        if !complete {
-            for name in MADE {
-                match fs::remove_file(self.path(FOLDER).join(name)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(error).with_context(|| format!("removing {FOLDER}/{name}"));
-                    }
-                    _ => {}
+    pub fn credentials(&self, complete: bool, now: SystemTime) -> anyhow::Result<bool> {
+        if complete && self.last_long(now) {
+            return Ok(false);
+        }
+        for name in MADE {
+            match fs::remove_file(self.path(FOLDER).join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing {FOLDER}/{name}"));
                 }
+                _ => {}
             }
         }
         for phase in ["apiserver", "apiserver-kubelet-client", "front-proxy-client"] {
@@ -186,7 +190,16 @@ impl<'a> Kubeadm<'a> {
         for folder in [FOLDER, PKI] {
             fs::File::open(self.path(folder))?.sync_all()?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether the certificates need not be renewed yet. All are made together
+    /// and for the same time, so one stands for all.
+    fn last_long(&self, now: SystemTime) -> bool {
+        fs::read_to_string(self.path(FOLDER).join("pki/apiserver.crt"))
+            .map_err(|error| error.to_string())
+            .and_then(|certificate| pki::expiry(&certificate).map_err(|error| error.to_string()))
+            .is_ok_and(|expiry| expiry > now + pki::RENEW_BEFORE)
     }
 
     /// Makes the static pods' manifests from this image's versions. Says
@@ -244,3 +257,7 @@ impl<'a> Kubeadm<'a> {
         self.root.join(path.trim_start_matches('/'))
     }
 }
+
+#[cfg(test)]
+#[path = "kubeadm_tests.rs"]
+mod tests;

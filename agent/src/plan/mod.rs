@@ -65,6 +65,8 @@ pub enum Step {
     },
     /// Save the configuration, so that the OVF environment is not needed again.
     SaveConfiguration,
+    /// Remove the secrets from guestinfo, where any local user can read them.
+    Scrub,
     /// Set the host name.
     HostName,
     /// Trust the further certificate authorities.
@@ -129,6 +131,7 @@ impl Step {
             Self::PrepareDataDisk { .. } => "preparing the data disk",
             Self::MountDataDisk { .. } => "mounting the data disk",
             Self::SaveConfiguration => "saving the configuration",
+            Self::Scrub => "removing secrets from guestinfo",
             Self::HostName => "setting the host name",
             Self::Trust => "trusting certificate authorities",
             Self::Proxy => "setting the proxy",
@@ -220,7 +223,7 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     if !formed {
         steps.push(Step::SaveConfiguration);
     }
-    steps.extend([Step::HostName, Step::Trust, Step::Proxy, Step::Network, Step::Time, Step::Access]);
+    steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Proxy, Step::Network, Step::Time, Step::Access]);
     steps.push(Step::Programs { minor: minor.clone(), version: kubernetes.version.clone() });
     steps.extend([Step::Runtime, Step::Images]);
     if !observed.rendezvous_closed {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Phase, Status};
+use crate::finding::{Finding, Severity};
 
 /// The page, without any terminal control.
 pub(crate) fn page(status: &Status) -> String {
@@ -43,12 +44,17 @@ pub(crate) fn page(status: &Status) -> String {
     }
     if !status.findings.is_empty() {
         text.push('\n');
-        for finding in status.findings.iter() {
-            let _ = writeln!(text, "  {finding}");
+        for Finding { code, severity, subject, seen, action } in status.findings.iter() {
+            let mark = match severity {
+                Severity::Error => "PROBLEM",
+                Severity::Warning => "note",
+            };
+            let _ = writeln!(text, "  {mark:<9}{subject}: {seen}\n           {action}. [{code}]");
         }
     }
     if status.phase == Phase::Refused {
-        text.push_str("\n  Nothing was changed. The appliance goes on by itself once this is mended.\n");
+        let changed = if status.work.is_none() { "Nothing was changed. " } else { "" };
+        let _ = writeln!(text, "\n  {changed}The appliance goes on by itself once this is mended.");
     }
     text
 }

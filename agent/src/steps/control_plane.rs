@@ -53,11 +53,9 @@ impl Machine {
     pub(super) fn credentials(&mut self) -> Result<Done, Trouble> {
         let kubeadm = Kubeadm::new(self.root(), &self.runner);
         kubeadm.lay(&self.config, &self.platform, self.kubernetes_version()?)?;
-        let complete = self.progress.credentials;
-        kubeadm.credentials(complete)?;
+        let mut changed = kubeadm.credentials(self.progress.credentials, Self::now())?;
         let authorities = Authorities::read(&self.pki())?;
         let server = format!("https://{}:{API_PORT}", self.address());
-        let mut changed = !complete;
         for (path, leaf) in [
             (api::KUBECONFIG, api::leaf()),
             (proxy::KUBECONFIG, Leaf::kube_proxy()),

@@ -4,7 +4,9 @@ use anyhow::Context as _;
 
 use super::{Done, Machine, Trouble};
 use crate::disk::{self, DataDisk, MachineId, Owner};
+use crate::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::files;
+use crate::finding::{Finding, Findings};
 use crate::image;
 use crate::kubernetes::kubeadm;
 use crate::payload::{self, Containerd, Payload};
@@ -44,6 +46,24 @@ impl Machine {
         }
         let plan = serde_json::to_vec_pretty(&self.plan).context("saving the plan")?;
         Ok((files::ensure_content(&self.records.plan(), &plan, 0o644)? || changed).into())
+    }
+
+    /// vCenter puts the secrets back at each power-on. A failure is worth a
+    /// warning; the node is no worse off than with any other appliance.
+    pub(super) fn scrub(&mut self) -> Result<Done, Trouble> {
+        let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(Done::Already) };
+        match guestinfo.scrub() {
+            Ok(scrubbed) => Ok((scrubbed != Scrubbed::Nothing).into()),
+            Err(error) => {
+                self.warn(Findings::from(Finding::warning(
+                    "guestinfo.not-scrubbed",
+                    "guestinfo",
+                    format!("the secrets of the OVF environment are still there: {error}"),
+                    "Remove guestinfo.ovfEnv from the VM's settings",
+                )));
+                Ok(Done::Already)
+            }
+        }
     }
 
     pub(super) fn images(&mut self) -> Result<Done, Trouble> {

@@ -123,6 +123,7 @@ impl Machine {
             Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
             Step::MountDataDisk { .. } => self.mount_data_disk(),
             Step::SaveConfiguration => self.save_configuration(),
+            Step::Scrub => self.scrub(),
             Step::HostName => self.host_name(),
             Step::Trust => self.trust(),
             Step::Proxy => self.proxy(),
