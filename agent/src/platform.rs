@@ -15,6 +15,10 @@ use uuid::Uuid;
 /// the node a container.
 pub const CONTAINER_FILE: &str = "/run/host/kaas/platform.json";
 
+/// What the kernel image tells of where it was loaded from: systemd-stub(7), in
+/// the vendor namespace of the Boot Loader Interface.
+const LOADED_FROM: &str = "/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+
 /// What a container engine tells the node, as JSON in [`CONTAINER_FILE`].
 /// Paths are as the node sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,8 +141,8 @@ impl Platform {
     }
 
     /// Whole disks that could be the data disk, in name order: all but the one
-    /// that carries `system_root`, optical drives, removable media and devices
-    /// made by software. They appear some time after the kernel has started.
+    /// that carries `system_root`, the one that the kernel was loaded from,
+    /// optical drives, removable media and devices made by software. They appear some time after the kernel has started.
     ///
     /// # Errors
     /// `/sys` cannot be listed.
@@ -146,7 +150,8 @@ impl Platform {
         match &self.carrier {
             Carrier::Container(container) => Ok(container.data_disks.iter().map(|path| self.device(path)).collect()),
             Carrier::Machine { .. } => {
-                let system = self.disks_below(fs::metadata(system_root)?.dev());
+                let mut system = self.disks_below(fs::metadata(system_root)?.dev());
+                system.extend(self.loaded_from());
                 let mut disks = self.block_devices()?;
                 disks.retain(|name| !system.contains(name) && self.is_plain_disk(name));
                 Ok(disks.iter().map(|name| self.path("/dev").join(name)).collect())
@@ -207,6 +212,21 @@ impl Platform {
         let made_by_hardware = folder.join("device").exists();
         let whole = !folder.join("partition").exists();
         made_by_hardware && whole && !name.starts_with("sr") && number("removable") == 0 && number("size") > 0
+    }
+
+    /// The disk with the EFI system partition that the kernel image came from.
+    /// Usually the system disk; another one where the firmware cannot read that.
+    fn loaded_from(&self) -> Option<String> {
+        // UEFI 2.10, 8.2: four bytes of attributes as efivarfs shows them, then
+        // here UTF-16 with a final zero.
+        let variable = fs::read(self.path(LOADED_FROM)).ok()?;
+        let units: Vec<u16> =
+            variable.get(4..)?.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+        let text = String::from_utf16(&units).ok()?;
+        let partition = Uuid::parse_str(text.trim_end_matches('\0')).ok()?;
+        let node = self.path("/dev/disk/by-partuuid").join(partition.to_string()).canonicalize().ok()?;
+        let folder = self.path("/sys/class/block").join(node.file_name()?).canonicalize().ok()?;
+        Some(folder.parent()?.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The disks that carry a file system with this device number: through
@@ -291,6 +311,30 @@ mod tests {
         assert!(!platform.is_container());
         assert_eq!(platform.data_disk_candidates(root).unwrap(), [root.join("dev/sdb"), root.join("dev/sdaa")]);
         assert_eq!(platform.environment_media().unwrap(), [root.join("dev/sr0")]);
+    }
+
+    #[test]
+    fn the_disk_that_the_kernel_was_loaded_from_is_no_candidate() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["sda", "sdb"] {
+            disk(root, name, 1 << 20, 0);
+        }
+        write(root, "/sys/devices/pci0/sda/sda1/partition", "1");
+        class(root, "sda1", "/sys/devices/pci0/sda/sda1");
+        write(root, "/dev/sda1", "");
+        let partition = "0c0ffee0-0000-4000-8000-000000000001";
+        fs::create_dir_all(below(root, "/dev/disk/by-partuuid")).unwrap();
+        symlink(below(root, "/dev/sda1"), below(root, "/dev/disk/by-partuuid").join(partition)).unwrap();
+        let platform = Platform::detect(root).unwrap();
+        assert_eq!(platform.data_disk_candidates(root).unwrap().len(), 2);
+
+        let text = format!("{}\0", partition.to_uppercase());
+        let mut variable = vec![6, 0, 0, 0];
+        variable.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
+        write(root, LOADED_FROM, "");
+        fs::write(below(root, LOADED_FROM), variable).unwrap();
+        assert_eq!(platform.data_disk_candidates(root).unwrap(), [root.join("dev/sdb")]);
     }
 
     #[test]

@@ -343,14 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_of_a_later_format_is_not_overlooked() {
+    fn an_unknown_field_in_the_present_format_is_damage() {
         let folder = tempfile::tempdir().unwrap();
         let disk = disk(folder.path());
         let mut content = serde_json::to_value(identity()).unwrap();
         content["new"] = 1.into();
         let block = frame::encode(MAGIC, 1, content.to_string().as_bytes(), SLOT_SIZE).unwrap();
         write_block(&disk, layout::IDENTITY_B, &block).unwrap();
-        // The same version with an unknown field is damage, not a guess.
         assert_eq!(Slots::read(&disk).unwrap().b, Slot::Damaged);
     }
 
