@@ -15,7 +15,7 @@ endif
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
 
-.PHONY: help ova test test-fast test-long lint lab lab-down bench deny setup
+.PHONY: help readme ova test test-fast test-long lint lab lab-down bench deny setup
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -51,3 +51,6 @@ deny: ## Check licences, sources and advisories of the dependencies (needs cargo
 
 setup:
 	@$(ROOT) .ci/setup
+
+readme: ## Renew the generated parts of the README
+	cargo run --locked -p image --example readme README.md

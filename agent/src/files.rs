@@ -13,7 +13,11 @@ use std::path::Path;
 /// Any error of the file system; the old content then still stands, and a
 /// temporary file beside it may.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let folder = path.parent().ok_or_else(|| io::Error::other("a path without a folder"))?;
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => return Err(io::Error::other("a path without a folder")),
+    };
     let name = path.file_name().ok_or_else(|| io::Error::other("a path without a file name"))?;
     fs::create_dir_all(folder)?;
     let mut temporary = std::ffi::OsString::from(".");
