@@ -1,2 +1,185 @@
 //! From an image specification to a bootable disk and its OVA.
+//!
+//! [`build()`] is the whole of it, one stage a line; each stage is a module of
+//! its own and is kept in the cache under a key made of what goes into it.
+//! Knows nothing of running the image.
+
+pub mod agent_program;
+pub mod appliance;
+pub mod cache;
+pub mod component;
+pub mod debian;
+pub mod disk;
+pub mod document;
+pub mod initial_root;
+pub mod kernel;
+pub mod kernel_image;
+pub mod payload;
+pub mod process;
+pub mod progress;
 pub mod reference;
+pub mod root_image;
+pub mod rootfs;
+pub mod settings;
+pub mod spec;
+pub mod tools;
+pub mod tree;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ova::signature::Signer;
+
+use cache::{Cache, Key, Stage};
+use component::build::Built;
+use debian::bootstrap::{self, Form};
+use debian::lock::{Lock, advice};
+use debian::sources::{Settings, Sources};
+use debian::{PackageSet, fetch, resolve};
+use progress::Progress;
+use spec::Spec;
+
+/// What a build is asked for.
+pub struct Request<'r> {
+    /// The spec.
+    pub spec: &'r Path,
+    /// The folder that the OVA is written to. It is made if it is not there.
+    pub output: &'r Path,
+    /// The key to sign with; without one it is a development image.
+    pub signer: Option<&'r Signer>,
+    /// Where packages come from, if not from where the host's come from.
+    pub sources: Settings,
+}
+
+/// What the stages work with.
+pub struct Workshop<'w> {
+    /// Their programs.
+    pub tools: &'w tools::ToolsTree,
+    /// Where their results are kept.
+    pub cache: &'w Cache,
+    /// Where they say what they do.
+    pub progress: &'w Progress,
+    /// The time of everything they make, seconds since 1970.
+    pub epoch: u64,
+}
+
+/// What a build made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The OVA.
+    pub ova: PathBuf,
+    /// Its bytes.
+    pub size: u64,
+    /// The disk inside it as a raw image, in the cache.
+    pub disk: PathBuf,
+}
+
+/// Builds an image from its spec.
+///
+/// # Errors
+/// [`document::Mistakes`] when the spec is wrong, before anything is built; otherwise what failed, by stage. An OVA
+/// that was there before is then untouched.
+pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
+    let (spec, components) = spec::read(request.spec)?;
+    let lock = Lock::read(&spec.lock_path(), &spec.packages.request(), request.spec)?;
+    tools::check_host(&[("cargo", "cargo"), ("go", "golang-go")])?;
+    std::fs::create_dir_all(request.output).with_context(|| format!("making {}", request.output.display()))?;
+    let cache = Cache::of_user()?;
+    let epoch = epoch(&lock)?;
+    let publisher = request.signer.map(|signer| signer.public_key().fingerprint().to_string());
+
+    let tools = tools::ensure(&request.sources, &cache, progress)?;
+    let workshop = Workshop { tools: &tools, cache: &cache, progress, epoch };
+    let components = build_components(&spec, &components, &cache, progress)?;
+    let debian = debian_tree(request, &lock, &cache, progress)?;
+    let kernel_package =
+        lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
+    let kernel = kernel::unpack(kernel_package, &spec.kernel, &workshop)?;
+    let agent = agent_program::build(&spec.files.workspace, &workshop)?;
+
+    let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
+    root.lay_over(compose_payload(&spec, &components, epoch)?);
+    rootfs::add_own_files(&mut root, &spec, &lock, &rootfs::facts(&spec, &components, publisher.as_deref())?)?;
+    settings::apply(&mut root, &workshop)?;
+    rootfs::add_agent(&mut root, &agent);
+
+    let image = root_image::pack(&root, &spec.disk.compression, &workshop)?;
+    let kernel_image = kernel_image::assemble(&spec, &root, &kernel, &image, &workshop)?;
+    let disk = disk::make(&spec.disk, &kernel_image, &image, &workshop)?;
+    let compressed = appliance::compress(&spec, &disk, &workshop)?;
+    let minors = kubernetes_minors(&spec, &components)?;
+    let (ova, size) = appliance::pack(&spec, &compressed, &minors, request.signer, request.output, &workshop)?;
+    Ok(Made { ova, size, disk })
+}
+
+/// Renews the lock file of a spec, or of a bare package set such as that of the tools. Returns the lock's path and
+/// the number of packages.
+///
+/// # Errors
+/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read or lacks a package.
+pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<(PathBuf, usize)> {
+    let set = package_set(spec)?;
+    tools::check_host(&[])?;
+    let cache = Cache::of_user()?;
+    let sources = Sources::find(sources, Path::new("/"))?;
+    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
+    let path = Lock::path_for(spec);
+    agent::files::write_atomically(&path, lock.text().as_bytes(), 0o644)
+        .with_context(|| format!("writing {}", path.display()))?;
+    Ok((path, lock.packages.len() + usize::from(lock.kernel.is_some())))
+}
+
+fn package_set(spec: &Path) -> Result<PackageSet> {
+    let text = std::fs::read_to_string(spec).with_context(|| format!("reading the spec {}", spec.display()))?;
+    let bare = toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.keys().eq(["debian"]));
+    if bare {
+        let document = document::Document::new(spec, &text);
+        return Ok(document.read(|top| top.required_table("debian", |table| PackageSet::read(table, None)))?);
+    }
+    Ok(spec::read(spec)?.0.packages)
+}
+
+/// The time of everything in the image: what the caller says (https://reproducible-builds.org/specs/source-date-epoch/),
+/// or the archive's.
+fn epoch(lock: &Lock) -> Result<u64> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH is {text:?}: give seconds since 1970")),
+        Err(_) => Ok(lock.epoch()),
+    }
+}
+
+fn build_components(
+    spec: &Spec,
+    described: &[component::Component],
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<Vec<Built>> {
+    let go = component::build::go_version(described, progress)?;
+    let names = spec.components.names();
+    let used = described.iter().filter(|component| names.contains(&component.name.as_str()));
+    used.map(|component| component::build::build(component, &go, cache, progress)).collect()
+}
+
+fn compose_payload(spec: &Spec, components: &[Built], epoch: u64) -> Result<tree::Tree> {
+    let all = |names: &[String]| names.iter().map(|name| rootfs::find(components, name)).collect::<Result<Vec<_>>>();
+    payload::compose(&all(&spec.components.kubernetes)?, &all(&spec.components.images)?, epoch)
+}
+
+fn kubernetes_minors(spec: &Spec, components: &[Built]) -> Result<Vec<String>> {
+    let minor = |name: &String| {
+        let version = &rootfs::find(components, name)?.component.version;
+        component::minor(version).with_context(|| format!("{name} has no minor"))
+    };
+    spec.components.kubernetes.iter().map(minor).collect()
+}
+
+fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
+    const STAGE: Stage = Stage { name: "debian", keep: 3 };
+    let key: Key = bootstrap::key(lock);
+    // The kernel's package is fetched here as well, and may be missing while the tree is there.
+    fetch::fetch(lock, &request.sources, cache, progress, &advice(request.spec))?;
+    let place = cache.stage(STAGE, &key, progress, |folder| {
+        bootstrap::bootstrap(lock, Form::Tar, &folder.join("root.tar"), cache, progress)
+    })?;
+    Ok(place.join("root.tar"))
+}

@@ -1,5 +1,6 @@
 //! `kaas`: the command of the operator and of the build host.
 
+mod image;
 mod lab;
 mod ova;
 
@@ -11,6 +12,9 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version)]
 enum Arguments {
+    /// Builds appliance images from their specs.
+    #[command(subcommand)]
+    Image(image::Image),
     /// Runs appliances on this machine, without a vCenter.
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -21,6 +25,7 @@ enum Arguments {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse() {
+        Arguments::Image(command) => image::run(command),
         Arguments::Lab(command) => lab::run(command),
         Arguments::Ova(command) => ova::run(command),
     };

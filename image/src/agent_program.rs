@@ -1,0 +1,73 @@
+//! The agent, built by Cargo for the image.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Workshop;
+use crate::process::Tool;
+
+/// Builds the agent's program from its workspace. Cargo decides what there is to do.
+///
+/// # Errors
+/// When it does not build, or does not run with the image's C library.
+pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
+    let &Workshop { tools, cache, progress, .. } = workshop;
+    let running = progress.begin("agent");
+    let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME")?;
+        Some(PathBuf::from(home).join(".cargo"))
+    });
+    // Paths of this machine would come into the program through its panic messages.
+    let mut flags = format!("--remap-path-prefix={}=/kaas", workspace.display());
+    if let Some(home) = home {
+        flags.push_str(&format!("\u{1f}--remap-path-prefix={}=/cargo", home.display()));
+    }
+    let said = Tool::on_host("cargo")
+        .current_dir(&workspace)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags)
+        // A target folder of its own: other flags would make the developer's builds start over.
+        .env("CARGO_TARGET_DIR", cache.programs())
+        .args(["build", "--locked", "--package", "agent", "--bin", "kaas-agent", "--profile", "appliance"])
+        .arg("--message-format=json-render-diagnostics")
+        .output(progress)?;
+    let program = executable(&said).context("cargo named no program of the agent")?;
+    // Of two C libraries the older one's programs run with the newer one, not the other way round.
+    tools
+        .run("/kaas-agent")
+        .reads_at(&program, "/kaas-agent")
+        .tool()
+        .arg("--version")
+        .run(progress)
+        .context("the agent does not run with the image's C library: build on a host whose C library is not newer")?;
+    running.done();
+    Ok(program)
+}
+
+/// The program in Cargo's messages, one JSON object a line.
+fn executable(messages: &[u8]) -> Result<PathBuf> {
+    for line in messages.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: serde_json::Value = serde_json::from_slice(line).context("reading cargo's messages")?;
+        let named = message["target"]["name"] == "kaas-agent";
+        if let (true, Some(path)) = (named, message["executable"].as_str()) {
+            return Ok(PathBuf::from(path));
+        }
+    }
+    bail!("none of cargo's messages has an executable")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_found_in_cargos_messages() {
+        let messages = br#"{"reason":"compiler-artifact","target":{"name":"agent"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"kaas-agent"},"executable":"/t/appliance/kaas-agent"}
+{"reason":"build-finished","success":true}
+"#;
+        assert_eq!(executable(messages).unwrap(), PathBuf::from("/t/appliance/kaas-agent"));
+        assert!(executable(b"{}\n").is_err());
+    }
+}

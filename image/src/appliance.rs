@@ -1,0 +1,172 @@
+//! The OVA: the disk compressed, the virtual machine described, both packed
+//! and, with a key, signed.
+
+use std::path::{Path, PathBuf};
+
+use agent::properties::{FormProperty, form};
+use anyhow::{Context, Result};
+use ova::archive::Package;
+use ova::ovf::{
+    CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
+    OperatingSystem, Product, Profile, Property, PropertyGroup, PropertyType, Qualifier, Size, Sizing, Transport,
+};
+use ova::signature::Signer;
+use ova::vmdk;
+use serde::{Deserialize, Serialize};
+
+use crate::Workshop;
+use crate::cache::{Key, Stage};
+use crate::spec::Spec;
+
+const STAGE: Stage = Stage { name: "vmdk", keep: 2 };
+/// "Debian GNU/Linux 64-Bit" of `CIM_OperatingSystem.OsType`.
+const DEBIAN_64: u16 = 96;
+
+/// A compressed disk and what the descriptor says about it.
+#[derive(Clone, Debug)]
+pub struct CompressedDisk {
+    file: PathBuf,
+    sizes: Sizes,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Sizes {
+    capacity: u64,
+    populated: u64,
+    size: u64,
+}
+
+/// Compresses the disk, or finds it compressed.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn compress(spec: &Spec, disk: &Path, workshop: &Workshop<'_>) -> Result<CompressedDisk> {
+    let &Workshop { cache, progress, .. } = workshop;
+    let name = disk_name(spec);
+    let key = Key::of("vmdk 1").text("disk", cache.name_of(disk)?).text("name", &name).finish();
+    let place = cache.stage(STAGE, &key, progress, |folder| {
+        let written = vmdk::from_raw(disk, &folder.join(&name), &vmdk::Options::default(), &mut |at| {
+            progress.detail(&format!("{} of {} MiB", at.done >> 20, at.total >> 20));
+        })?;
+        let sizes = Sizes { capacity: written.capacity, populated: written.populated, size: written.size };
+        std::fs::write(folder.join("sizes.json"), serde_json::to_vec(&sizes)?).context("noting the disk's sizes")
+    })?;
+    let sizes = std::fs::read(place.join("sizes.json")).context("reading the disk's sizes")?;
+    Ok(CompressedDisk { file: place.join(name), sizes: serde_json::from_slice(&sizes)? })
+}
+
+/// Writes the OVA into `folder` and returns its path. An OVA of this name that is there stays until the new one is
+/// whole.
+///
+/// # Errors
+/// When the descriptor breaks a rule of OVF, or the OVA cannot be written.
+pub fn pack(
+    spec: &Spec,
+    disk: &CompressedDisk,
+    kubernetes_minors: &[String],
+    signer: Option<&Signer>,
+    folder: &Path,
+    workshop: &Workshop<'_>,
+) -> Result<(PathBuf, u64)> {
+    let running = workshop.progress.begin("ova");
+    let name = spec.full_name();
+    let place = folder.join(format!("{name}.ova"));
+    let descriptor = describe(spec, disk.sizes, kubernetes_minors, signer.is_some());
+    let disks = [disk.file.clone()];
+    let package = Package { name: &name, descriptor: &descriptor, disks: &disks, modified: workshop.epoch, signer };
+    let written =
+        ova::archive::write(&place, &package, &mut |_| {}).with_context(|| format!("writing {}", place.display()))?;
+    running.done();
+    Ok((place, written.size))
+}
+
+fn disk_name(spec: &Spec) -> String {
+    format!("{}-disk1.vmdk", spec.full_name())
+}
+
+fn describe(spec: &Spec, sizes: Sizes, kubernetes_minors: &[String], signed: bool) -> Descriptor {
+    let identity = &spec.identity;
+    let full_version =
+        if signed { identity.version.clone() } else { format!("{} (development image)", identity.version) };
+    Descriptor {
+        name: identity.name.clone(),
+        annotation: Some(identity.description.clone()),
+        eula: None,
+        operating_system: OperatingSystem {
+            cim_type: DEBIAN_64,
+            vmware_type: Some(spec.hardware.guest.clone()),
+            description: "Debian GNU/Linux (64-bit)".to_owned(),
+        },
+        product: Product {
+            name: identity.product.clone(),
+            vendor: identity.vendor.clone(),
+            version: identity.version.clone(),
+            full_version: Some(full_version),
+            groups: groups(form(kubernetes_minors)),
+            ..Product::default()
+        },
+        disks: vec![
+            Disk {
+                id: "system".to_owned(),
+                capacity: sizes.capacity,
+                file: Some(DiskFile { name: disk_name(spec), size: sizes.size, populated: Some(sizes.populated) }),
+            },
+            Disk { id: "data".to_owned(), capacity: spec.disk.data_capacity, file: None },
+        ],
+        networks: vec![Network {
+            name: spec.hardware.network.clone(),
+            description: "The network of the cluster's nodes, with a fixed address for each.".to_owned(),
+        }],
+        sizing: Sizing::Profiles(
+            spec.hardware
+                .profiles
+                .iter()
+                .enumerate()
+                .map(|(index, profile)| Profile {
+                    id: profile.id.clone(),
+                    label: profile.label.clone(),
+                    description: profile.description.clone(),
+                    default: index == 0,
+                    size: Size { cpus: profile.cpus, memory_mib: profile.memory_mib },
+                })
+                .collect(),
+        ),
+        hardware: Hardware {
+            version: spec.hardware.version,
+            transports: vec![Transport::GuestInfo, Transport::Iso],
+            disks: [("system", 0), ("data", 1)]
+                .map(|(disk, unit)| HardDisk { disk: disk.to_owned(), unit, profiles: Vec::new() })
+                .to_vec(),
+            adapters: vec![NetworkAdapter { network: spec.hardware.network.clone() }],
+            cd_rom: Some(CdRomController::Sata),
+            firmware: Firmware::Efi { secure_boot: false },
+            // Without it the guest does not see by which UUID vSphere knows a disk.
+            extra_config: vec![("disk.EnableUUID".to_owned(), "TRUE".to_owned())],
+        },
+    }
+}
+
+/// The form's properties under their headings.
+fn groups(form: Vec<FormProperty>) -> Vec<PropertyGroup> {
+    let mut groups: Vec<PropertyGroup> = Vec::new();
+    for property in form {
+        if groups.last().is_none_or(|group| group.category.as_deref() != Some(property.category)) {
+            groups.push(PropertyGroup { category: Some(property.category.to_owned()), properties: Vec::new() });
+        }
+        let FormProperty { key, label, description, ovf_type, qualifiers, password, default, .. } = property;
+        let property = Property {
+            key: key.to_owned(),
+            kind: PropertyType::from_name(ovf_type),
+            qualifiers: qualifiers.as_deref().map(Qualifier::parse_list).unwrap_or_default(),
+            default,
+            user_configurable: true,
+            password,
+            label: label.to_owned(),
+            description: description.to_owned(),
+        };
+        if let Some(group) = groups.last_mut() {
+            group.properties.push(property);
+        }
+    }
+    groups
+}

@@ -1,0 +1,85 @@
+//! Makes a root tree from locked packages with mmdebstrap. It is given an
+//! archive that holds exactly the locked packages, so no other can come in.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::fetch;
+use super::lock::{Lock, Package};
+use crate::cache::{Cache, Key};
+use crate::process::Tool;
+use crate::progress::Progress;
+
+/// The form in which the tree is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One tar archive.
+    Tar,
+    /// A folder.
+    Folder,
+}
+
+/// What goes into a tree of these packages.
+pub fn key(lock: &Lock) -> Key {
+    let mut key = Key::of(include_str!("bootstrap.rs")).text("epoch", lock.epoch().to_string());
+    for package in &lock.packages {
+        key = key.text("package", format!("{} {}", package.name, package.sha256));
+    }
+    key.finish()
+}
+
+/// Makes the tree at `place`, which must not be there yet.
+///
+/// # Errors
+/// When a package is not in the cache, or mmdebstrap fails; `place` may then be there in part.
+pub fn bootstrap(lock: &Lock, form: Form, place: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("making a Debian root tree takes root: run the command with sudo");
+    }
+    let work = cache.work()?;
+    let archive = work.path().join("archive");
+    lay_out_archive(lock, &archive, cache, progress).context("laying out the locked packages as an archive")?;
+    let temporary = work.path().join("tmp");
+    fs::create_dir(&temporary).context("making a folder for mmdebstrap")?;
+    let names: Vec<&str> = lock.packages.iter().map(|package| package.name.as_str()).collect();
+    let format = match form {
+        Form::Tar => "tar",
+        Form::Folder => "directory",
+    };
+    Tool::on_host("mmdebstrap")
+        .env("SOURCE_DATE_EPOCH", lock.epoch().to_string())
+        .env("TMPDIR", &temporary)
+        .env_remove("APT_CONFIG")
+        .args(["--mode=root", "--variant=essential", "--architectures=amd64"])
+        .arg(format!("--format={format}"))
+        // Nothing here has to survive a power cut, and manuals are not for machines.
+        .args(["--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*"])
+        .args(["--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/info/*"])
+        .args(["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright"])
+        .arg(format!("--include={}", names.join(",")))
+        .arg("")
+        .arg(place)
+        .arg(format!("deb [trusted=yes] copy://{} ./", archive.display()))
+        .run(progress)?;
+    Ok(())
+}
+
+/// A flat archive: the package files and one index of them (Debian wiki, "RepositoryFormat").
+fn lay_out_archive(lock: &Lock, folder: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
+    fs::create_dir(folder)?;
+    let mut index = String::new();
+    for package in &lock.packages {
+        let Package { name, size, sha256, .. } = package;
+        let file = fetch::cached(cache, package);
+        let stanza = Tool::on_host("dpkg-deb").arg("--field").arg(&file).output(progress);
+        let stanza = stanza.with_context(|| format!("reading the package {name}"))?;
+        let stanza = String::from_utf8(stanza).with_context(|| format!("reading the package {name}"))?;
+        let _ = writeln!(index, "{}\nFilename: ./{sha256}.deb\nSize: {size}\nSHA256: {sha256}\n", stanza.trim_end());
+        let place = folder.join(format!("{sha256}.deb"));
+        fs::hard_link(&file, &place).with_context(|| format!("laying out the package {name}"))?;
+    }
+    Ok(fs::write(folder.join("Packages"), index)?)
+}

@@ -1,0 +1,202 @@
+//! The lock file of a package set: exactly which packages, by version and
+//! digest, and from which state of the archive. Knows nothing of where the
+//! archive's mirrors are.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// A part of the archive that has a place of its own on mirrors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pocket {
+    /// The release itself.
+    Release,
+    /// Its updates between point releases.
+    Updates,
+    /// Its security updates.
+    Security,
+}
+
+impl Pocket {
+    /// All of them.
+    pub const ALL: [Pocket; 3] = [Pocket::Release, Pocket::Updates, Pocket::Security];
+
+    /// The name of the pocket's suite, such as `trixie-security`.
+    pub fn suite(self, release: &str) -> String {
+        match self {
+            Pocket::Release => release.to_owned(),
+            Pocket::Updates => format!("{release}-updates"),
+            Pocket::Security => format!("{release}-security"),
+        }
+    }
+}
+
+/// One package.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Where in the archive it is.
+    pub pocket: Pocket,
+    /// The path below the pocket's place on a mirror.
+    pub path: String,
+    /// Bytes of the package file.
+    pub size: u64,
+    /// SHA-256 of the package file in hexadecimal.
+    pub sha256: String,
+}
+
+/// A signed index of the archive, as it was when the lock was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Index {
+    /// The part of the archive it is of.
+    pub pocket: Pocket,
+    /// The date in it, seconds since 1970.
+    pub date: u64,
+    /// SHA-256 of the signed file in hexadecimal.
+    pub sha256: String,
+}
+
+/// A locked package set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// Debian's release, by code name.
+    pub suite: String,
+    /// SHA-256 over what the package set asks for; tells a lock that is older than its spec.
+    pub request: String,
+    /// The state of the archive.
+    pub indexes: Vec<Index>,
+    /// What is installed.
+    pub packages: Vec<Package>,
+    /// The kernel's package, which is unpacked and not installed.
+    #[serde(default)]
+    pub kernel: Option<Package>,
+}
+
+impl Lock {
+    /// Where the lock of a spec is: beside it.
+    pub fn path_for(spec: &Path) -> PathBuf {
+        spec.with_extension("lock")
+    }
+
+    /// Reads the lock of a package set.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or not made for `request`: each says that `kaas image lock` makes it.
+    pub fn read(path: &Path, request: &str, spec: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path);
+        let text = text.with_context(|| format!("reading {}: {}", path.display(), advice(spec)))?;
+        Self::parse(&text, path, request, spec)
+    }
+
+    /// As [`Lock::read`], from its text.
+    ///
+    /// # Errors
+    /// As [`Lock::read`].
+    pub fn parse(text: &str, path: &Path, request: &str, spec: &Path) -> Result<Self> {
+        let lock: Self = toml::from_str(text).with_context(|| format!("{}: {}", path.display(), advice(spec)))?;
+        if lock.request != request {
+            bail!("{} was made for another list of packages: {}", path.display(), advice(spec));
+        }
+        Ok(lock)
+    }
+
+    /// The file's text: one line a package, so that a change reads well.
+    pub fn text(&self) -> String {
+        let mut text = String::from(
+            "# Written by `kaas image lock`. The build takes exactly these packages; run the command again for newer ones.\n",
+        );
+        let _ = writeln!(text, "suite = {:?}\nrequest = {:?}\n\nindexes = [", self.suite, self.request);
+        for index in &self.indexes {
+            let pocket = pocket_name(index.pocket);
+            let _ =
+                writeln!(text, "    {{ pocket = {pocket:?}, date = {}, sha256 = {:?} }},", index.date, index.sha256);
+        }
+        text.push_str("]\n\n");
+        if let Some(kernel) = &self.kernel {
+            let _ = writeln!(text, "kernel = {}\n", line(kernel));
+        }
+        text.push_str("packages = [\n");
+        for package in &self.packages {
+            let _ = writeln!(text, "    {},", line(package));
+        }
+        text.push_str("]\n");
+        text
+    }
+
+    /// The newest date of the archive's indexes, seconds since 1970: a build's notion of now.
+    pub fn epoch(&self) -> u64 {
+        self.indexes.iter().map(|index| index.date).max().unwrap_or(0)
+    }
+}
+
+fn line(package: &Package) -> String {
+    let Package { name, version, pocket, path, size, sha256 } = package;
+    let pocket = pocket_name(*pocket);
+    format!(
+        "{{ name = {name:?}, version = {version:?}, pocket = {pocket:?}, path = {path:?}, size = {size}, sha256 = {sha256:?} }}"
+    )
+}
+
+fn pocket_name(pocket: Pocket) -> &'static str {
+    match pocket {
+        Pocket::Release => "release",
+        Pocket::Updates => "updates",
+        Pocket::Security => "security",
+    }
+}
+
+/// What to do about a lock that does not fit.
+pub fn advice(spec: &Path) -> String {
+    format!("run `kaas image lock {}`", spec.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock() -> Lock {
+        let package = |name: &str| Package {
+            name: name.to_owned(),
+            version: "1:2.0+x~y-1".to_owned(),
+            pocket: Pocket::Security,
+            path: format!("pool/{name}_2.deb"),
+            size: 7,
+            sha256: "ab".repeat(32),
+        };
+        Lock {
+            suite: "trixie".to_owned(),
+            request: "r1".to_owned(),
+            indexes: vec![
+                Index { pocket: Pocket::Release, date: 10, sha256: "cd".repeat(32) },
+                Index { pocket: Pocket::Security, date: 30, sha256: "ef".repeat(32) },
+            ],
+            packages: vec![package("bash"), package("zstd")],
+            kernel: Some(package("linux-image")),
+        }
+    }
+
+    #[test]
+    fn a_lock_reads_back_as_it_was() {
+        let text = lock().text();
+        let read = Lock::parse(&text, Path::new("s.lock"), "r1", Path::new("s.toml")).unwrap();
+        assert_eq!(read, lock());
+        assert_eq!(read.epoch(), 30);
+    }
+
+    #[test]
+    fn a_lock_for_another_list_says_what_to_run() {
+        let error = Lock::parse(&lock().text(), Path::new("s.lock"), "r2", Path::new("s.toml")).unwrap_err();
+        let expected = "s.lock was made for another list of packages: run `kaas image lock s.toml`";
+        assert_eq!(error.to_string(), expected);
+    }
+}

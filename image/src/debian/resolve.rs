@@ -1,0 +1,263 @@
+//! Asks apt which packages a set comes to, in the archive's present state. apt
+//! works in folders of its own here: the host's package state plays no part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::PackageSet;
+use super::lock::{Index, Lock, Package, Pocket};
+use super::sources::Sources;
+use crate::cache::{Cache, file_digest};
+use crate::process::Tool;
+use crate::progress::Progress;
+
+/// Resolves a package set against the archive as it is now.
+///
+/// # Errors
+/// When apt cannot reach or trust the archive, or a package is not in it.
+pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Lock> {
+    let work = cache.work()?;
+    let apt = Apt::prepare(work.path(), set, sources)?;
+    let running = progress.begin("index");
+    apt.tool("apt-get").args(["update", "--error-on=any"]).run(progress).context("reading the archive's index")?;
+    running.done();
+    let indexed = apt.indexed(&set.suite)?;
+    let names: BTreeSet<&str> = set.packages.iter().map(String::as_str).chain(indexed.essential()).collect();
+    let chosen = apt.simulate(&names, progress)?;
+    let packages = chosen.iter().map(|(name, version)| indexed.package(name, version)).collect::<Result<Vec<_>>>()?;
+    let kernel = set.kernel.as_deref().map(|name| indexed.kernel(name)).transpose()?;
+    Ok(Lock { suite: set.suite.clone(), request: set.request(), indexes: apt.indexes(&set.suite)?, packages, kernel })
+}
+
+/// What the host's configuration of apt does not decide.
+const OVERRIDES: [&str; 8] = [
+    "Acquire::GzipIndexes=false",
+    "Acquire::Languages=none",
+    "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+    "Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled=false",
+    "Acquire::IndexTargets::deb::DEP-11-icons-small::DefaultEnabled=false",
+    "APT::Install-Recommends=false",
+    "APT::Install-Suggests=false",
+    "APT::Sandbox::User=root",
+];
+
+/// An apt with its state in a folder of its own.
+struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    fn prepare(folder: &Path, set: &PackageSet, sources: &Sources) -> Result<Self> {
+        for part in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(folder.join(part)).context("making folders for apt")?;
+        }
+        let path = folder.display();
+        let configuration = format!(
+            "Dir::State \"{path}/state\";\nDir::State::status \"{path}/status\";\nDir::Cache \"{path}/cache\";\n\
+             Dir::Etc::sourcelist \"{path}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::Etc::preferences \"/dev/null\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
+             APT::Architecture \"amd64\";\nAPT::Architectures {{ \"amd64\"; }};\n\
+             #clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n"
+        );
+        for (name, text) in
+            [("apt.conf", configuration), ("sources.list", sources.lines(&set.suite)), ("status", String::new())]
+        {
+            fs::write(folder.join(name), text).with_context(|| format!("writing apt's {name}"))?;
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    fn tool(&self, program: &str) -> Tool {
+        let tool = Tool::on_host(program).env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
+        // The host's own apt.conf.d is read too: proxies and credentials are there. It is read after APT_CONFIG, so
+        // what it may not decide is said on the command line.
+        OVERRIDES.iter().fold(tool, |tool, option| tool.arg("-o").arg(option))
+    }
+
+    fn lists(&self) -> PathBuf {
+        self.folder.join("state/lists")
+    }
+
+    /// The file apt keeps for a suite whose name ends like this.
+    fn list(&self, ending: &str) -> Result<PathBuf> {
+        let entries = fs::read_dir(self.lists()).context("reading apt's lists")?;
+        let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+        let found = paths.find(|path| path.to_string_lossy().ends_with(ending));
+        found.with_context(|| format!("apt has fetched no file …{ending}"))
+    }
+
+    fn indexes(&self, release: &str) -> Result<Vec<Index>> {
+        let index = |pocket: Pocket| {
+            let path = self.list(&format!("_dists_{}_InRelease", pocket.suite(release)))?;
+            let text = fs::read_to_string(&path).context("reading a signed index")?;
+            let date =
+                text.lines().find_map(|line| line.strip_prefix("Date: ")).context("a signed index without a date")?;
+            let date = parse_date(date).with_context(|| format!("a signed index has the date {date:?}"))?;
+            Ok(Index { pocket, date, sha256: file_digest(&path)? })
+        };
+        Pocket::ALL.into_iter().map(index).collect()
+    }
+
+    fn indexed(&self, release: &str) -> Result<Indexed> {
+        let mut indexed = Indexed::default();
+        for pocket in Pocket::ALL {
+            let path = self.list(&format!("_dists_{}_main_binary-amd64_Packages", pocket.suite(release)))?;
+            let text = fs::read_to_string(&path).context("reading the archive's list of packages")?;
+            indexed.add(pocket, &text);
+        }
+        Ok(indexed)
+    }
+
+    /// What apt would install on an empty system: names and versions, sorted.
+    fn simulate(&self, names: &BTreeSet<&str>, progress: &Progress) -> Result<BTreeMap<String, String>> {
+        let running = progress.begin("resolve");
+        let output = self
+            .tool("apt-get")
+            .args(["--simulate", "--quiet", "install"])
+            .args(names)
+            .output(progress)
+            .context("choosing the packages")?;
+        running.done();
+        let chosen: BTreeMap<_, _> = String::from_utf8_lossy(&output).lines().filter_map(installed).collect();
+        if chosen.is_empty() {
+            bail!("apt chose no package at all");
+        }
+        Ok(chosen)
+    }
+}
+
+/// `Inst NAME (VERSION …`
+fn installed(line: &str) -> Option<(String, String)> {
+    let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
+    let version = rest.trim_start_matches(|c| c != '(').strip_prefix('(')?.split([' ', ')']).next()?;
+    Some((name.split(':').next()?.to_owned(), version.to_owned()))
+}
+
+/// The archive's packages.
+#[derive(Default)]
+struct Indexed {
+    packages: BTreeMap<(String, String), (Package, String)>,
+    essential: BTreeSet<String>,
+}
+
+impl Indexed {
+    fn add(&mut self, pocket: Pocket, text: &str) {
+        for stanza in text.split("\n\n") {
+            let field = |name: &str| {
+                stanza
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let (name, version) = (field("Package"), field("Version"));
+            if name.is_empty() {
+                continue;
+            }
+            if field("Essential") == "yes" {
+                self.essential.insert(name.clone());
+            }
+            let package = Package {
+                name: name.clone(),
+                version: version.clone(),
+                pocket,
+                path: field("Filename"),
+                size: field("Size").parse().unwrap_or(0),
+                sha256: field("SHA256"),
+            };
+            self.packages.entry((name, version)).or_insert((package, field("Depends")));
+        }
+    }
+
+    fn essential(&self) -> impl Iterator<Item = &str> {
+        self.essential.iter().map(String::as_str)
+    }
+
+    fn package(&self, name: &str, version: &str) -> Result<Package> {
+        let found = self.packages.get(&(name.to_owned(), version.to_owned()));
+        let (package, _) = found.with_context(|| format!("the archive's lists do not have {name} {version}"))?;
+        if package.sha256.len() != 64 || package.size == 0 || package.path.is_empty() {
+            bail!("the archive's list gives no digest, size or path for {name} {version}");
+        }
+        Ok(package.clone())
+    }
+
+    /// The package that a kernel's metapackage stands for: its first dependency, with an exact version. The
+    /// newest metapackage counts, by the number that its dependency's version begins with.
+    fn kernel(&self, name: &str) -> Result<Package> {
+        let metapackages = self.packages.iter().filter(|((own, _), _)| own == name);
+        let newest = metapackages.max_by_key(|((_, version), _)| version_numbers(version));
+        let (_, (package, depends)) = newest.with_context(|| format!("the archive has no kernel package {name}"))?;
+        let Some((real, rest)) = depends.split_once(" (= ") else { return self.package(name, &package.version) };
+        let version = rest.split(')').next().unwrap_or_default();
+        self.package(real, version).with_context(|| format!("finding the kernel that {name} stands for"))
+    }
+}
+
+/// The numbers of a version in order: enough to compare versions of one metapackage.
+fn version_numbers(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+}
+
+/// `Sat, 15 Nov 2025 08:21:45 UTC` in seconds since 1970 (RFC 5322, as the archive writes it).
+fn parse_date(text: &str) -> Option<u64> {
+    let mut words = text.split_once(", ")?.1.split_whitespace();
+    let day: u64 = words.next()?.parse().ok()?;
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = words.next()?;
+    let month = months.iter().position(|name| *name == month)? as u64 + 1;
+    let year: u64 = words.next()?.parse().ok().filter(|year| (1970..10_000).contains(year))?;
+    let time: Vec<u64> = words.next()?.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [hour, minute, second] = time[..] else { return None };
+    // Days from the civil calendar, counting years from March.
+    let (shifted_year, shifted_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = shifted_year / 4 - shifted_year / 100 + shifted_year / 400;
+    let days = shifted_year * 365 + leap_days + (153 * shifted_month + 2) / 5 + day;
+    // 1 January 1970 is day 719469 by this count.
+    Some(days.checked_sub(719_469)? * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_apt_would_install_is_read() {
+        let line = "Inst libc6 (2.41-12 Debian:13.2/stable [amd64]) []";
+        assert_eq!(installed(line), Some(("libc6".to_owned(), "2.41-12".to_owned())));
+        assert_eq!(installed("Conf libc6 (2.41-12 Debian [amd64])"), None);
+    }
+
+    #[test]
+    fn dates_of_the_archive_are_read() {
+        assert_eq!(parse_date("Thu, 01 Jan 1970 00:00:00 UTC"), Some(0));
+        assert_eq!(parse_date("Sat, 29 Feb 2020 12:30:05 UTC"), Some(1_582_979_405));
+        assert_eq!(parse_date("Sat, 15 Nov 2025 08:21:45 UTC"), Some(1_763_194_905));
+        assert_eq!(parse_date("yesterday"), None);
+    }
+
+    #[test]
+    fn a_metapackage_leads_to_the_newest_kernel() {
+        let stanza = |name: &str, version: &str, more: &str| {
+            format!(
+                "Package: {name}\nVersion: {version}\n{more}Filename: pool/{name}.deb\nSize: 5\nSHA256: {}\n\n",
+                "a".repeat(64)
+            )
+        };
+        let mut indexed = Indexed::default();
+        let old = stanza("linux-image-cloud-amd64", "6.12.9-1", "Depends: linux-image-6.12.9 (= 6.12.9-1)\n")
+            + &stanza("linux-image-6.12.9", "6.12.9-1", "")
+            + &stanza("base-files", "13", "Essential: yes\n");
+        let new = stanza("linux-image-cloud-amd64", "6.12.11-1", "Depends: linux-image-6.12.11 (= 6.12.11-1)\n")
+            + &stanza("linux-image-6.12.11", "6.12.11-1", "");
+        indexed.add(Pocket::Release, &old);
+        indexed.add(Pocket::Security, &new);
+        let kernel = indexed.kernel("linux-image-cloud-amd64").unwrap();
+        assert_eq!((kernel.name.as_str(), kernel.pocket), ("linux-image-6.12.11", Pocket::Security));
+        assert_eq!(indexed.essential().collect::<Vec<_>>(), ["base-files"]);
+        assert!(indexed.kernel("linux-image-rt").is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! Where the archive's mirrors and keys are: taken from the build host's own
+//! apt configuration, or from settings. No mirror is known here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::lock::Pocket;
+
+/// The settings that stand in for the host's configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Mirror of the release and its updates.
+    pub mirror: Option<String>,
+    /// Mirror of the security updates.
+    pub security_mirror: Option<String>,
+    /// Keyring that the archive's indexes are checked with.
+    pub keyring: Option<PathBuf>,
+}
+
+/// Mirrors and keyring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources {
+    /// Mirror of the release and its updates.
+    pub main: String,
+    /// Mirror of the security updates.
+    pub security: String,
+    /// Keyring that the archive's indexes are checked with.
+    pub keyring: PathBuf,
+}
+
+impl Sources {
+    /// Takes the settings first, then what apt on the host whose root is `root` uses for its own release.
+    ///
+    /// # Errors
+    /// When neither names a mirror or a keyring; says which settings would.
+    pub fn find(settings: &Settings, root: &Path) -> Result<Self> {
+        let release = host_release(root);
+        let entries = if release.is_some() { host_entries(root)? } else { Vec::new() };
+        let of_suite = |suite: &str| entries.iter().find(|entry| entry.suites.iter().any(|own| own == suite));
+        let (main, security) = match &release {
+            Some(release) => (of_suite(release), of_suite(&Pocket::Security.suite(release))),
+            None => (None, None),
+        };
+        let mirror = |setting: &Option<String>, entry: Option<&Entry>, what: &str, names: &str| {
+            let found = setting.clone().or_else(|| entry.map(|entry| entry.uri.clone()));
+            found.with_context(|| format!("this host's apt configuration names no mirror of {what}: set {names}"))
+        };
+        let keyring = settings.keyring.clone().or_else(|| main.and_then(|entry| entry.signed_by.clone()));
+        let keyring = keyring.unwrap_or_else(|| root.join("usr/share/keyrings/debian-archive-keyring.gpg"));
+        if !keyring.is_file() {
+            bail!(
+                "the archive's keyring {} is not there: install debian-archive-keyring, or set KAAS_DEBIAN_KEYRING",
+                keyring.display()
+            );
+        }
+        Ok(Self {
+            main: mirror(&settings.mirror, main, "Debian", "KAAS_DEBIAN_MIRROR")?,
+            security: mirror(
+                &settings.security_mirror,
+                security,
+                "Debian's security updates",
+                "KAAS_DEBIAN_SECURITY_MIRROR",
+            )?,
+            keyring,
+        })
+    }
+
+    /// The mirror that has a part of the archive.
+    pub fn mirror(&self, pocket: Pocket) -> &str {
+        match pocket {
+            Pocket::Release | Pocket::Updates => &self.main,
+            Pocket::Security => &self.security,
+        }
+    }
+
+    /// Lines for a sources.list of `suite`.
+    pub fn lines(&self, suite: &str) -> String {
+        let line = |pocket: Pocket| {
+            let keyring = self.keyring.display();
+            format!("deb [signed-by={keyring}] {} {} main\n", self.mirror(pocket), pocket.suite(suite))
+        };
+        Pocket::ALL.into_iter().map(line).collect()
+    }
+}
+
+/// One source of apt, of which one mirror is enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    uri: String,
+    suites: Vec<String>,
+    signed_by: Option<PathBuf>,
+}
+
+/// The code name of the host's own release, if the host is Debian.
+fn host_release(root: &Path) -> Option<String> {
+    let text = fs::read_to_string(root.join("etc/os-release")).ok()?;
+    let value = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+        Some(line.trim_matches(['"', '\'']).to_owned())
+    };
+    if value("ID")? == "debian" { value("VERSION_CODENAME") } else { None }
+}
+
+fn host_entries(root: &Path) -> Result<Vec<Entry>> {
+    let apt = root.join("etc/apt");
+    let mut files = vec![apt.join("sources.list")];
+    if let Ok(folder) = fs::read_dir(apt.join("sources.list.d")) {
+        let mut parts: Vec<_> = folder.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        parts.sort();
+        files.extend(parts);
+    }
+    let mut entries = Vec::new();
+    for file in files.iter().filter(|file| file.is_file()) {
+        let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("list") => entries.extend(text.lines().filter_map(one_line)),
+            Some("sources") => entries.extend(deb822(&text)),
+            _ => {}
+        }
+    }
+    Ok(entries)
+}
+
+/// `deb [options] uri suite component…` (sources.list(5)).
+fn one_line(line: &str) -> Option<Entry> {
+    let line = line.split('#').next()?.trim();
+    let rest = line.strip_prefix("deb")?.strip_prefix([' ', '\t'])?.trim_start();
+    let (options, rest) = match rest.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => ("", rest),
+    };
+    let mut words = rest.split_whitespace();
+    let (uri, suite) = (words.next()?, words.next()?);
+    let signed_by = options.split_whitespace().find_map(|option| option.strip_prefix("signed-by="));
+    Some(Entry { uri: uri.to_owned(), suites: vec![suite.to_owned()], signed_by: keyring(signed_by) })
+}
+
+/// Stanzas of fields (sources.list(5), DEB822-STYLE FORMAT).
+fn deb822(text: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    for stanza in lines.split(|line| line.trim().is_empty()) {
+        let field = |name: &str| {
+            stanza.iter().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                key.eq_ignore_ascii_case(name).then(|| value.trim())
+            })
+        };
+        let wanted = field("Types").is_some_and(|types| types.split_whitespace().any(|kind| kind == "deb"));
+        let enabled = field("Enabled").is_none_or(|value| !["no", "false", "0"].contains(&value));
+        let uri = field("URIs").and_then(|uris| uris.split_whitespace().next());
+        if let (true, true, Some(uri)) = (wanted, enabled, uri) {
+            let suites = field("Suites").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+            entries.push(Entry { uri: uri.to_owned(), suites, signed_by: keyring(field("Signed-By")) });
+        }
+    }
+    entries
+}
+
+fn keyring(value: Option<&str>) -> Option<PathBuf> {
+    value.filter(|value| value.starts_with('/')).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(release: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("etc/os-release", release);
+        write("usr/share/keyrings/debian-archive-keyring.gpg", "");
+        for (path, text) in files {
+            write(path, text);
+        }
+        root
+    }
+
+    const BOOKWORM: &str = "ID=debian\nVERSION_CODENAME=bookworm\n";
+
+    #[test]
+    fn the_hosts_deb822_sources_are_used_whatever_their_release() {
+        let text = "# ours\nTypes: deb\nURIs: http://mirror.test/debian\nSuites: bookworm bookworm-updates\n\
+                    Components: main\n\nTypes: deb\nURIs: http://mirror.test/sec\nSuites: bookworm-security\n\n\
+                    Types: deb\nURIs: http://other.test/\nSuites: nodistro\n";
+        let root = host(BOOKWORM, &[("etc/apt/sources.list.d/debian.sources", text)]);
+        let sources = Sources::find(&Settings::default(), root.path()).unwrap();
+        assert_eq!(
+            (sources.main.as_str(), sources.security.as_str()),
+            ("http://mirror.test/debian", "http://mirror.test/sec")
+        );
+        let lines = sources.lines("trixie");
+        assert!(lines.contains("http://mirror.test/sec trixie-security main\n"), "{lines}");
+        assert_eq!(lines.lines().count(), 3);
+    }
+
+    #[test]
+    fn one_line_sources_with_options_are_understood() {
+        let text = "deb-src http://m.test/src bookworm main\n\
+                    deb [arch=amd64 signed-by=/k/ring.gpg] http://m.test/d bookworm main # c\n\
+                    deb http://m.test/s bookworm-security main\n";
+        let entries: Vec<_> = text.lines().filter_map(one_line).collect();
+        assert_eq!(entries.len(), 2);
+        assert_eq!(entries[0].signed_by.as_deref(), Some(Path::new("/k/ring.gpg")));
+        let root = host(BOOKWORM, &[("etc/apt/sources.list", &text.replace(" signed-by=/k/ring.gpg", ""))]);
+        let sources = Sources::find(&Settings::default(), root.path()).unwrap();
+        assert_eq!(sources.main, "http://m.test/d");
+    }
+
+    #[test]
+    fn settings_come_first_and_a_host_without_sources_says_which() {
+        let root = host("ID=fedora\n", &[]);
+        let error = Sources::find(&Settings::default(), root.path()).unwrap_err();
+        assert!(error.to_string().contains("set KAAS_DEBIAN_MIRROR"), "{error}");
+        let settings = Settings {
+            mirror: Some("http://a.test/d".to_owned()),
+            security_mirror: Some("http://a.test/s".to_owned()),
+            keyring: None,
+        };
+        assert_eq!(Sources::find(&settings, root.path()).unwrap().security, "http://a.test/s");
+    }
+
+    #[test]
+    fn a_disabled_stanza_does_not_count() {
+        assert_eq!(deb822("Types: deb\nEnabled: no\nURIs: http://x.test/\nSuites: bookworm\n"), []);
+    }
+}

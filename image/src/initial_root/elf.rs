@@ -1,0 +1,72 @@
+//! Which libraries an ELF file asks for. Source: Tool Interface Standard, ELF
+//! 1.2, and the System V ABI's `Elf64_*` structures; little-endian only.
+
+use anyhow::{Context, Result};
+
+const SECTION_DYNAMIC: u32 = 6;
+const TAG_NEEDED: u64 = 1;
+
+/// The names of the libraries that a 64-bit ELF file needs; none for any other file.
+///
+/// # Errors
+/// When an ELF file is cut off or points outside itself.
+pub fn needed(bytes: &[u8]) -> Result<Vec<String>> {
+    // Magic, 64-bit class, little-endian data.
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return Ok(Vec::new());
+    }
+    read(bytes).context("a damaged ELF file")
+}
+
+fn read(bytes: &[u8]) -> Option<Vec<String>> {
+    let table = number(bytes, 0x28, 8)? as usize;
+    let entry = number(bytes, 0x3a, 2)? as usize;
+    let count = number(bytes, 0x3c, 2)? as usize;
+    let section = |index: usize| bytes.get(table.checked_add(index.checked_mul(entry)?)?..);
+    let body = |section: &[u8]| {
+        let offset = number(section, 0x18, 8)? as usize;
+        bytes.get(offset..offset.checked_add(number(section, 0x20, 8)? as usize)?)
+    };
+    let mut names = Vec::new();
+    for index in 0..count {
+        let header = section(index)?;
+        if number(header, 4, 4)? != u64::from(SECTION_DYNAMIC) {
+            continue;
+        }
+        let strings = body(section(number(header, 0x28, 4)? as usize)?)?;
+        for dynamic in body(header)?.chunks_exact(16) {
+            if number(dynamic, 0, 8)? == TAG_NEEDED {
+                let name = strings.get(number(dynamic, 8, 8)? as usize..)?;
+                let end = name.iter().position(|&byte| byte == 0)?;
+                names.push(String::from_utf8(name[..end].to_vec()).ok()?);
+            }
+        }
+    }
+    Some(names)
+}
+
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let mut value = [0; 8];
+    value[..length].copy_from_slice(bytes.get(at..at.checked_add(length)?)?);
+    Some(u64::from_le_bytes(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_needs_the_c_library() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let needed = needed(&own).unwrap();
+        assert!(needed.iter().any(|name| name.starts_with("libc.so")), "{needed:?}");
+    }
+
+    #[test]
+    fn other_files_need_nothing_and_damaged_ones_are_refused() {
+        assert_eq!(needed(b"#!/bin/sh\n").unwrap(), Vec::<String>::new());
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(needed(&own[..1000]).is_err());
+        assert!(needed(&own[..7]).is_err());
+    }
+}

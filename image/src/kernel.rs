@@ -1,0 +1,152 @@
+//! The kernel: unpacked from its package, with the module indexes for the
+//! image and for the initial root, which has only the modules it needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Workshop;
+use crate::cache::{Key, Stage};
+use crate::debian::fetch;
+use crate::debian::lock::Package;
+use crate::process::Tool;
+use crate::progress::Progress;
+use crate::spec::Kernel;
+use crate::tools::ToolsTree;
+use crate::tree::{Tree, matches};
+
+const STAGE: Stage = Stage { name: "kernel", keep: 3 };
+
+/// A kernel that is unpacked.
+#[derive(Clone, Debug)]
+pub struct Unpacked {
+    /// The kernel itself.
+    pub vmlinuz: PathBuf,
+    /// Its release, as `uname -r` says it.
+    pub release: String,
+    /// `usr/lib/modules` of the image.
+    pub modules: PathBuf,
+    /// `usr/lib/modules` of the initial root.
+    pub initial_modules: PathBuf,
+}
+
+/// Unpacks the locked kernel, or finds it unpacked.
+///
+/// # Errors
+/// When the package is not as kernels are, or a module that the initial root needs is not in it.
+pub fn unpack(package: &Package, kernel: &Kernel, workshop: &Workshop<'_>) -> Result<Unpacked> {
+    let &Workshop { tools, cache, progress, .. } = workshop;
+    let key = Key::of(include_str!("kernel.rs"))
+        .text("package", &package.sha256)
+        .text("initial modules", kernel.initial_modules.join(" "))
+        .text("left out", kernel.leave_out.join(" "))
+        .key("tools", tools.key())
+        .finish();
+    let place = cache.stage(STAGE, &key, progress, |folder| {
+        let work = cache.work()?;
+        let archive = work.path().join("package.tar");
+        // dpkg-deb writes the package's files as a tar archive to standard output.
+        let files =
+            Tool::on_host("dpkg-deb").arg("--fsys-tarfile").arg(fetch::cached(cache, package)).output(progress)?;
+        fs::write(&archive, files).context("writing the kernel package's files")?;
+        lay_out(&Tree::from_tar(&archive, |_| true)?, kernel, folder, tools, progress)
+    })?;
+    let release = fs::read_to_string(place.join("release")).context("reading the kernel's release")?;
+    Ok(Unpacked {
+        vmlinuz: place.join("vmlinuz"),
+        release,
+        modules: place.join("image/usr/lib/modules"),
+        initial_modules: place.join("initial/usr/lib/modules"),
+    })
+}
+
+fn lay_out(package: &Tree, kernel: &Kernel, folder: &Path, tools: &ToolsTree, progress: &Progress) -> Result<()> {
+    let image = package.iter().find_map(|(path, _)| {
+        let release = path.strip_prefix("boot").ok()?.to_str()?.strip_prefix("vmlinuz-")?;
+        Some((path.to_owned(), release.to_owned()))
+    });
+    let (vmlinuz, release) = image.context("the kernel's package has no boot/vmlinuz-…")?;
+    fs::write(folder.join("vmlinuz"), package.read(vmlinuz)?).context("writing the kernel")?;
+    fs::write(folder.join("release"), &release).context("writing the kernel's release")?;
+
+    let mut modules = package.clone();
+    modules.retain(|path, _| {
+        let in_modules = path.starts_with("usr/lib/modules") || Path::new("usr/lib/modules").starts_with(path);
+        let name = path.strip_prefix(format!("usr/lib/modules/{release}")).unwrap_or(Path::new(""));
+        in_modules && !kernel.leave_out.iter().any(|pattern| matches(pattern, name))
+    });
+    let whole = index(&modules, &folder.join("image"), &release, tools, progress)?;
+
+    let wanted = with_dependencies(&kernel.initial_modules, &whole)?;
+    let mut initial = modules;
+    initial.retain(|path, _| module_name(path).is_none_or(|name| wanted.contains(&name)));
+    index(&initial, &folder.join("initial"), &release, tools, progress)?;
+    Ok(())
+}
+
+/// Writes modules to a folder, has depmod index them and returns `modules.dep`.
+fn index(modules: &Tree, folder: &Path, release: &str, tools: &ToolsTree, progress: &Progress) -> Result<String> {
+    fs::create_dir(folder).with_context(|| format!("making {}", folder.display()))?;
+    let mut modules = modules.clone();
+    // Debian's depmod looks in /lib.
+    modules.link("lib", "usr/lib");
+    modules.write_folder(folder)?;
+    let depmod = tools.run("depmod").writes_at(folder, "/modules").tool();
+    depmod.args(["--basedir=/modules"]).arg(release).run(progress)?;
+    let path = folder.join(format!("usr/lib/modules/{release}/modules.dep"));
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The names of these modules and of everything they depend on, by `modules.dep` (modules.dep(5)). Modules that are
+/// built into the kernel are not there and need not be.
+fn with_dependencies(names: &[String], dep: &str) -> Result<BTreeSet<String>> {
+    let lines = dep.lines().filter_map(|line| line.split_once(':'));
+    let dependencies: BTreeMap<String, Vec<String>> = lines
+        .filter_map(|(module, needs)| {
+            let needs = needs.split_whitespace().filter_map(|path| module_name(Path::new(path)));
+            Some((module_name(Path::new(module))?, needs.collect()))
+        })
+        .collect();
+    let mut wanted = BTreeSet::new();
+    for name in names {
+        let name = name.replace('-', "_");
+        let Some(needs) = dependencies.get(&name) else {
+            bail!("the kernel has no module {name} for the initial root: see kernel.initial-modules");
+        };
+        // modules.dep lists dependencies of dependencies too.
+        wanted.extend(needs.iter().cloned());
+        wanted.insert(name);
+    }
+    Ok(wanted)
+}
+
+/// The name of the module in a file such as `kernel/drivers/nvme/nvme-core.ko.xz`.
+fn module_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let (name, rest) = name.split_once(".ko")?;
+    (rest.is_empty() || rest.starts_with('.')).then(|| name.replace('-', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_bring_what_they_depend_on() {
+        let dep = "kernel/md/dm-verity.ko.xz: kernel/md/dm-bufio.ko.xz kernel/md/dm-mod.ko.xz\n\
+                   kernel/md/dm-bufio.ko.xz: kernel/md/dm-mod.ko.xz\nkernel/md/dm-mod.ko.xz:\nkernel/x/other.ko.xz:\n";
+        let wanted = with_dependencies(&["dm-verity".to_owned()], dep).unwrap();
+        assert_eq!(wanted.into_iter().collect::<Vec<_>>(), ["dm_bufio", "dm_mod", "dm_verity"]);
+        let error = with_dependencies(&["nvme9".to_owned()], dep).unwrap_err().to_string();
+        assert!(error.contains("no module nvme9"), "{error}");
+    }
+
+    #[test]
+    fn module_names_come_from_file_names() {
+        assert_eq!(module_name(Path::new("a/b/nvme-core.ko.xz")).as_deref(), Some("nvme_core"));
+        assert_eq!(module_name(Path::new("a/b/sd_mod.ko")).as_deref(), Some("sd_mod"));
+        assert_eq!(module_name(Path::new("modules.order")), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! The unified kernel image: kernel, initial root and command line in one EFI
+//! program, so that the root hash is fixed by what the firmware starts.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+
+use crate::Workshop;
+use crate::cache::{Key, Stage};
+use crate::initial_root;
+use crate::kernel::Unpacked;
+use crate::root_image::RootImage;
+use crate::spec::Spec;
+use crate::tree::Tree;
+
+const STAGE: Stage = Stage { name: "kernel-image", keep: 4 };
+const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
+
+/// Puts the kernel image together, or finds it made.
+///
+/// # Errors
+/// When the image lacks something that the initial root needs, or ukify fails.
+pub fn assemble(
+    spec: &Spec,
+    root: &Tree,
+    kernel: &Unpacked,
+    image: &RootImage,
+    workshop: &Workshop<'_>,
+) -> Result<PathBuf> {
+    let &Workshop { tools, cache, progress, epoch } = workshop;
+    let initial = initial_root::compose(root, kernel)?;
+    let command_line = command_line(&spec.kernel.command_line, &image.hash);
+    let key = initial.add_to_key(Key::of(include_str!("kernel_image.rs")), cache)?;
+    let key = key.text("kernel", cache.name_of(&kernel.vmlinuz)?).text("command line", &command_line);
+    let key = key.text("epoch", epoch.to_string()).key("tools", tools.key()).finish();
+    let place = cache.stage(STAGE, &key, progress, |folder| {
+        fs::write(folder.join("initrd.cpio"), initial_root::archive(&initial, epoch)?)
+            .context("writing the initial root")?;
+        fs::write(folder.join("cmdline"), &command_line).context("writing the kernel's command line")?;
+        fs::write(folder.join("os-release"), root.read("usr/lib/os-release")?).context("writing os-release")?;
+        let run = |program: &str| tools.run(program).writes_at(folder, "/out").tool();
+        run("zstd").args(["--quiet", "--rm", "-15", "--single-thread", "/out/initrd.cpio"]).run(progress)?;
+        tools
+            .run("ukify")
+            .writes_at(folder, "/out")
+            .reads_at(&kernel.vmlinuz, "/kernel")
+            .tool()
+            .env("SOURCE_DATE_EPOCH", epoch.to_string())
+            .args(["build", "--linux=/kernel", "--initrd=/out/initrd.cpio.zst", "--cmdline=@/out/cmdline"])
+            .args(["--os-release=@/out/os-release", "--output=/out/kernel.efi"])
+            .arg(format!("--uname={}", kernel.release))
+            .arg(format!("--stub={STUB}"))
+            .run(progress)?;
+        // The file keeps its time in the EFI system partition.
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(epoch);
+        let made = File::open(folder.join("kernel.efi")).context("opening the kernel image")?;
+        made.set_modified(time).context("setting the kernel image's time")
+    })?;
+    Ok(place.join(Path::new("kernel.efi")))
+}
+
+/// The spec's parameters and those by which the root is found and checked: systemd-veritysetup-generator(8) looks
+/// for partitions whose identifiers are the halves of the root hash.
+fn command_line(parameters: &[String], hash: &str) -> String {
+    let root = [
+        "root=/dev/mapper/root".to_owned(),
+        "rootfstype=erofs".to_owned(),
+        "ro".to_owned(),
+        format!("roothash={hash}"),
+    ];
+    root.iter().chain(parameters).map(String::as_str).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,188 @@
+//! Runs the host's tools so that nothing of them outlives the build: each runs
+//! in a process and mount namespace of its own that ends with this program,
+//! however it ends. Knows nothing of what the tools do.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, bail};
+
+use crate::progress::Progress;
+
+/// How many of a failing tool's last lines its error carries.
+const TAIL_LINES: usize = 20;
+
+/// A tool of the build host.
+pub struct Tool {
+    name: String,
+    command: Command,
+}
+
+impl Tool {
+    /// The host's `program`, which sees the host's files as they are.
+    pub fn on_host(program: impl AsRef<OsStr>) -> Self {
+        let name = program.as_ref().to_string_lossy().into_owned();
+        let mut command = Command::new("bwrap");
+        // Killing bubblewrap kills the first process of the namespace, and
+        // with it every other one; mounts go with the mount namespace.
+        command.args(["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"]);
+        if nix::unistd::geteuid().is_root() {
+            command.args(["--cap-add", "ALL"]);
+        }
+        command.arg("--").arg(program);
+        Self { name, command }
+    }
+
+    /// A prepared command, such as one of the tools tree.
+    pub fn prepared(name: &str, command: Command) -> Self {
+        Self { name: name.to_owned(), command }
+    }
+
+    /// Adds one argument.
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Takes an environment variable away.
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Sets the folder in which the tool starts.
+    pub fn current_dir(mut self, folder: impl AsRef<Path>) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Runs to the end, showing what the tool says as it comes.
+    ///
+    /// # Errors
+    /// When the tool cannot be started or fails; its last lines are in the error.
+    pub fn run(self, progress: &Progress) -> Result<()> {
+        self.finish(progress, false).map(drop)
+    }
+
+    /// Runs to the end and returns what it wrote to standard output.
+    ///
+    /// # Errors
+    /// As [`Tool::run`].
+    pub fn output(self, progress: &Progress) -> Result<Vec<u8>> {
+        self.finish(progress, true)
+    }
+
+    fn finish(mut self, progress: &Progress, keep_output: bool) -> Result<Vec<u8>> {
+        let mut child = self
+            .command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| start_error(&self.name, self.command.get_program(), error))?;
+        let (stdout, stderr) = pipes(&mut child)?;
+        let tail = Mutex::new(VecDeque::new());
+        let mut output = Vec::new();
+        std::thread::scope(|scope| -> Result<()> {
+            let errors = scope.spawn(|| follow(stderr, &tail, progress));
+            let mut stdout = stdout;
+            if keep_output {
+                stdout.read_to_end(&mut output)?;
+            } else {
+                follow(stdout, &tail, progress)?;
+            }
+            errors.join().unwrap_or_else(|_| bail!("the reader of standard error ended"))
+        })
+        .with_context(|| format!("reading what {} says", self.name))?;
+        let status = child.wait().with_context(|| format!("waiting for {}", self.name))?;
+        if status.success() {
+            return Ok(output);
+        }
+        let lines = tail.into_inner().unwrap_or_default();
+        let said = lines.iter().fold(String::new(), |said, line| format!("{said}\n    {line}"));
+        bail!("{} failed ({status}); its last lines:{said}", self.name)
+    }
+}
+
+fn start_error(name: &str, program: &OsStr, error: std::io::Error) -> anyhow::Error {
+    let advice = if error.kind() == std::io::ErrorKind::NotFound {
+        format!(": {} is not installed on this host", program.to_string_lossy())
+    } else {
+        String::new()
+    };
+    anyhow::Error::new(error).context(format!("starting {name}{advice}"))
+}
+
+fn pipes(child: &mut Child) -> Result<(impl Read + use<>, impl Read + Send + use<>)> {
+    let stdout = child.stdout.take().context("a tool without standard output")?;
+    let stderr = child.stderr.take().context("a tool without standard error")?;
+    Ok((stdout, stderr))
+}
+
+fn follow(from: impl Read, tail: &Mutex<VecDeque<String>>, progress: &Progress) -> Result<()> {
+    let mut lines = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end().rsplit('\r').next().unwrap_or_default().to_owned();
+        if text.is_empty() {
+            continue;
+        }
+        progress.detail(&text);
+        if let Ok(mut tail) = tail.lock() {
+            if tail.len() == TAIL_LINES {
+                tail.pop_front();
+            }
+            tail.push_back(text);
+        }
+    }
+}
+
+/// Whether a program of this name is on the search path.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/sbin:/usr/bin:/sbin:/bin"));
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_tool_says_its_last_lines() {
+        let script = "for i in $(seq 30); do echo line $i >&2; done; exit 3";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let error = Tool::prepared("sh", command).run(&Progress::silent()).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3"), "{error}");
+        assert!(error.contains("line 30") && error.contains("line 11"), "{error}");
+        assert!(!error.contains("line 10\n"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_is_named() {
+        let command = Command::new("no-such-program");
+        let error = Tool::prepared("packing", command).run(&Progress::silent()).unwrap_err().to_string();
+        assert_eq!(error, "starting packing: no-such-program is not installed on this host");
+    }
+}

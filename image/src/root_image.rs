@@ -1,0 +1,69 @@
+//! The root file system as it lies on the disk: erofs, and the hash tree by
+//! which dm-verity checks each block of it.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::Workshop;
+use crate::cache::{Key, Stage};
+use crate::spec::Compression;
+use crate::tree::Tree;
+
+const STAGE: Stage = Stage { name: "root", keep: 2 };
+/// A fixed file system identifier: the root hash tells one image from another.
+const FILE_SYSTEM: &str = "6b616173-0000-4000-8000-000000000001";
+
+/// A root file system that is packed.
+#[derive(Clone, Debug)]
+pub struct RootImage {
+    /// The file system.
+    pub erofs: PathBuf,
+    /// Its hash tree.
+    pub verity: PathBuf,
+    /// The root of the hash tree in hexadecimal.
+    pub hash: String,
+}
+
+/// Packs the tree, or finds it packed.
+///
+/// # Errors
+/// When a tool fails.
+pub fn pack(tree: &Tree, compression: &Compression, workshop: &Workshop<'_>) -> Result<RootImage> {
+    let &Workshop { tools, cache, progress, epoch } = workshop;
+    let key = tree.add_to_key(Key::of(include_str!("root_image.rs")), cache)?;
+    let key = key.text("compression", format!("{compression:?}")).text("epoch", epoch.to_string());
+    let key = key.key("tools", tools.key()).finish();
+    let place = cache.stage(STAGE, &key, progress, |folder| {
+        let work = cache.work()?;
+        let archive = work.path().join("root.tar");
+        let file = BufWriter::with_capacity(1 << 20, File::create(&archive).context("writing the root's archive")?);
+        progress.detail("archive");
+        tree.write_tar(file, epoch).context("writing the root's archive")?;
+        let run = |program: &str| tools.run(program).writes_at(folder, "/out").reads_at(work.path(), "/in").tool();
+        let mut mkfs = run("mkfs.erofs").args(["--quiet", "--tar=f"]).arg(format!("-T{epoch}"));
+        mkfs = mkfs.arg(format!("-U{FILE_SYSTEM}")).args(["-x-1", "-L", "kaas-root"]);
+        if let Compression::Erofs(compressor) = compression {
+            // Larger clusters pack better; one thread more than processors is not faster.
+            let workers = std::thread::available_parallelism().map_or(1, usize::from);
+            mkfs = mkfs.arg(format!("-z{compressor}")).arg("-C65536").arg(format!("--workers={workers}"));
+        }
+        mkfs.args(["/out/root.erofs", "/in/root.tar"]).run(progress)?;
+        // A salt from the content: fixed for equal images, as it has to be.
+        run("veritysetup")
+            .arg("format")
+            .arg(format!("--salt={}", key.as_str()))
+            .arg(format!("--uuid={FILE_SYSTEM}"))
+            .args(["--hash=sha256", "--data-block-size=4096", "--hash-block-size=4096"])
+            .args(["--root-hash-file=/out/hash", "/out/root.erofs", "/out/root.verity"])
+            .run(progress)
+    })?;
+    let hash = fs::read_to_string(place.join("hash")).context("reading the root hash")?;
+    let hash = hash.trim().to_owned();
+    if hash.len() != 64 {
+        bail!("veritysetup gave the root hash {hash:?}");
+    }
+    Ok(RootImage { erofs: place.join("root.erofs"), verity: place.join("root.verity"), hash })
+}

@@ -1,0 +1,156 @@
+//! The image's root as a tree: Debian's packages, the kernel's modules, the
+//! upstream parts, the payload, our own files, and the agent on top.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::component::build::Built;
+use crate::component::minor;
+use crate::debian::lock::Lock;
+use crate::kernel::Unpacked;
+use crate::spec::Spec;
+use crate::tree::{Content, Kind, Node, Tree, matches};
+
+/// The agent's place in the image.
+pub const AGENT: &str = "usr/bin/kaas-agent";
+
+/// Folders below `systemd/` whose place in the image is /usr/lib; the others belong to /usr/lib/systemd.
+const BESIDE_SYSTEMD: [&str; 5] = ["modules-load.d", "repart.d", "sysctl.d", "sysusers.d", "tmpfiles.d"];
+
+/// What state of its own a tree from packages has that an image must not share among its VMs, or that is nothing to
+/// an image: dpkg's records, caches, logs, host keys.
+const STATE: [&str; 8] = [
+    "/boot/**",
+    "/dev/**",
+    "/etc/fstab",
+    "/etc/hostname",
+    "/etc/machine-id",
+    "/etc/ssh/ssh_host_*",
+    "/run/**",
+    "/var/**",
+];
+
+/// The root without our own part: packages, kernel modules and upstream parts.
+///
+/// # Errors
+/// When something cannot be read.
+pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built]) -> Result<Tree> {
+    let mut tree = Tree::from_tar(debian, |path| !STATE.iter().any(|pattern| matches(pattern, path)))?;
+    for pattern in &spec.files.leave_out {
+        leave_out(&mut tree, pattern);
+    }
+    // Modules keep their place; /lib is a link to /usr/lib.
+    tree.host_folder(&kernel.modules, Path::new("usr/lib/modules"))?;
+    for name in &spec.components.kubernetes {
+        let built = find(components, name)?;
+        let minor = minor(&built.component.version).context("Kubernetes without a minor")?;
+        tree.host_folder(&built.folder, &Path::new("usr/lib/kubernetes").join(minor))?;
+    }
+    for (folder, names) in &spec.components.programs {
+        for name in names {
+            tree.host_folder(&find(components, name)?.folder, folder)?;
+        }
+    }
+    Ok(tree)
+}
+
+/// Lays our own files over the base: units, settings, links, mount points, the description of the image.
+///
+/// # Errors
+/// When something cannot be read.
+pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock, facts: &serde_json::Value) -> Result<()> {
+    for entry in std::fs::read_dir(&spec.files.systemd).context("reading the folder with the units")? {
+        let entry = entry.context("reading the folder with the units")?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let place = match BESIDE_SYSTEMD.contains(&name.as_str()) {
+            true => Path::new("usr/lib").join(&name),
+            false => Path::new("usr/lib/systemd").join(&name),
+        };
+        if entry.path().is_dir() {
+            tree.host_folder(&entry.path(), &place)?;
+        }
+    }
+    let mut own = Tree::default();
+    own.host_folder(&spec.files.root, Path::new(""))?;
+    restrict(&mut own);
+    tree.lay_over(own);
+    for point in &spec.files.mount_points {
+        tree.folder(point);
+    }
+    for (path, target) in &spec.files.links {
+        tree.link(path, target);
+    }
+    // Empty: systemd takes the early agent's overlay for it, or makes one up for this boot.
+    tree.text("etc/machine-id", "");
+    tree.text("usr/lib/kaas/image.json", pretty(facts)?);
+    let packages = lock.packages.iter().chain(&lock.kernel);
+    let packages: Vec<_> =
+        packages.map(|package| json!({ "name": package.name, "version": package.version })).collect();
+    tree.text("usr/lib/kaas/packages.json", pretty(&json!(packages))?);
+    Ok(())
+}
+
+/// What the image says about itself in /usr/lib/kaas/image.json.
+///
+/// # Errors
+/// When the spec names a part that was not built.
+pub fn facts(spec: &Spec, components: &[Built], publisher: Option<&str>) -> Result<serde_json::Value> {
+    let mut kubernetes = Vec::new();
+    for name in &spec.components.kubernetes {
+        let version = &find(components, name)?.component.version;
+        kubernetes.push(json!({ "minor": minor(version), "version": version }));
+    }
+    let mut facts = json!({
+        "name": spec.identity.name,
+        "version": spec.identity.version,
+        "role": spec.identity.role,
+        "publisher": publisher,
+        "kubernetes": kubernetes,
+    });
+    for built in components.iter().filter(|built| !spec.components.kubernetes.contains(&built.component.name)) {
+        facts[&built.component.name] = json!(built.component.version);
+    }
+    Ok(facts)
+}
+
+/// Puts the agent in its place: last, because it changes most often.
+pub fn add_agent(tree: &mut Tree, program: &Path) {
+    tree.file(AGENT, Content::Host(program.to_owned()), 0o755);
+}
+
+/// The built part of this name.
+///
+/// # Errors
+/// When there is none.
+pub fn find<'b>(components: &'b [Built], name: &str) -> Result<&'b Built> {
+    let found = components.iter().find(|built| built.component.name == name);
+    found.with_context(|| format!("component {name} was not built"))
+}
+
+/// Removes what matches, and folders that it leaves empty.
+fn leave_out(tree: &mut Tree, pattern: &str) {
+    let mut gone = Vec::new();
+    for (path, node) in tree.iter().filter(|(path, _)| matches(pattern, path)) {
+        gone.push((path.to_owned(), node.kind == Kind::Folder));
+    }
+    for (path, _) in gone {
+        tree.remove(&path);
+    }
+}
+
+/// sudo and sshd refuse files that others could write, and their settings are nobody's business.
+fn restrict(own: &mut Tree) {
+    let paths: Vec<_> =
+        own.iter().filter(|(path, _)| path.starts_with("etc/sudoers.d")).map(|(path, _)| path.to_owned()).collect();
+    for path in paths {
+        if let Some(node) = own.get(&path).cloned().filter(|node| node.kind != Kind::Folder) {
+            own.insert(&path, Node { mode: 0o440, ..node });
+        }
+    }
+}
+
+fn pretty(value: &serde_json::Value) -> Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}

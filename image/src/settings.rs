@@ -1,0 +1,51 @@
+//! What the image's own files decide about users and units: systemd-sysusers and
+//! `systemctl preset-all` run over a small tree that holds just what they read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::Workshop;
+use crate::cache::{Key, Stage};
+use crate::tree::{Content, Kind, Node, Tree};
+
+const STAGE: Stage = Stage { name: "settings", keep: 4 };
+
+/// The databases of users and groups.
+const DATABASES: [&str; 4] = ["etc/passwd", "etc/group", "etc/shadow", "etc/gshadow"];
+/// What the two programs read.
+const READ: [&str; 4] =
+    ["etc/systemd", "usr/lib/systemd/system", "usr/lib/systemd/system-preset", "usr/lib/sysusers.d"];
+
+/// Applies the presets and the declared users to a tree that has all units and files.
+///
+/// # Errors
+/// When one of the programs refuses what it reads.
+pub fn apply(tree: &mut Tree, workshop: &Workshop<'_>) -> Result<()> {
+    let &Workshop { tools, cache, progress, epoch } = workshop;
+    let mut small = tree.clone();
+    small.retain(|path, node| {
+        let above = |wanted: &&str| Path::new(wanted).starts_with(path);
+        let read =
+            READ.iter().any(|wanted| path.starts_with(wanted)) || DATABASES.iter().any(|name| path == Path::new(name));
+        read || node.kind == Kind::Folder && READ.iter().chain(&DATABASES).any(above)
+    });
+    let key = small.add_to_key(Key::of(include_str!("settings.rs")), cache)?.text("epoch", epoch.to_string());
+    let key = key.key("tools", tools.key()).finish();
+    let result = cache.stage(STAGE, &key, progress, |folder| {
+        small.write_folder(folder)?;
+        let run = |program: &str| tools.run(program).writes_at(folder, "/image").tool();
+        let epoch = epoch.to_string();
+        run("systemd-sysusers").env("SOURCE_DATE_EPOCH", epoch).arg("--root=/image").run(progress)?;
+        run("systemctl").args(["--root=/image", "preset-all", "--preset-mode=full"]).run(progress)
+    })?;
+    for name in DATABASES {
+        let old = tree.get(name).with_context(|| format!("the packages brought no {name}"))?.clone();
+        let content = fs::read(result.join(name)).with_context(|| format!("reading the new {name}"))?;
+        tree.insert(Path::new(name), Node { kind: Kind::File(Content::Bytes(content)), ..old });
+    }
+    // Enabled units are symbolic links here; those that packages enabled and the presets do not are gone.
+    tree.remove(Path::new("etc/systemd/system"));
+    tree.host_folder(&result.join("etc/systemd/system"), &PathBuf::from("etc/systemd/system"))
+}

@@ -1,0 +1,178 @@
+//! What decides an image, as values that are known to make sense. Knows
+//! nothing of how images are made.
+
+mod check;
+mod read;
+
+use std::path::{Path, PathBuf};
+
+use crate::debian::PackageSet;
+
+pub use read::read;
+
+/// Everything that decides an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The file it was read from.
+    pub path: PathBuf,
+    /// What the image is.
+    pub identity: Identity,
+    /// The packages of its root tree.
+    pub packages: PackageSet,
+    /// Its kernel.
+    pub kernel: Kernel,
+    /// Its upstream parts.
+    pub components: Components,
+    /// Its own files.
+    pub files: Files,
+    /// Its disks.
+    pub disk: Disk,
+    /// Its virtual hardware.
+    pub hardware: Hardware,
+}
+
+impl Spec {
+    /// The lock file of its packages.
+    pub fn lock_path(&self) -> PathBuf {
+        crate::debian::lock::Lock::path_for(&self.path)
+    }
+
+    /// `name-version`: the name of the files that are made.
+    pub fn full_name(&self) -> String {
+        format!("{}-{}", self.identity.name, self.identity.version)
+    }
+}
+
+/// What the image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Short name, also the proposed name of a VM.
+    pub name: String,
+    /// What a VM from it does.
+    pub role: String,
+    /// Version of the image.
+    pub version: String,
+    /// Name of the product, for people.
+    pub product: String,
+    /// Who makes it.
+    pub vendor: String,
+    /// One line about it.
+    pub description: String,
+}
+
+/// The kernel and what it is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Parameters, besides those that find the root.
+    pub command_line: Vec<String>,
+    /// Modules in the initial root: what it takes to find and mount the root disk. Their dependencies come along.
+    pub initial_modules: Vec<String>,
+    /// Patterns of module files that are left out of the image.
+    pub leave_out: Vec<String>,
+}
+
+/// The upstream parts and their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Components {
+    /// The description of the parts.
+    pub file: PathBuf,
+    /// Kubernetes, newest minor first: on the host by minor, in the payload as container images.
+    pub kubernetes: Vec<String>,
+    /// Folders of the image, each with the parts whose programs are there.
+    pub programs: Vec<(PathBuf, Vec<String>)>,
+    /// Parts that are there as a container image only.
+    pub images: Vec<String>,
+}
+
+impl Components {
+    /// The names of all parts in use, each once.
+    pub fn names(&self) -> Vec<&str> {
+        let programs = self.programs.iter().flat_map(|(_, names)| names);
+        let mut names: Vec<&str> =
+            self.kubernetes.iter().chain(programs).chain(&self.images).map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// The image's own files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The Cargo workspace that has the agent.
+    pub workspace: PathBuf,
+    /// Units and the other folders that systemd reads, by the name of the folder.
+    pub systemd: PathBuf,
+    /// A folder laid out as the image's root.
+    pub root: PathBuf,
+    /// Patterns of paths that packages bring and the image does not need.
+    pub leave_out: Vec<String>,
+    /// Folders that something is mounted on later.
+    pub mount_points: Vec<String>,
+    /// Symbolic links, by path.
+    pub links: Vec<(String, String)>,
+}
+
+/// How the root file system is packed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Not: the VMDK's deflate does it. Quickest to make and to read.
+    None,
+    /// By mkfs.erofs, with this compressor and level, such as `lz4hc,9`.
+    Erofs(String),
+}
+
+/// Disk sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Capacity of the system disk.
+    pub capacity: u64,
+    /// The EFI system partition.
+    pub esp: u64,
+    /// Capacity of the data disk.
+    pub data_capacity: u64,
+    /// How the root file system is packed.
+    pub compression: Compression,
+}
+
+/// The virtual hardware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// Virtual hardware version: 15 stands for `vmx-15`.
+    pub version: u32,
+    /// VMware's guest identifier.
+    pub guest: String,
+    /// Name of the network, as the import dialog shows it.
+    pub network: String,
+    /// Sizes to choose from, the default one first.
+    pub profiles: Vec<Profile>,
+}
+
+/// A size to choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Its identifier.
+    pub id: String,
+    /// Its name in the import dialog.
+    pub label: String,
+    /// Whom it suits.
+    pub description: String,
+    /// Virtual processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// The path of something that a spec names relative to itself.
+fn beside(spec: &Path, name: &str) -> PathBuf {
+    let folder = spec.parent().unwrap_or(Path::new(""));
+    let mut path = PathBuf::new();
+    for part in folder.join(name).components() {
+        // `a/../b` is `b`: errors name files as a person would.
+        let up = part.as_os_str() == "..";
+        if !(up && path.file_name().is_some() && path.pop()) {
+            path.push(part);
+        }
+    }
+    if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
+}

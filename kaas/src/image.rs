@@ -1,0 +1,168 @@
+//! `kaas image …`: the command line of the image builder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use image::Request;
+use image::cache::Cache;
+use image::debian::sources::Settings;
+use image::progress::Progress;
+use ova::signature::Signer;
+use serde_json::json;
+
+/// Builds appliance images from their specs.
+#[derive(Subcommand)]
+pub enum Image {
+    /// Builds an image and writes its OVA.
+    ///
+    /// Results are kept in the user's cache, so that a second build makes only what changed. An OVA of the same name
+    /// is replaced when the new one is whole.
+    Build(Build),
+    /// Renews the lock file beside a spec: the newest packages that the archive has.
+    Lock(Lock),
+    /// Makes the tools tree, in which builds and the lab run their programs, and prints its folder.
+    Tools(Sources),
+    /// Removes from the cache what no build has used for a while.
+    Clean(Clean),
+}
+
+/// Where Debian's packages come from, if not from where this host's come from.
+#[derive(Args, Clone)]
+pub struct Sources {
+    /// Mirror of Debian's release and updates.
+    #[arg(long, env = "KAAS_DEBIAN_MIRROR", value_name = "URL")]
+    mirror: Option<String>,
+    /// Mirror of Debian's security updates.
+    #[arg(long, env = "KAAS_DEBIAN_SECURITY_MIRROR", value_name = "URL")]
+    security_mirror: Option<String>,
+    /// Keyring to check the archive's indexes with.
+    #[arg(long, env = "KAAS_DEBIAN_KEYRING", value_name = "FILE")]
+    keyring: Option<PathBuf>,
+}
+
+/// `kaas image build`
+#[derive(Args)]
+pub struct Build {
+    /// The spec.
+    spec: PathBuf,
+    /// Folder to write the OVA to.
+    #[arg(long, short, default_value = "build", value_name = "FOLDER")]
+    output: PathBuf,
+    /// Private key to sign with, in PEM. Without one the image calls itself a development image.
+    #[arg(long, requires = "sign_certificate", value_name = "FILE")]
+    sign_key: Option<PathBuf>,
+    /// The key's certificate, followed by those that issued it, in PEM.
+    #[arg(long, requires = "sign_key", value_name = "FILE")]
+    sign_certificate: Option<PathBuf>,
+    /// What to print at the end.
+    #[arg(long, default_value = "text")]
+    report: Report,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// `kaas image lock`
+#[derive(Args)]
+pub struct Lock {
+    /// The specs.
+    #[arg(required = true)]
+    specs: Vec<PathBuf>,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// `kaas image clean`
+#[derive(Args)]
+pub struct Clean {
+    /// Keep what was used in so many days; 0 keeps nothing.
+    #[arg(long, default_value_t = 14)]
+    days: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Report {
+    /// Lines for people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+impl From<Sources> for Settings {
+    fn from(sources: Sources) -> Self {
+        Self { mirror: sources.mirror, security_mirror: sources.security_mirror, keyring: sources.keyring }
+    }
+}
+
+/// Runs one of the commands.
+pub fn run(command: Image) -> Result<()> {
+    match command {
+        Image::Build(arguments) => build(arguments),
+        Image::Lock(arguments) => lock(arguments),
+        Image::Tools(sources) => tools(sources),
+        Image::Clean(arguments) => clean(&arguments),
+    }
+}
+
+fn build(arguments: Build) -> Result<()> {
+    let signer = signer(&arguments)?;
+    let progress = Progress::on_stderr();
+    let request = Request {
+        spec: &arguments.spec,
+        output: &arguments.output,
+        signer: signer.as_ref(),
+        sources: arguments.sources.into(),
+    };
+    let made = image::build(&request, &progress)?;
+    progress.finish();
+    match arguments.report {
+        Report::Text => println!("{} ({} MiB)", made.ova.display(), made.size >> 20),
+        Report::Json => {
+            let stages: Vec<_> = progress
+                .times()
+                .into_iter()
+                .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
+                .collect();
+            let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        }
+    }
+    Ok(())
+}
+
+fn signer(arguments: &Build) -> Result<Option<Signer>> {
+    let (Some(key), Some(certificate)) = (&arguments.sign_key, &arguments.sign_certificate) else { return Ok(None) };
+    let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+    let signer = Signer::from_pem(&read(key)?, &read(certificate)?);
+    Ok(Some(signer.with_context(|| format!("using the key {} to sign", key.display()))?))
+}
+
+fn lock(arguments: Lock) -> Result<()> {
+    let progress = Progress::on_stderr();
+    let sources = arguments.sources.into();
+    for spec in &arguments.specs {
+        let (path, packages) = image::renew_lock(spec, &sources, &progress)?;
+        println!("{}: {packages} packages", path.display());
+    }
+    progress.finish();
+    Ok(())
+}
+
+fn tools(sources: Sources) -> Result<()> {
+    let progress = Progress::on_stderr();
+    image::tools::check_host(&[])?;
+    let tools = image::tools::ensure(&sources.into(), &Cache::of_user()?, &progress)?;
+    progress.finish();
+    println!("{}", tools.root().display());
+    Ok(())
+}
+
+fn clean(arguments: &Clean) -> Result<()> {
+    let Some(seconds) = arguments.days.checked_mul(86_400) else {
+        bail!("--days {} is out of range", arguments.days);
+    };
+    let removed = Cache::of_user()?.clean(Duration::from_secs(seconds))?;
+    println!("removed {removed} results");
+    Ok(())
+}
