@@ -201,23 +201,28 @@ impl Lab {
         serde_json::from_str(&text).with_context(|| format!("reading the status of {vm}"))
     }
 
-    /// Keeps what a person needs to see why a VM did not do its work: its
-    /// console log is there already, the journal is fetched beside it.
-    /// Returns the files.
+    /// Keeps what a person needs to see why a lab did not do its work: the
+    /// console logs are there already, each node's journal and what Kubernetes
+    /// has to say are fetched beside them. Returns the files.
     pub fn keep_evidence(&self) -> Vec<PathBuf> {
-        let mut kept = Vec::new();
-        for vm in self.vms().unwrap_or_default() {
-            kept.push(self.console(&vm));
-            let journal = self.folder.vm(&vm).join("journal.log");
-            let limit = Duration::from_secs(60);
-            // A VM that is off or cannot be reached has its console log only.
-            if let Ok(text) =
-                self.run_inside(&vm, &["journalctl", "--no-pager", "--boot", "--output=short-precise"], limit)
-                && fs::write(&journal, text).is_ok()
+        let mut kept: Vec<PathBuf> = self.vms().unwrap_or_default().iter().map(|vm| self.console(vm)).collect();
+        // What cannot be had now is not evidence; the rest still is.
+        let mut keep = |path: PathBuf, text: anyhow::Result<String>| {
+            if let Ok(text) = text
+                && fs::write(&path, text).is_ok()
             {
-                kept.push(journal);
+                kept.push(path);
             }
+        };
+        for vm in self.vms().unwrap_or_default() {
+            let folder = self.folder.vm(&vm);
+            let journal = ["journalctl", "--no-pager", "--boot", "--output=short-precise"];
+            keep(folder.join("journal.log"), self.run_inside(&vm, &journal, Duration::from_secs(60)));
         }
+        let folder = self.folder.path();
+        keep(folder.join("pods.txt"), self.kubectl(&["get", "pods", "--all-namespaces", "--output=wide"]));
+        keep(folder.join("describe.txt"), self.kubectl(&["describe", "nodes,pods", "--all-namespaces"]));
+        keep(folder.join("events.txt"), self.kubectl(&["get", "events", "--all-namespaces"]));
         kept
     }
 }

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::disk;
 use super::engine::Engine;
 use super::folder::{Folder, VmRecord};
+use super::host::{program, run};
 use super::network::Network;
 use super::process::{ProcessId, start};
 use super::wait::until;
@@ -43,6 +44,8 @@ struct Platform {
     restrict_oom_score_adj: bool,
 }
 
+/// Size of /var in bytes; only what is written takes room.
+const SCRATCH: u64 = 16 << 30;
 /// Where the guest sees the folder [`Containers::shared`].
 const SHARED: &str = "/run/host/kaas";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
@@ -57,9 +60,21 @@ impl Containers {
         Cgroup::of(&format!("kaas-lab/{}/{}", self.lab, vm.name))
     }
 
-    /// The scratch file system of a VM.
-    fn scratch(&self, vm: &VmRecord) -> PathBuf {
-        self.folder.vm(&vm.name).join("var")
+    /// The scratch file system of a VM, which the first boot from an OVA would
+    /// make on the system disk: of a size of its own, so that a full host is
+    /// not a full node. Returns its image and where to mount it.
+    fn ensure_scratch(&self, vm: &VmRecord) -> anyhow::Result<(PathBuf, PathBuf)> {
+        let folder = self.folder.vm(&vm.name);
+        let (image, place) = (folder.join("var.raw"), folder.join("var"));
+        fs::create_dir_all(&place)?;
+        if !image.exists() {
+            let new = folder.join("var.new");
+            let _ = fs::remove_file(&new);
+            disk::create(&new, SCRATCH)?;
+            run(program("mkfs.ext4", ["-q", "-m", "0", "-L", "kaas-var"]).arg(&new)).context("making /var")?;
+            fs::rename(&new, &image)?;
+        }
+        Ok((image, place))
     }
 
     /// What the lab shows to the guest.
@@ -103,14 +118,14 @@ impl Engine for Containers {
         let disks =
             vm.disks.iter().map(|disk| disk::attach(&self.folder.disk(*disk))).collect::<anyhow::Result<Vec<_>>>()?;
         self.prepare_shared(vm, &disks)?;
-        let scratch = self.scratch(vm);
-        fs::create_dir_all(&scratch)?;
+        let (scratch, scratch_place) = self.ensure_scratch(vm)?;
         let mut command = nspawn::command(&nspawn::Container {
             name: &self.machine(vm),
             uuid: vm.uuid,
             tree: &self.tree,
             namespace: &self.network.container_namespace(&vm.name),
             scratch: &scratch,
+            scratch_place: &scratch_place,
             shared: &self.shared(vm),
             disks: &disks,
             cgroup: &cgroup,

@@ -19,8 +19,10 @@ pub struct Container<'a> {
     pub tree: &'a Path,
     /// Network namespace that it lives in.
     pub namespace: &'a Path,
-    /// Its /var.
+    /// File system image of its /var …
     pub scratch: &'a Path,
+    /// … and the folder to mount it at, outside.
+    pub scratch_place: &'a Path,
     /// Seen inside as /run/host/kaas.
     pub shared: &'a Path,
     /// Block devices it sees, by the same path.
@@ -29,14 +31,17 @@ pub struct Container<'a> {
     pub cgroup: &'a Cgroup,
 }
 
-/// Enters every cgroup whose door is named before `--`, then becomes the
-/// program after it: a process has to be in its cgroups before it is
-/// systemd-nspawn, which builds the guest's view of them from its own.
-const ENTER: &str = r#"set -e; while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@""#;
+/// Mounts the scratch file system, enters every cgroup whose door is named
+/// before `--`, then becomes the program after it. A process has to be in its
+/// cgroups before it is systemd-nspawn, which builds the guest's view of them
+/// from its own; and a mount that only it and the guest see goes when they do.
+const BEGIN: &str = r#"set -e; mount -t ext4 -o loop,nodev,nosuid "$1" "$2"; shift 2
+while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@""#;
 
 /// The command that is the container's supervisor.
 pub fn command(container: &Container<'_>) -> Command {
-    let mut command = program("/bin/sh", ["-c", ENTER, "sh"]);
+    let mut command = program("unshare", ["--mount", "--propagation", "slave", "/bin/sh", "-c", BEGIN, "sh"]);
+    command.arg(container.scratch).arg(container.scratch_place);
     command.args(container.cgroup.doors()).args(["--", "systemd-nspawn"]);
     // kube-proxy and the pod network set net.* inside; it is the namespace's own.
     command.env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "network");
@@ -65,7 +70,7 @@ pub fn command(container: &Container<'_>) -> Command {
     command.arg(format!("--uuid={}", container.uuid));
     command.arg(format!("--directory={}", container.tree.display()));
     command.arg(format!("--network-namespace-path={}", container.namespace.display()));
-    command.arg(format!("--bind={}:/var", container.scratch.display()));
+    command.arg(format!("--bind={}:/var", container.scratch_place.display()));
     command.arg(format!("--bind={}:/run/host/kaas", container.shared.display()));
     for disk in container.disks {
         command.arg(format!("--bind={}", disk.display()));
