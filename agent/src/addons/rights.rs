@@ -8,6 +8,9 @@ use crate::kubernetes::api;
 /// The user of the pod network's certificate.
 const POD_NETWORK: &str = "system:kaas:pod-network";
 
+/// The user of the API server's certificate for kubelets.
+const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// The agent and the pod network follow the list of nodes; kubelets renew
 /// their certificates.
 pub(super) fn objects() -> Vec<Value> {
@@ -24,6 +27,17 @@ pub(super) fn objects() -> Vec<Value> {
                 "name": "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
             },
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+        }),
+        // The API server may ask kubelets for logs and to run programs: kubeadm
+        // makes this one with its join tokens, too.
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "system:kaas:kubelet-client"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT}],
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
