@@ -16,8 +16,11 @@ use crate::kubernetes::api::{self, Api};
 use crate::status::{Health, Member, Reporter, VirtualAddress};
 use crate::virtual_address;
 
-/// The pause between two looks at the API on this node.
+/// The pause between two looks at the API on this node while it serves …
 const PACE: Duration = Duration::from_secs(3);
+
+/// … and while it does not.
+const QUICK: Duration = Duration::from_secs(1);
 
 /// How often in a row the API must be found wanting before this node gives the
 /// virtual address up. One slow answer is no outage.
@@ -95,7 +98,7 @@ impl Shared {
                 log::warn!("telling keepalived about the API: {error}");
             }
             self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
-            thread::sleep(PACE);
+            thread::sleep(if failures == 0 { PACE } else { QUICK });
         }
     }
 

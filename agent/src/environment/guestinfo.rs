@@ -3,7 +3,7 @@
 
 use super::backdoor::{self, Port};
 use super::document;
-use super::hardware::Hardware;
+pub use super::hardware::Hardware;
 
 /// The variable that vCenter puts the OVF environment in.
 pub const OVF_ENVIRONMENT: &str = "guestinfo.ovfEnv";

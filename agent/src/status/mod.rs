@@ -5,6 +5,8 @@
 mod console;
 mod page;
 mod reporter;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::{fs, io};

@@ -8,6 +8,7 @@ use sd_notify::NotifyState;
 
 use super::console::Consoles;
 use super::{PATH, Status};
+use crate::environment::guestinfo::{GuestInfo, Hardware};
 use crate::files;
 
 /// A handle on the one status; clones share it.
@@ -21,7 +22,14 @@ struct Inner {
     summary: String,
     file: PathBuf,
     consoles: Consoles,
+    guestinfo: Option<GuestInfo<Hardware>>,
 }
+
+/// Where whoever manages the hypervisor finds the summary and the findings.
+const GUESTINFO: &str = "guestinfo.kaas.status";
+
+/// The most that is written there, in bytes: far below what a request may hold.
+const GUESTINFO_LIMIT: usize = 16 << 10;
 
 impl Reporter {
     /// A reporter for the system below `root` (`/` outside of tests).
@@ -31,6 +39,7 @@ impl Reporter {
             summary: String::new(),
             file: root.join(PATH.trim_start_matches('/')),
             consoles: Consoles::new(root),
+            guestinfo: GuestInfo::of_this_machine(),
         };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
@@ -58,8 +67,11 @@ impl Inner {
         if summary != self.summary {
             log::info!("{summary}");
             let _ = sd_notify::notify(&[NotifyState::Status(&summary)]);
-            self.summary = summary;
         }
+        if summary != self.summary || before.findings != self.status.findings {
+            self.tell_hypervisor(&summary);
+        }
+        self.summary = summary;
         for finding in self.status.findings.iter() {
             if !before.findings.iter().any(|known| known == finding) {
                 log::warn!("{finding}");
@@ -74,5 +86,15 @@ impl Inner {
             Err(error) => log::warn!("writing the status: {error}"),
         }
         self.consoles.show(&self.status);
+    }
+
+    fn tell_hypervisor(&mut self, summary: &str) {
+        let Some(guestinfo) = &mut self.guestinfo else { return };
+        let mut text = format!("{summary}\n{}", self.status.findings);
+        let end = (0..=GUESTINFO_LIMIT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        if let Err(error) = guestinfo.set(GUESTINFO, &text) {
+            log::debug!("telling the hypervisor: {error}");
+        }
     }
 }

@@ -66,6 +66,10 @@ impl Machine {
             )
             .into());
         }
+        let stopped = matches!(self.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if !self.progress.etcd && stopped && etcd::start_over_if_never_begun(self.root())? {
+            log::info!("etcd was cut off before it began: it starts over");
+        }
         let cluster = self.records.rendezvous()?.state().cluster().context("this node belongs to no cluster yet")?;
         let configuration = etcd::configuration(&self.config, cluster).context("this node has no etcd member")?;
         let content = format!("{configuration:#}\n");

@@ -85,7 +85,6 @@ impl Machine {
     ///
     /// # Errors
     /// The system bus does not answer.
-    #[allow(clippy::too_many_arguments)]
     pub fn new(
         platform: Platform,
         image: ImageFacts,

@@ -3,7 +3,10 @@
 //! All members start together as one static cluster, so that forming needs no
 //! member to be added or promoted. Knows nothing of Kubernetes.
 
+mod log;
+
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -81,6 +84,20 @@ pub fn configuration(config: &Config, cluster: Uuid) -> Option<Value> {
 /// Whether this node's member has written a log of its own already.
 pub fn has_data(root: &Path) -> bool {
     root.join(DATA.trim_start_matches('/')).join("member/wal").is_dir()
+}
+
+/// Removes what a member has left that was cut off before it took part, so that it
+/// starts over. etcd must not be running. Says whether there was any.
+///
+/// # Errors
+/// The data cannot be read or removed; it is then judged again the next time.
+pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
+    let data = root.join(DATA.trim_start_matches('/'));
+    if !log::never_took_part(&data)? {
+        return Ok(false);
+    }
+    fs::remove_dir_all(data.join("member"))?;
+    Ok(true)
 }
 
 /// Whether this node's member sees a leader and answers a read that needs a quorum.

@@ -1,0 +1,74 @@
+//! What the status says, as reviewed.
+
+use super::*;
+use crate::finding::Finding;
+
+fn formed() -> Status {
+    let node = |name: &str, ready| Node { name: name.into(), ready };
+    let member = |name: &str, healthy| Member { name: name.into(), healthy };
+    Status {
+        image: "kaas-control-plane 0.1.0 (development image)".into(),
+        node: Some("node1".into()),
+        address: Some([10, 0, 0, 11].into()),
+        cluster: Some("lab".into()),
+        phase: Phase::Done,
+        health: Some(Health {
+            api: true,
+            nodes: Some(vec![node("node1", true), node("node2", false)]),
+            etcd: vec![member("node1", true), member("node2", false)],
+            virtual_address: Some(VirtualAddress { address: [10, 0, 0, 10].into(), held: true }),
+        }),
+        ..Status::default()
+    }
+}
+
+fn refused() -> Status {
+    let mut findings = Findings::default();
+    findings.push(Finding::error("secret.weak", "deployment-secret", "it has 40 bits", "Use at least 128 bits"));
+    findings.push(Finding::warning("dns.many", "dns-servers", "four are given", "Give at most three"));
+    Status { image: "image".into(), phase: Phase::Refused, findings, ..Status::default() }
+}
+
+#[test]
+fn the_page_of_a_formed_node() {
+    insta::assert_snapshot!(formed().page());
+}
+
+#[test]
+fn the_page_of_bad_input() {
+    insta::assert_snapshot!(refused().page());
+}
+
+#[test]
+fn a_node_is_ready_by_its_own_api_and_node_alone() {
+    let mut status = formed();
+    assert!(status.is_ready());
+    assert_eq!(status.summary(), "ready");
+    status.node = Some("node2".into());
+    assert!(!status.is_ready());
+    assert_eq!(status.summary(), "running, but not ready");
+    let mut status = formed();
+    status.health.as_mut().unwrap().api = false;
+    assert!(!status.is_ready());
+}
+
+#[test]
+fn the_summary_names_the_step_and_what_it_waits_for() {
+    let work = Work { number: 3, total: 9, step: "starting etcd".into(), waiting: None };
+    let mut status = Status { phase: Phase::Working, work: Some(work), ..Status::default() };
+    assert_eq!(status.summary(), "starting etcd (3/9)");
+    status.work.as_mut().unwrap().waiting = Some("waiting for a leader".into());
+    assert_eq!(status.summary(), "starting etcd (3/9): waiting for a leader");
+    assert_eq!(refused().summary(), "stopped: one problem must be mended");
+}
+
+#[test]
+fn the_file_is_written_for_each_change_and_read_back() {
+    let root = tempfile::tempdir().unwrap();
+    assert_eq!(Status::read(root.path()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let reporter = Reporter::new(root.path(), Status::default());
+    reporter.update(|status| *status = formed());
+    assert_eq!(Status::read(root.path()).unwrap(), formed());
+    reporter.update(|status| status.phase = Phase::Waiting);
+    assert_eq!(Status::read(root.path()).unwrap().phase, Phase::Waiting);
+}
