@@ -53,4 +53,4 @@ setup:
 	@$(ROOT) .ci/setup
 
 readme: ## Renew the generated parts of the README
-	cargo run --locked -p image --example readme README.md
+	cargo run --locked -p kaas -- image reference --write README.md

@@ -11,6 +11,14 @@ pub fn parts() -> [(&'static str, String); 3] {
     ]
 }
 
+/// Puts a renewed document in its place, if it differs.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &std::path::Path, document: &str) -> std::io::Result<()> {
+    agent::files::ensure_content(path, document.as_bytes(), 0o644).map(drop)
+}
+
 /// `document` with each part in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use image::Request;
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;
+use image::tools::ToolsTree;
 use ova::signature::Signer;
 use serde_json::json;
 
@@ -24,6 +25,8 @@ pub enum Image {
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its folder.
     Tools(Sources),
+    /// Prints the tables of the documentation that come from the code: properties, findings and written paths.
+    Reference(Reference),
     /// Removes from the cache what no build has used for a while.
     Clean(Clean),
 }
@@ -73,6 +76,14 @@ pub struct Lock {
     sources: Sources,
 }
 
+/// `kaas image reference`
+#[derive(Args)]
+pub struct Reference {
+    /// Renew the tables in this document, between its `<!-- NAME:begin -->` and `<!-- NAME:end -->`, instead.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
 /// `kaas image clean`
 #[derive(Args)]
 pub struct Clean {
@@ -101,6 +112,7 @@ pub fn run(command: Image) -> Result<()> {
         Image::Build(arguments) => build(arguments),
         Image::Lock(arguments) => lock(arguments),
         Image::Tools(sources) => tools(sources),
+        Image::Reference(arguments) => reference(&arguments),
         Image::Clean(arguments) => clean(&arguments),
     }
 }
@@ -149,13 +161,42 @@ fn lock(arguments: Lock) -> Result<()> {
     Ok(())
 }
 
-fn tools(sources: Sources) -> Result<()> {
-    let progress = Progress::on_stderr();
+/// The tools tree that this program was built with, made if it is not there.
+///
+/// # Errors
+/// When its packages cannot be had.
+pub fn tools_tree() -> Result<ToolsTree> {
+    // The settings are those of the environment: the flags belong to the builder's commands.
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
+    ensure_tools(&Settings {
+        mirror: text("KAAS_DEBIAN_MIRROR"),
+        security_mirror: text("KAAS_DEBIAN_SECURITY_MIRROR"),
+        keyring: of("KAAS_DEBIAN_KEYRING").map(PathBuf::from),
+    })
+}
+
+fn ensure_tools(settings: &Settings) -> Result<ToolsTree> {
     image::tools::check_host(&[])?;
-    let tools = image::tools::ensure(&sources.into(), &Cache::of_user()?, &progress)?;
-    progress.finish();
-    println!("{}", tools.root().display());
+    image::tools::ensure(settings, &Cache::of_user()?, &Progress::on_stderr())
+}
+
+fn tools(sources: Sources) -> Result<()> {
+    println!("{}", ensure_tools(&sources.into())?.root().display());
     Ok(())
+}
+
+fn reference(arguments: &Reference) -> Result<()> {
+    let Some(path) = &arguments.write else {
+        for (_, part) in image::reference::parts() {
+            println!("{part}");
+        }
+        return Ok(());
+    };
+    let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let renewed = image::reference::renew(&document)
+        .map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
+    image::reference::write(path, &renewed).with_context(|| format!("writing {}", path.display()))
 }
 
 fn clean(arguments: &Clean) -> Result<()> {

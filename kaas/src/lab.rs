@@ -223,7 +223,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
 }
 
 fn tools(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    let given = given.context("give a tools tree with --tools")?;
+    let Some(given) = given else { return Ok(crate::image::tools_tree()?.root().to_owned()) };
     given.canonicalize().with_context(|| format!("looking for the tools tree {}", given.display()))
 }
 

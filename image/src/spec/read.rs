@@ -115,7 +115,7 @@ fn components(path: &Path, table: &Table<'_, '_>, found: &mut Result<Vec<Compone
     }
     let images = table.texts("images");
     named.extend(images.iter().cloned());
-    if let Ok(found) = found.as_ref() {
+    if let (Ok(found), true) = (found.as_ref(), file.is_file()) {
         for name in named.iter().filter(|name| !found.iter().any(|part| part.name == name.value)) {
             table.mistake(name, format!("{} describes no component `{}`", file.display(), name.value));
         }
@@ -236,4 +236,141 @@ fn profile(table: &Table<'_, '_>) -> Profile {
 
 fn values(list: Vec<Located<String>>) -> Vec<String> {
     list.into_iter().map(|item| item.value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMPONENTS: &str = "[components.kube]\nversion = \"1.36.3\"\nlicence = \"Apache-2.0\"\n\
+        [components.kube.source]\nkind = \"file\"\npackages = [{ path = \"kube\", output = \"kube\" }]\n";
+
+    const SPEC: &str = r#"[image]
+name = "test"
+role = "control-plane"
+version = "1.2.3"
+product = "Test"
+vendor = "Nobody"
+description = "A test."
+[debian]
+suite = "trixie"
+packages = ["systemd"]
+[kernel]
+package = "linux-image-cloud-amd64"
+command-line = ["console=tty0"]
+initial-modules = ["erofs"]
+[components]
+file = "components.toml"
+kubernetes = ["kube"]
+[files]
+workspace = "."
+systemd = "units"
+root = "root"
+mount-points = ["/data"]
+[files.links]
+"/etc/a" = "/run/a"
+[disk]
+capacity = "16G"
+esp = "128M"
+data-capacity = "32G"
+compression = "none"
+[hardware]
+version = 15
+guest = "debian11_64Guest"
+network = "VM Network"
+[[hardware.profiles]]
+id = "small"
+label = "Small"
+description = "For a test."
+cpus = 2
+memory = "4G"
+"#;
+
+    /// The mistakes of the good spec with `from` replaced by `to`, without the name of the folder.
+    fn with(from: &str, to: &str) -> Vec<String> {
+        assert!(from.is_empty() || SPEC.contains(from), "the spec has no {from}");
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["units", "root"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("kube"), "").unwrap();
+        fs::write(folder.path().join("components.toml"), COMPONENTS).unwrap();
+        let path = folder.path().join("spec.toml");
+        fs::write(&path, if from.is_empty() { SPEC.to_owned() } else { SPEC.replace(from, to) }).unwrap();
+        match read(&path) {
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                let mistakes = error.downcast::<Mistakes>().unwrap();
+                let place = format!("{}/", folder.path().display());
+                mistakes.0.iter().map(|mistake| mistake.to_string().replace(&place, "")).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn a_good_spec_is_taken() {
+        assert_eq!(with("", ""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_line_and_key() {
+        for (from, to, expected) in [
+            (
+                "\"test\"",
+                "\"Test VM\"",
+                "spec.toml:2: image.name: `Test VM` does not do: lower-case letters, digits and hyphens, at most 40",
+            ),
+            ("control-plane\"", "master\"", "spec.toml:3: image.role: `master` is none of control-plane, tenant"),
+            ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
+            (
+                "\"systemd\"",
+                "\"Systemd\"",
+                "spec.toml:10: debian.packages[0]: `Systemd` is no name in Debian: lower case, digits, +, - and . only",
+            ),
+            ("console=tty0", "root=/dev/sda1", "spec.toml:13: kernel.command-line[0]: `root` is set by the build"),
+            ("components.toml\"", "parts.toml\"", "spec.toml:16: components.file: there is no file parts.toml"),
+            (
+                "[\"kube\"]",
+                "[\"kubernetes\"]",
+                "spec.toml:17: components.kubernetes[0]: components.toml describes no component `kubernetes`",
+            ),
+            ("\"units\"", "\"unit\"", "spec.toml:20: files.systemd: there is no folder unit"),
+            (
+                "\"/data\"",
+                "\"data\"",
+                "spec.toml:22: files.mount-points[0]: `data` is no path in the image: begin with /, without . and ..",
+            ),
+            (
+                "\"/etc/a\"",
+                "\"/etc/../a\"",
+                "spec.toml:24: files.links./etc/../a: `/etc/../a` is no path in the image: begin with /, without . and ..",
+            ),
+            (
+                "capacity = \"16G\"",
+                "capacity = \"2G\"",
+                "spec.toml:26: disk.capacity: give a capacity for the system disk of 4096M to 63488G",
+            ),
+            ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
+            ("\"none\"", "\"gzip,9\"", "spec.toml:29: disk.compression: `gzip` is none of none, lz4, lz4hc, zstd"),
+            (
+                "version = 15",
+                "version = 10",
+                "spec.toml:31: hardware.version: is 10: give a virtual hardware version, 15 to 30",
+            ),
+            ("4G", "64M", "spec.toml:39: hardware.profiles[0].memory: give the memory of 1G to 4096G"),
+            (
+                "cpus = 2",
+                "cpus = 2\nkores = 4",
+                "spec.toml:39: hardware.profiles[0].kores: is no key of [hardware.profiles[0]]: known are cpus, description, id, label, memory",
+            ),
+        ] {
+            assert_eq!(with(from, to), [expected], "{to}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_said_at_once() {
+        let found = with("role = \"control-plane\"\nversion = \"1.2.3\"", "role = 3\nversion = \"x\"\nowner = \"me\"");
+        assert_eq!(found.len(), 3, "{found:#?}");
+    }
 }
