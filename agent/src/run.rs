@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
@@ -35,8 +35,11 @@ use crate::steps::{Done, Machine, Trouble};
 /// Where the plan of this boot is kept for everybody to read.
 pub const PLAN: &str = "/run/kaas/plan.json";
 
-/// The pause before disks or the OVF environment are looked at again.
+/// The pause before the OVF environment is looked for again.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// The pause before disks are looked at again: proving one blank reads all of it.
+const DISKS_AGAIN: Duration = Duration::from_secs(30);
 
 /// The pause after something failed that should not have.
 const LATER: Duration = Duration::from_secs(30);
@@ -99,7 +102,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let plan = loop {
         match plan::decide(&known.config, &observed) {
             Ok(plan) => break plan,
-            Err(finding) => refuse(reporter, finding.into()),
+            Err(finding) => refuse(reporter, finding.into(), LATER),
         }
     };
     save(root, &plan)?;
@@ -183,14 +186,14 @@ fn show(status: &mut Status, trouble: &Trouble, warnings: &Findings) {
     }
 }
 
-/// Shows findings that a person must mend, for a while.
-fn refuse(reporter: &Reporter, findings: Findings) {
+/// Shows findings that a person must mend, for this long.
+fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     reporter.update(|status| {
         status.phase = Phase::Refused;
         status.findings = findings;
         status.times.verdict = status.times.verdict.or_else(status::since_power_on);
     });
-    thread::sleep(AGAIN);
+    thread::sleep(time);
 }
 
 /// Looks at the data disk, mounts it if it is ours, and gets the
@@ -199,41 +202,36 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
     let records = Records::new(platform.root());
     loop {
         let examination = disk::examine(platform, platform.root(), &Host).context("looking at the disks")?;
-        if examination.findings.has_errors() {
-            refuse(reporter, examination.findings);
-            continue;
-        }
-        let mut warnings = examination.findings;
-        let (disk, mut secret, mut config) = match &examination.data_disk {
-            DataDisk::Ours { disk, identity } => {
-                let (_, found) = match disk::mount(disk, identity, platform, &Host) {
-                    Ok(mounted) => mounted,
+        let mut findings = examination.findings;
+        let (disk, saved) = match &examination.data_disk {
+            DataDisk::Ours { disk, identity } if !findings.has_errors() => {
+                match disk::mount(disk, identity, platform, &Host) {
+                    Ok((_, more)) => findings.extend(more),
                     Err(finding) => {
-                        refuse(reporter, finding.into());
+                        refuse(reporter, finding.into(), DISKS_AGAIN);
                         continue;
                     }
-                };
-                warnings.extend(found);
-                (plan::Disk::Ours(disk.path.clone()), records.secret()?, records.config()?)
+                }
+                (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
             }
-            DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } => {
-                (plan::Disk::Fresh(disk.path.clone()), None, None)
+            DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } if !findings.has_errors() => {
+                (Some(plan::Disk::Fresh(disk.path.clone())), None)
             }
-            other => anyhow::bail!("the data disk is {other:?}, and nothing was said about it"),
+            _ => (None, None),
         };
-        if config.is_none() {
-            match from_environment(platform, image) {
-                Ok((found, given, more)) => {
-                    warnings.extend(more);
-                    (config, secret) = (Some(found), Some(given));
+        let looked = Instant::now();
+        let (config, secret) = match saved {
+            Some(config) => (config, records.secret()?),
+            // What is wrong with disk and environment is said together.
+            None => match wait_for_environment(platform, image, reporter, &findings, looked) {
+                Some((config, secret, more)) => {
+                    findings.extend(more);
+                    (config, Some(secret))
                 }
-                Err(findings) => {
-                    refuse(reporter, findings);
-                    continue;
-                }
-            }
-        }
-        let Some(config) = config else { continue };
+                None => continue,
+            },
+        };
+        let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
         let ours = matches!(disk, plan::Disk::Ours(_));
         return Ok(Known {
             progress: if ours { records.progress()? } else { Progress::default() },
@@ -242,8 +240,33 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             config,
             secret,
             disk,
-            warnings,
+            warnings: findings,
         });
+    }
+}
+
+/// Reads the OVF environment until there is one that is in order. None if
+/// meanwhile it is time to look again at a disk that has something wrong.
+fn wait_for_environment(
+    platform: &Platform,
+    image: &ImageFacts,
+    reporter: &Reporter,
+    disks: &Findings,
+    looked: Instant,
+) -> Option<(Config, Secret, Findings)> {
+    loop {
+        let (mut all, found) = match from_environment(platform, image) {
+            Ok(found) => (Findings::default(), Some(found)),
+            Err(findings) => (findings, None),
+        };
+        all.extend(disks.clone());
+        match found {
+            Some(found) if !disks.has_errors() => return Some(found),
+            _ => refuse(reporter, all, AGAIN),
+        }
+        if disks.has_errors() && looked.elapsed() >= DISKS_AGAIN {
+            return None;
+        }
     }
 }
 
