@@ -218,6 +218,8 @@ impl Lab {
             let folder = self.folder.vm(&vm);
             let journal = ["journalctl", "--no-pager", "--boot", "--output=short-precise"];
             keep(folder.join("journal.log"), self.run_inside(&vm, &journal, Duration::from_secs(60)));
+            let pods = ["sh", "-c", "tail -n 40 /var/log/pods/*/*/*.log"];
+            keep(folder.join("containers.log"), self.run_inside(&vm, &pods, Duration::from_secs(60)));
         }
         let folder = self.folder.path();
         keep(folder.join("pods.txt"), self.kubectl(&["get", "pods", "--all-namespaces", "--output=wide"]));
