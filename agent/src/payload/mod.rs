@@ -108,7 +108,9 @@ pub fn ensure(
     if missing.is_empty() {
         return Ok(Vec::new());
     }
-    let import = containerd.images(&["import", "--label", PINNED, "-"]);
+    // An unpacked layer counts as whole from then on: its files must be on the
+    // disk by that time, or a power cut leaves empty programs behind for good.
+    let import = containerd.images(&["import", "--local", "--sync-fs", "--label", PINNED, "-"]);
     runner.run_fed(&import, &mut |to| archive::write(payload, &missing, to))?;
     let present = self::present(containerd, runner)?;
     let mut brought = Vec::new();

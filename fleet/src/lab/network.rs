@@ -78,8 +78,11 @@ impl Network {
         }
         // The pair's other end goes with its namespace, but only once the
         // kernel gets to it: a new port of the same name must not meet it.
-        if self.has_port(vm) {
-            ip(&format!("-n {} link delete {vm}", self.namespace()))?;
+        if self.has_port(vm)
+            && let Err(error) = ip(&format!("-n {} link delete {vm}", self.namespace()))
+            && self.has_port(vm)
+        {
+            return Err(error);
         }
         Ok(())
     }
