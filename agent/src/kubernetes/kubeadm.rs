@@ -97,7 +97,10 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str) -> Str
         // The agent brings its own.
         "dns": {"disabled": true},
         "proxy": {"disabled": true},
-        "apiServer": {"certSANs": ["localhost", "127.0.0.1"]},
+        "apiServer": {
+            "certSANs": ["localhost", "127.0.0.1"],
+            "extraArgs": [argument("kubelet-certificate-authority", format!("{PKI}/ca.crt"))],
+        },
         "controllerManager": {"extraArgs": manager},
         "scheduler": {"extraArgs": election},
         "etcd": {"external": {

@@ -1,9 +1,15 @@
 //! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`).
 
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
-use crate::config::Config;
+use crate::config::{Config, ControlNode};
+use crate::pki::Leaf;
 use crate::platform::Platform;
 
 /// Where the configuration is laid at each boot.
@@ -12,6 +18,22 @@ pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
 pub const ENVIRONMENT: &str = "/run/kaas/kubelet.env";
 /// The systemd unit.
 pub const UNIT: &str = "kubelet.service";
+
+/// The serving certificate and its key, without their endings. The agent makes
+/// them: the kubelet writes its own in place, and does not start any more when a
+/// power cut has left them empty; and nobody could verify one that it signed itself.
+pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
+
+/// What the kubelet remembers of running pods. It refuses to start when a power cut
+/// has damaged one of these, and after a reboot no pod runs.
+const CHECKPOINTS: [&str; 6] = [
+    "cpu_manager_state",
+    "memory_manager_state",
+    "dra_manager_state",
+    "allocated_pods_state",
+    "actuated_pods_state",
+    "device-plugins/kubelet_internal_checkpoint",
+];
 
 /// Where systemd-resolved lists the resolvers themselves, without its stub:
 /// pods cannot reach the stub on loopback.
@@ -36,6 +58,8 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "healthzPort": 10248,
         "rotateCertificates": true,
         "staticPodPath": MANIFESTS,
+        "tlsCertFile": format!("{SERVING}.crt"),
+        "tlsPrivateKeyFile": format!("{SERVING}.key"),
         "volumePluginDir": VOLUME_PLUGINS,
         "resolvConf": if config.node.dns_servers.is_empty() { "" } else { RESOLVERS },
         "runtimeRequestTimeout": format!("{}s", 120 * config.patience),
@@ -51,6 +75,31 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         kubelet["failCgroupV1"] = json!(false);
     }
     kubelet
+}
+
+/// What the serving certificate says.
+pub fn serving_leaf(node: &ControlNode) -> Leaf {
+    Leaf {
+        common_name: format!("system:node:{}", node.name),
+        names: [node.name.clone()].into(),
+        addresses: [IpAddr::V4(node.address)].into(),
+        server: true,
+        client: false,
+    }
+}
+
+/// Removes what the kubelet of an earlier boot remembered.
+///
+/// # Errors
+/// The file system's.
+pub fn forget_pods(root: &Path) -> io::Result<()> {
+    for name in CHECKPOINTS {
+        match fs::remove_file(root.join("var/lib/kubelet").join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The unit's environment file.

@@ -37,6 +37,10 @@ impl Machine {
     }
 
     pub(super) fn runtime(&mut self) -> Result<Done, Trouble> {
+        let stopped = matches!(self.services().state(containerd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped && containerd::forget_unless_complete(self.root())? {
+            log::info!("loading the container images was cut off: it starts over");
+        }
         let content = containerd::configuration(&self.platform, &self.image.pause);
         let changed = files::ensure_content(&self.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
         if let Some(mirror) = containerd::mirror(&self.config) {
@@ -63,6 +67,8 @@ impl Machine {
         ] {
             changed |= pki::ensure_kubeconfig(&self.path(path), &server, &leaf, &authorities, Self::now())?;
         }
+        let serving = kubelet::serving_leaf(self.control_node()?);
+        changed |= serving.ensure(&authorities.kubernetes, &self.path(kubelet::SERVING), Self::now())?;
         Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
     }
 
@@ -88,6 +94,10 @@ impl Machine {
     }
 
     pub(super) fn kubelet(&mut self) -> Result<Done, Trouble> {
+        if !self.path(kubelet::CONFIGURATION).exists() {
+            // The first start since power-on.
+            kubelet::forget_pods(self.root())?;
+        }
         let content = format!("{:#}\n", kubelet::configuration(&self.config, &self.platform));
         let mut changed = files::ensure_content(&self.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
         let content = kubelet::environment(&self.config);
