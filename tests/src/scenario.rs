@@ -11,6 +11,9 @@ use fleet::lab::{
     EngineRecord, Hardware, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, kvm_runs_guests,
     obtain, state_folder, until,
 };
+use image::cache::Cache;
+use image::debian::sources::Settings;
+use image::progress::Progress;
 
 /// 4 GiB: enough for every scenario, and quick to format.
 const DATA_DISK: u64 = 4 << 30;
@@ -233,7 +236,15 @@ fn source(tools: &Tools) -> anyhow::Result<Source> {
     Ok(Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, tools, &|what| println!("{what}"))? })
 }
 
+/// The image builder's tools tree, as it stands in the cache or made now.
 fn tools() -> anyhow::Result<PathBuf> {
-    let given = std::env::var_os("KAAS_TOOLS").context("set KAAS_TOOLS to a tools tree")?;
-    Ok(PathBuf::from(given))
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
+    let settings = Settings {
+        mirror: text("KAAS_DEBIAN_MIRROR"),
+        security_mirror: text("KAAS_DEBIAN_SECURITY_MIRROR"),
+        keyring: of("KAAS_DEBIAN_KEYRING").map(PathBuf::from),
+    };
+    let tree = image::tools::ensure(&settings, &Cache::of_user()?, &Progress::on_stderr())?;
+    Ok(tree.root().to_owned())
 }

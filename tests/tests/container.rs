@@ -67,7 +67,7 @@ mod short {
         lab.detach_disk("cp1", disk).unwrap();
         lab.attach_disk("cp1", blank).unwrap();
         scenario.power_on(&["cp1"]);
-        scenario.soon_says("cp1", "formed");
+        scenario.soon_says("cp1", "kaas: error cluster.exists: ");
         scenario.ready(&["cp2", "cp3"], MOMENT);
         assert_eq!(scenario.cluster_identity(), identity);
         assert_eq!(scenario.etcd_members("cp2"), members);
