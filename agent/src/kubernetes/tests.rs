@@ -70,24 +70,6 @@ fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
 }
 
 #[test]
-fn images_whose_loading_was_cut_off_are_loaded_again() {
-    let root = tempfile::tempdir().unwrap();
-    let data = root.path().join("var/lib/containerd");
-    assert!(!containerd::forget_unless_complete(root.path()).unwrap(), "nothing to forget at first boot");
-    let program = data.join("snapshots/1/program");
-    crate::files::write_atomically(&program, b"", 0o755).unwrap();
-    assert!(containerd::forget_unless_complete(root.path()).unwrap());
-    assert!(!program.exists() && data.is_dir());
-
-    crate::files::write_atomically(&program, b"whole", 0o755).unwrap();
-    containerd::mark_complete(root.path()).unwrap();
-    assert!(!containerd::forget_unless_complete(root.path()).unwrap() && program.exists());
-
-    containerd::mark_incomplete(root.path()).unwrap();
-    assert!(containerd::forget_unless_complete(root.path()).unwrap() && !program.exists());
-}
-
-#[test]
 fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
     let root = tempfile::tempdir().unwrap();
     let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");

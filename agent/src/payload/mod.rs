@@ -85,23 +85,6 @@ impl Containerd {
     }
 }
 
-/// Which of the `wanted` images containerd does not hold whole and unpacked, by name.
-///
-/// # Errors
-/// As [`ensure`]; nothing has been touched.
-pub fn missing(
-    payload: &Payload,
-    containerd: &Containerd,
-    runner: &dyn Runner,
-    wanted: &[String],
-) -> Result<Vec<String>, Error> {
-    let images = payload.select(wanted)?;
-    let present = present(containerd, runner)?;
-    let missing =
-        images.into_iter().filter(|image| !present.contains(&(image.name.clone(), image.digest().to_owned())));
-    Ok(missing.map(|image| image.name.clone()).collect())
-}
-
 /// Sees to it that containerd holds the `wanted` images of the payload, whole,
 /// unpacked and safe from garbage collection. Returns the names of those that
 /// were brought in.

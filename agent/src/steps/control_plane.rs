@@ -37,10 +37,6 @@ impl Machine {
     }
 
     pub(super) fn runtime(&mut self) -> Result<Done, Trouble> {
-        let stopped = matches!(self.services().state(containerd::UNIT)?.as_str(), "inactive" | "failed");
-        if stopped && containerd::forget_unless_complete(self.root())? {
-            log::info!("loading the container images was cut off: it starts over");
-        }
         let content = containerd::configuration(&self.platform, &self.image.pause);
         let changed = files::ensure_content(&self.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
         if let Some(mirror) = containerd::mirror(&self.config) {

@@ -8,7 +8,7 @@ use crate::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::image;
-use crate::kubernetes::{containerd, kubeadm};
+use crate::kubernetes::kubeadm;
 use crate::payload::{self, Containerd, Payload};
 use crate::system::{access, hostname, network, proxy, time, trust};
 
@@ -73,14 +73,8 @@ impl Machine {
         let mut wanted: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
         wanted.push(image::reference("coredns", &tag(&self.image.coredns)));
         wanted.push(image::reference("pause", &tag(&self.image.pause)));
-        let client = Containerd::default();
-        let missing = payload::missing(&payload, &client, &self.runner, &wanted).map_err(anyhow::Error::from)?;
-        if !missing.is_empty() {
-            containerd::mark_incomplete(self.root())?;
-            payload::ensure(&payload, &client, &self.runner, &missing).map_err(anyhow::Error::from)?;
-        }
-        containerd::mark_complete(self.root())?;
-        Ok((!missing.is_empty()).into())
+        let loaded = payload::ensure(&payload, &Containerd::default(), &self.runner, &wanted);
+        Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())
     }
 
     pub(super) fn host_name(&mut self) -> Result<Done, Trouble> {
