@@ -112,7 +112,7 @@ mod short {
         let mut bare = Scenario::vm("bare", scenario.properties("cp1"));
         bare.network_interface = false;
         lab.import(&bare).unwrap();
-        is_refused(&scenario, "bare", "network.interface-missing");
+        is_refused(&scenario, "bare", "network.no-adapter");
         assert_eq!(written(&lab.disk_file(lab.disks("bare").unwrap()[0])), 0);
 
         // Somebody else on the network has the node's address already.
