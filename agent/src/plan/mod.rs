@@ -211,7 +211,9 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
         ));
     };
     let formed = observed.progress.formed;
-    let mut steps = Vec::new();
+    // The network comes before anything is written: a node without an adapter,
+    // or whose address is somebody else's, leaves a blank disk blank.
+    let mut steps = vec![Step::Network];
     let disk = match &observed.disk {
         Disk::Fresh(disk) => {
             steps.push(Step::PrepareDataDisk { disk: disk.clone() });
@@ -223,7 +225,7 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     if !formed {
         steps.push(Step::SaveConfiguration);
     }
-    steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Proxy, Step::Network, Step::Time, Step::Access]);
+    steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Proxy, Step::Time, Step::Access]);
     steps.push(Step::Programs { minor: minor.clone(), version: kubernetes.version.clone() });
     steps.extend([Step::Runtime, Step::Images]);
     if !observed.rendezvous_closed {

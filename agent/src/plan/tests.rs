@@ -99,7 +99,8 @@ fn one_node_without_a_virtual_address_runs_no_vrrp() {
 
 #[test]
 fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
-    let begun = decide(&three_nodes(), &first_boot()).unwrap();
+    let mut begun = decide(&three_nodes(), &first_boot()).unwrap();
+    begun.steps.retain(|step| !matches!(step, Step::PrepareDataDisk { .. }));
     for progress in [
         Progress::default(),
         Progress { etcd: true, ..Progress::default() },
@@ -107,7 +108,7 @@ fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
     ] {
         let disk = Disk::Ours(PathBuf::from("/dev/sdb"));
         let again = decide(&three_nodes(), &Observed { disk, progress, ..first_boot() }).unwrap();
-        assert_eq!(again.steps, begun.steps[1..]);
+        assert_eq!(again.steps, begun.steps);
     }
 }
 
