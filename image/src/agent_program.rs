@@ -19,11 +19,9 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
         let home = std::env::var_os("HOME")?;
         Some(PathBuf::from(home).join(".cargo"))
     });
-    // Paths of this machine would come into the program through its panic messages.
-    let mut flags = format!("--remap-path-prefix={}=/kaas", workspace.display());
-    if let Some(home) = home {
-        flags.push_str(&format!("\u{1f}--remap-path-prefix={}=/cargo", home.display()));
-    }
+    // Paths of this machine would come into the program through the panic messages of its dependencies. The
+    // workspace's own are relative to it; naming it here would make each clone build the dependencies anew.
+    let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let said = Tool::on_host("cargo")
         .current_dir(&workspace)
         .env("CARGO_ENCODED_RUSTFLAGS", flags)

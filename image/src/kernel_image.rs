@@ -41,7 +41,7 @@ pub fn assemble(
         fs::write(folder.join("cmdline"), &command_line).context("writing the kernel's command line")?;
         fs::write(folder.join("os-release"), root.read("usr/lib/os-release")?).context("writing os-release")?;
         let run = |program: &str| tools.run(program).writes_at(folder, "/out").tool();
-        run("zstd").args(["--quiet", "--rm", "-15", "--single-thread", "/out/initrd.cpio"]).run(progress)?;
+        run("zstd").args(["--quiet", "--rm", "-12", "--single-thread", "/out/initrd.cpio"]).run(progress)?;
         tools
             .run("ukify")
             .writes_at(folder, "/out")

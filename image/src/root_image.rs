@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use crate::Workshop;
-use crate::cache::{Key, Stage};
+use crate::cache::{Key, Stage, file_digest};
 use crate::spec::Compression;
 use crate::tree::Tree;
 
@@ -51,10 +51,11 @@ pub fn pack(tree: &Tree, compression: &Compression, workshop: &Workshop<'_>) -> 
             mkfs = mkfs.arg(format!("-z{compressor}")).arg("-C65536").arg(format!("--workers={workers}"));
         }
         mkfs.args(["/out/root.erofs", "/in/root.tar"]).run(progress)?;
-        // A salt from the content: fixed for equal images, as it has to be.
+        // A salt from the content alone: equal images get equal hashes, wherever they are made.
+        let salt = file_digest(&folder.join("root.erofs"))?;
         run("veritysetup")
             .arg("format")
-            .arg(format!("--salt={}", key.as_str()))
+            .arg(format!("--salt={salt}"))
             .arg(format!("--uuid={FILE_SYSTEM}"))
             .args(["--hash=sha256", "--data-block-size=4096", "--hash-block-size=4096"])
             .args(["--root-hash-file=/out/hash", "/out/root.erofs", "/out/root.verity"])

@@ -21,9 +21,12 @@ const BESIDE_SYSTEMD: [&str; 5] = ["modules-load.d", "repart.d", "sysctl.d", "sy
 
 /// What state of its own a tree from packages has that an image must not share among its VMs, or that is nothing to
 /// an image: dpkg's records, caches, logs, host keys.
-const STATE: [&str; 8] = [
+const STATE: [&str; 10] = [
     "/boot/**",
     "/dev/**",
+    // It names the folder that the packages came from.
+    "/etc/apt",
+    "/etc/apt/**",
     "/etc/fstab",
     "/etc/hostname",
     "/etc/machine-id",
