@@ -44,7 +44,8 @@ lab-down: ## End it
 	$(ROOT) $(KAAS) lab down
 
 bench: ova ## Measure speed and memory as ratios against other tools in the same run
-	$(ROOT) $(KAAS) image bench build
+	cargo build --locked -p scenarios --bin bench
+	$(ROOT) env KAAS_OVA="$(CURDIR)/build" $(CARGO_TARGET_DIR)/debug/bench
 
 deny: ## Check licences, sources and advisories of the dependencies (needs cargo-deny)
 	cargo deny check

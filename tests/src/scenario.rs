@@ -237,7 +237,10 @@ fn source(tools: &Tools) -> anyhow::Result<Source> {
 }
 
 /// The image builder's tools tree, as it stands in the cache or made now.
-fn tools() -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// When it is not there and cannot be made.
+pub fn tools() -> anyhow::Result<PathBuf> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
     let settings = Settings {

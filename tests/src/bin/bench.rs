@@ -1,0 +1,146 @@
+//! `make bench`: speed and memory of packing and unpacking the built OVA's disk, as ratios against `qemu-img` in the
+//! same run. The programs take turns, so that a change of the machine's pace meets both.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use fleet::lab::{Tools, find_ova};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use scenarios::scenario;
+use serde_json::{Value, json};
+
+/// Turns that each program takes.
+const TURNS: usize = 3;
+/// The first argument by which this program runs another one and says what that cost.
+const MEASURE: &str = "--measure";
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let result = match arguments.split_first() {
+        Some((first, command)) if first == MEASURE => measure(command),
+        _ => bench(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a command as the only child of this process and prints its cost.
+fn measure(command: &[OsString]) -> anyhow::Result<()> {
+    let [program, arguments @ ..] = command else { bail!("no command to measure") };
+    let start = Instant::now();
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).status()?;
+    if !status.success() {
+        bail!("{}: {status}", program.to_string_lossy());
+    }
+    let wall = start.elapsed().as_secs_f64();
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let processors = (usage.user_time() + usage.system_time()).num_milliseconds() as f64 / 1000.0;
+    println!("{}", json!({ "wall": wall, "processors": processors, "memory": usage.max_rss() }));
+    Ok(())
+}
+
+fn bench() -> anyhow::Result<()> {
+    let ova = find_ova(&env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from))?;
+    let folder = tempfile::tempdir_in(ova.parent().context("an OVA without a folder")?)?;
+    let at = |name: &str| folder.path().join(name);
+    let kaas = env::current_exe()?.with_file_name("kaas");
+    let tools = Tools::at(&scenario::tools()?);
+    let own = |arguments: [&Path; 3]| {
+        let mut command = Command::new(&kaas);
+        command.arg("ova").args(arguments);
+        command
+    };
+    let other = |arguments: &[&str], files: [&Path; 2]| {
+        let mut command = tools.command("qemu-img", &[folder.path()]);
+        command.arg("convert").args(arguments).args(files);
+        command
+    };
+
+    extract_disk(&ova, &at("disk.vmdk"))?;
+    run(own(["unpack".as_ref(), &at("disk.vmdk"), &at("disk.raw")]))?;
+
+    let (raw, packed, again) = (at("disk.raw"), at("packed.vmdk"), at("again.raw"));
+    compare(
+        "packing",
+        || own(["pack".as_ref(), &raw, &packed]),
+        || other(&["-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized"], [&raw, &at("other.vmdk")]),
+        &[packed.clone(), at("other.vmdk")],
+    )?;
+    run(own(["pack".as_ref(), &raw, &packed]))?;
+    compare(
+        "unpacking",
+        || own(["unpack".as_ref(), &packed, &again]),
+        || other(&["-f", "vmdk", "-O", "raw"], [&packed, &at("other.raw")]),
+        &[again.clone(), at("other.raw")],
+    )
+}
+
+fn extract_disk(ova: &Path, vmdk: &Path) -> anyhow::Result<()> {
+    let archive = ova::archive::Archive::open(ova)?;
+    let disk =
+        archive.members().iter().find(|member| member.name.ends_with(".vmdk")).context("an OVA without a disk")?;
+    let (_, mut reader) = archive.member(&disk.name)?;
+    std::io::copy(&mut reader, &mut std::fs::File::create(vmdk)?)?;
+    Ok(())
+}
+
+/// Lets the two take turns; prints the median cost of ours and its ratio to the other's.
+fn compare(
+    what: &str,
+    ours: impl Fn() -> Command,
+    other: impl Fn() -> Command,
+    outputs: &[PathBuf],
+) -> anyhow::Result<()> {
+    let (mut of_ours, mut of_other) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        for (command, costs) in [(ours(), &mut of_ours), (other(), &mut of_other)] {
+            for output in outputs.iter().filter(|output| output.exists()) {
+                std::fs::remove_file(output)?;
+            }
+            costs.push(cost(&command)?);
+        }
+    }
+    for (key, unit) in [("wall", "s elapsed"), ("processors", "s of processors"), ("memory", "KiB of memory")] {
+        let (ours, other) = (median(&of_ours, key), median(&of_other, key));
+        println!("{what}: {ours:.1} {unit}, {:.2} of qemu-img's {other:.1}", ours / other);
+    }
+    Ok(())
+}
+
+fn median(costs: &[Value], key: &str) -> f64 {
+    let mut values: Vec<f64> = costs.iter().filter_map(|cost| cost[key].as_f64()).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// What a command costs, the largest of its processes counting for memory.
+fn cost(command: &Command) -> anyhow::Result<Value> {
+    let output = Command::new(env::current_exe()?)
+        .arg(MEASURE)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("measuring {}: {}", command.get_program().to_string_lossy(), output.status);
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn run(mut command: Command) -> anyhow::Result<()> {
+    let status = command.stdout(Stdio::null()).status()?;
+    if !status.success() {
+        bail!("{}: {status}", command.get_program().to_string_lossy());
+    }
+    Ok(())
+}
