@@ -124,3 +124,44 @@ mod short {
         });
     }
 }
+
+mod long {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The steps that a node has named on its console since it was powered on.
+    fn steps(console: &str) -> BTreeSet<String> {
+        let said = console.lines().filter_map(|line| line.trim_end().split_once("kaas: ").map(|(_, said)| said));
+        // A step reads `starting etcd (14/28)`, with what it waits for after a colon.
+        let named = said.filter_map(|said| said.split_once(" (").filter(|(_, rest)| rest.contains('/')));
+        named.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// A node loses its power as soon as it reaches each step of forming; once
+    /// it is left in peace it becomes Ready, with one etcd member.
+    #[test]
+    fn a_node_that_is_cut_off_at_every_step_forms_its_cluster() {
+        let scenario = Scenario::prepare(&Setting { name: "cuts", nodes: 1, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        let mut cut = BTreeSet::new();
+        loop {
+            scenario.power_on(&["cp1"]);
+            let reached = scenario.obtain("another step, or a node that is ready", FORMING, || {
+                let console = lab.console_text("cp1")?;
+                let new: Vec<String> = steps(&console).difference(&cut).cloned().collect();
+                Ok((!new.is_empty() || console.contains("kaas: ready")).then_some(new))
+            });
+            if reached.is_empty() {
+                break;
+            }
+            scenario.cut("cp1");
+            scenario.reached(&format!("cut off at: {}", reached.join(", ")));
+            cut.extend(reached);
+        }
+        assert!(cut.len() > 10, "only {cut:?}");
+        scenario.all_ready(FORMING);
+        assert_eq!(scenario.etcd_members("cp1").len(), 1);
+        Workload::start(&scenario, "cp1", MOMENT).is_reached_by_name_from("cp1");
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use ova::Sha256;
@@ -10,6 +11,7 @@ use ova::archive::Archive;
 use ova::ovf::Descriptor;
 use serde::{Deserialize, Serialize};
 
+use super::folder::Folder;
 use super::host::run;
 use super::tools::Tools;
 
@@ -53,6 +55,8 @@ impl Unpacked {
             unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;
             fs::rename(new.path(), &folder)?;
         }
+        File::open(&folder)?.set_modified(SystemTime::now())?;
+        forget_others(cache, &folder)?;
         Ok(Self { folder })
     }
 
@@ -80,6 +84,27 @@ impl Unpacked {
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")
     }
+}
+
+/// Removes what was unpacked of other OVAs, but for the last one used and those
+/// that labs are made from: each takes more than a gigabyte.
+fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
+    let labs = fs::read_dir(Folder::all()?).into_iter().flatten().flatten();
+    let records: Vec<String> = labs.filter_map(|lab| fs::read_to_string(lab.path().join("lab.json")).ok()).collect();
+    let mut others = Vec::new();
+    for entry in fs::read_dir(cache)? {
+        let path = entry?.path();
+        let used = records.iter().any(|record| record.contains(&*path.to_string_lossy()));
+        if path.join("descriptor.ovf").exists() && path != own && !used {
+            others.push((fs::metadata(&path)?.modified()?, path));
+        }
+    }
+    others.sort();
+    others.pop();
+    for (_, path) in others {
+        fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn unpack(
