@@ -25,7 +25,7 @@ ova: setup ## Install what is missing on the build host and build the OVAs into 
 	$(ROOT) $(KAAS) image build $(SPEC) --output build
 
 test: ova lint test-fast ## Build what is needed and pass the tests that must never break
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked -p scenarios --tests short -- --test-threads=1
+	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked --no-fail-fast -p scenarios --tests short -- --test-threads=1
 
 test-fast: setup ## Pass the tests that need neither an image nor a VM
 	$(ROOT) env PATH="$(PATH)" cargo test --locked --workspace --exclude scenarios
