@@ -11,7 +11,7 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{BACKDATE, Certified, Error, examine};
+use super::{BACKDATE, Certified, Error};
 use crate::files;
 use crate::secret::Secret;
 
@@ -107,15 +107,6 @@ impl Authorities {
             etcd: pair("etcd/ca")?,
             service_accounts: ServiceAccountKeys { key: Secret::new(text("sa.key")?), public: text("sa.pub")? },
         })
-    }
-
-    /// The hash of the cluster authority's public key as kubeadm's
-    /// `discovery-token-ca-cert-hash` wants it: `sha256:` and 64 hex digits.
-    ///
-    /// # Errors
-    /// [`Error::Unusable`] when the certificate cannot be parsed.
-    pub fn kubernetes_hash(&self) -> Result<String, Error> {
-        examine::authority_hash(&self.kubernetes.certificate)
     }
 
     /// Names, contents and permission bits. Keys come before certificates:

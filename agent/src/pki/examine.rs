@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{KeyPair, PublicKeyData};
-use sha2::{Digest, Sha256};
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{ASN1Time, X509Certificate};
@@ -19,17 +18,6 @@ use super::{Certified, Error, Leaf};
 pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
     let pem = pem(certificate)?;
     Ok(time(parse(&pem)?.validity().not_after))
-}
-
-/// The SHA-256 of an authority's SubjectPublicKeyInfo (RFC 7469 §2.4), written
-/// as kubeadm wants it: `sha256:` and hex digits.
-///
-/// # Errors
-/// [`Error::Unusable`] when it is no certificate.
-pub fn authority_hash(certificate: &str) -> Result<String, Error> {
-    let pem = pem(certificate)?;
-    let digest = Sha256::digest(parse(&pem)?.public_key().raw);
-    Ok(digest.iter().fold("sha256:".to_owned(), |hash, byte| format!("{hash}{byte:02x}")))
 }
 
 /// What a certificate says, once its signature and key have been checked.

@@ -3,7 +3,7 @@
 //!
 //! Everything is ECDSA P-256: on the slow hosts that the appliance must also
 //! run on, RSA keys cost minutes. Files are laid out as kubeadm expects them
-//! (`cmd/kubeadm/app/constants`), so that `kubeadm init` and `join` find the
+//! (`cmd/kubeadm/app/constants`), so that the phases of `kubeadm init` find the
 //! authorities and sign the rest themselves:
 //!
 //! ```text
@@ -39,7 +39,7 @@ use crate::secret::Secret;
 
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
-pub use examine::{authority_hash, expiry};
+pub use examine::expiry;
 pub use kubeconfig::{Kubeconfig, ensure_kubeconfig};
 pub use leaf::{Leaf, RENEW_BEFORE};
 

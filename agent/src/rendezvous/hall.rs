@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use super::channel::Endpoint;
 use super::meeting::Own;
-use super::message::{Facts, Grant, Hello, Progress, State};
+use super::message::{Facts, Hello, Progress, State};
 use super::record::Record;
-use super::{Error, Keep, Mint, Settings};
+use super::{Error, Keep, Settings};
 use crate::codes;
 use crate::config::ControlNode;
 use crate::finding::{Finding, Findings, Severity};
@@ -23,9 +23,6 @@ const STRANGERS: usize = 16;
 
 /// For how long a stranger's knock is reported.
 const STRANGER_STAYS: Duration = Duration::from_secs(60);
-
-/// For how long nobody else may join after a grant, before patience.
-const LEASE: Duration = Duration::from_secs(300);
 
 pub(super) struct Hall {
     pub settings: Settings,
@@ -40,18 +37,7 @@ struct Inner {
     record: Record,
     keep: Keep,
     receiving: bool,
-    mint: Minting,
-    lease: Option<(String, Instant)>,
     strangers: BTreeMap<IpAddr, (Finding, Instant)>,
-}
-
-/// Who makes grants.
-enum Minting {
-    /// Nobody yet: the first control plane is not up.
-    NotYet,
-    /// One is being made.
-    Busy,
-    Ready(Mint),
 }
 
 impl Hall {
@@ -60,14 +46,7 @@ impl Hall {
             facts: Facts::of(&settings.config.cluster, &settings.image),
             instance: Uuid::new_v4(),
             endpoint,
-            inner: Mutex::new(Inner {
-                record,
-                keep,
-                receiving: false,
-                mint: Minting::NotYet,
-                lease: None,
-                strangers: BTreeMap::new(),
-            }),
+            inner: Mutex::new(Inner { record, keep, receiving: false, strangers: BTreeMap::new() }),
             changed: Condvar::new(),
             settings,
         }
@@ -182,9 +161,6 @@ impl Hall {
                 progress.insert(node.to_owned(), reached);
             }
             inner.replace(record)?;
-            if inner.lease.as_ref().is_some_and(|(holder, _)| holder == node && reached == Progress::Joined) {
-                inner.lease = None;
-            }
             drop(inner);
             self.changed.notify_all();
         }
@@ -215,48 +191,6 @@ impl Hall {
             Record::First { progress, .. } => progress.clone(),
             _ => BTreeMap::new(),
         }
-    }
-
-    pub(super) fn set_mint(&self, mint: Mint) {
-        self.lock().mint = Minting::Ready(mint);
-    }
-
-    /// A grant for `node`, or why there is none now. Takes as long as making a
-    /// token takes.
-    pub(super) fn grant(&self, node: &str) -> Result<Grant, String> {
-        let mut mint = {
-            let mut inner = self.lock();
-            match &inner.record {
-                Record::First { progress, .. } if progress.contains_key(node) => {}
-                _ => return Err("this node grants no joins".to_owned()),
-            }
-            if let Some((holder, until)) = &inner.lease
-                && holder != node
-                && *until > Instant::now()
-            {
-                return Err(format!("{holder} is joining"));
-            }
-            match std::mem::replace(&mut inner.mint, Minting::Busy) {
-                Minting::Ready(mint) => {
-                    let until = Instant::now() + self.settings.config.patiently(LEASE);
-                    inner.lease = Some((node.to_owned(), until));
-                    mint
-                }
-                Minting::Busy => return Err("another node's join is being prepared".to_owned()),
-                Minting::NotYet => {
-                    inner.mint = Minting::NotYet;
-                    return Err("its Kubernetes control plane is not up yet".to_owned());
-                }
-            }
-        };
-        let grant = mint(node);
-        let mut inner = self.lock();
-        inner.mint = Minting::Ready(mint);
-        grant.map_err(|error| {
-            inner.lease = None;
-            log::warn!("preparing the join of {node}: {error:#}");
-            "preparing the join failed on the first node, its journal says why".to_owned()
-        })
     }
 
     /// Remembers that somebody failed to prove the deployment secret.

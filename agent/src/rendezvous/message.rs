@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use crate::config::Cluster;
 use crate::pki::MemberBundle;
-use crate::secret::Secret;
 
 /// The version of this protocol. It is one of the [`Facts`], so that a
 /// difference is named like any other.
@@ -138,8 +137,6 @@ pub enum Ask {
         /// The bundle's cluster.
         cluster: Uuid,
     },
-    /// Leave to join Kubernetes now.
-    Join,
     /// Nothing: the asking node has joined Kubernetes.
     Joined {
         /// The cluster that it joined.
@@ -156,11 +153,6 @@ pub enum Reply {
         /// To be saved before anything else is done.
         bundle: Box<MemberBundle>,
     },
-    /// Leave to join.
-    Grant {
-        /// What joining takes.
-        grant: Grant,
-    },
     /// What was said is on record.
     Noted,
     /// Not now: ask again.
@@ -168,16 +160,4 @@ pub enum Reply {
         /// Why, for the person who watches.
         reason: String,
     },
-}
-
-/// What a node needs to join, good for one node and a short time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Grant {
-    /// A kubeadm bootstrap token.
-    pub token: Secret,
-    /// The hash of the cluster authority's public key, `sha256:` and hex digits.
-    pub authority_hash: String,
-    /// Where the API server is reached, `<address>:<port>`.
-    pub endpoint: String,
 }

@@ -3,8 +3,8 @@
 //! Each control node runs a [`Rendezvous`] until the cluster has been formed:
 //! a server on [`PORT`] of its own address, and calls that the boot flow makes,
 //! which block until something has been reached. It knows nothing of etcd,
-//! kubeadm or systemd; it hands out keys and leave to join, and remembers who
-//! has got which.
+//! kubeadm or systemd; it hands out keys, and remembers who holds them and
+//! who has joined.
 //!
 //! # Who does what
 //!
@@ -13,12 +13,14 @@
 //! first node   all said "unformed" in one round → decides: a cluster identity, authorities,
 //!              a bundle for each node; saves that, then answers "forming"
 //! other nodes  the first says "forming" → fetch their bundle, save it, say so
-//! first node   a majority holds its bundle → etcd may start, then kubeadm init
-//! other nodes  ask for leave to join, one at a time; join; say so
-//! all          told or heard that → closed for good
+//! first node   a majority holds its bundle → etcd may start
+//! each node    holds its bundle → needs nobody's leave: signs its own certificates with the
+//!              authorities, starts its control plane, and has then joined
+//! other nodes  say that they have joined; the first has that on record → closed for good
+//! first node   all others have said so → closed for good
 //! ```
 //!
-//! - The first of the list is the only one that decides and grants. Two nodes
+//! - The first of the list is the only one that decides and hands out. Two nodes
 //!   with equal rights would need an agreement that only a cluster gives.
 //! - The others fetch, the first never pushes: a node that was cut off gets its
 //!   bundle when it returns, an hour or days later, and a repeated question after a
@@ -31,9 +33,12 @@
 //!   secret and said "unformed" counts. A node to which a bundle may be on its way says
 //!   "receiving" instead. Where the rendezvous has closed and an API server
 //!   answers, that is named.
-//! - If the first node is lost for good before the others have joined, nobody
-//!   can decide in its place. Before its API server was up there is nothing to lose: reset the other
-//!   nodes and deploy again. Afterwards the members that joined replace it as they would any member.
+//! - There are no tokens that could expire while a node is away. A node that holds its bundle
+//!   holds the authorities, and makes the certificates anew by itself. A bundle
+//!   that is fetched so late that its certificates end within [`pki::RENEW_BEFORE`] is refused.
+//! - If the first node is lost for good, nobody decides in its place. Before etcd had a quorum
+//!   there is nothing to lose: reset the other nodes and deploy again. Afterwards members
+//!   that have a quorum without it replace it as they would any member.
 //! - A first node that comes back blank is told so by the others and stops
 //!   there ([`Why::InCluster`]); a node that comes back blank after it joined is told by
 //!   the first ([`Why::Lost`]), or finds the rendezvous closed ([`Why::Closed`]). One that
@@ -46,7 +51,7 @@
 //! # How the boot flow uses it
 //!
 //! ```no_run
-//! # use agent::rendezvous::{Rendezvous, Settings, Record, Grant, Error};
+//! # use agent::rendezvous::{Rendezvous, Settings, Record, Error};
 //! # fn flow(settings: Settings, record: Record, first: bool) -> Result<(), Error> {
 //! let rendezvous = Rendezvous::open(settings, record, Box::new(|record| { /* save it */ Ok(()) }))?;
 //! let mut watch = |report: &agent::rendezvous::Report| {
@@ -54,13 +59,10 @@
 //!     std::ops::ControlFlow::Continue(())
 //! };
 //! let bundle = rendezvous.meet(&mut watch)?;
-//! // bundle.ensure(…), start etcd; on the first node kubeadm init; then:
+//! // bundle.ensure(…), start etcd and the control plane; then:
 //! if first {
-//!     rendezvous.grant_joins(Box::new(|node| anyhow::bail!("make a token for {node}")));
 //!     rendezvous.wait_for_joins(&mut watch)?;
 //! } else {
-//!     let grant = rendezvous.join(&mut watch)?;
-//!     // kubeadm join with it; then:
 //!     rendezvous.joined(std::time::Duration::from_secs(300), &mut watch)?;
 //! }
 //! # Ok(())
@@ -70,7 +72,7 @@
 mod channel;
 mod client;
 mod hall;
-pub mod meeting;
+mod meeting;
 mod message;
 mod record;
 mod report;
@@ -78,7 +80,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -93,7 +94,7 @@ use crate::finding::Findings;
 use crate::pki::{self, MemberBundle};
 use crate::secret::Secret;
 
-pub use message::{Difference, Facts, Grant, Hello, Progress, State};
+pub use message::{Difference, Progress, State};
 pub use record::Record;
 pub use report::{Report, Waiting, Why};
 
@@ -115,10 +116,6 @@ const CALM: u32 = 5;
 /// Saves a record on the data disk so that it survives a power cut. Until it
 /// returns, nothing that the record says has happened.
 pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
-
-/// Makes a grant for the named node, with a fresh token: runs on a thread of
-/// the rendezvous, for one node at a time.
-pub type Mint = Box<dyn FnMut(&str) -> anyhow::Result<Grant> + Send>;
 
 /// Is given the state of things after each round, and may end the waiting.
 pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
@@ -256,26 +253,6 @@ impl Rendezvous {
         }
     }
 
-    /// From now on the first node grants joins, one at a time.
-    pub fn grant_joins(&self, mint: Mint) {
-        self.hall.set_mint(mint);
-    }
-
-    /// How far the first node knows the others to be, by node name; empty elsewhere.
-    pub fn progress(&self) -> BTreeMap<String, Progress> {
-        self.hall.progress()
-    }
-
-    /// Takes it from another source, such as the cluster itself, that `node` has joined.
-    ///
-    /// # Errors
-    /// [`Error::NotFormed`] when this is not the first node of a cluster with
-    /// such a node; [`Error::Keep`].
-    pub fn take_as_joined(&self, node: &str) -> Result<(), Error> {
-        let cluster = self.hall.own().state.cluster().ok_or(Error::NotFormed)?;
-        if self.hall.note(node, cluster, Progress::Joined)? { Ok(()) } else { Err(Error::NotFormed) }
-    }
-
     /// On the first node: waits until all others have joined, then closes the
     /// rendezvous for good.
     ///
@@ -306,29 +283,7 @@ impl Rendezvous {
         }
     }
 
-    /// On the other nodes: waits for leave to join.
-    ///
-    /// # Errors
-    /// [`Error::NotFormed`] without a bundle; [`Error::Stopped`].
-    pub fn join(&self, watch: Watch<'_>) -> Result<Grant, Error> {
-        let own = self.hall.own();
-        own.state.cluster().ok_or(Error::NotFormed)?;
-        loop {
-            let why = match self.runtime.block_on(client::ask_first(&self.hall, &Ask::Join)) {
-                Err(why) => why,
-                Ok((_, said, reply)) => match (self.against(said), reply) {
-                    (Some(why), _) => why,
-                    (None, Reply::Grant { grant }) => return Ok(grant),
-                    (None, Reply::Wait { reason }) => Why::Busy(reason),
-                    (None, _) => Why::Strange("its answer does not fit the question".to_owned()),
-                },
-            };
-            self.say(watch, &[(self.hall.first().clone(), Some(why.of_a_member()))], &[])?;
-            self.hall.pause(self.hall.settings.pace);
-        }
-    }
-
-    /// On the other nodes, after joining: saves that, tells the first node, and
+    /// On the other nodes, once their control plane is up: saves that, tells the first node, and
     /// closes the rendezvous for good. Tries for `time` and says whether it is closed; if not,
     /// it is to be called again, at the next boot for instance.
     ///

@@ -22,8 +22,8 @@ use super::message::{Ask, Hello, Progress, Reply};
 /// How long proofs may take, before patience.
 const PROOF_TIME: Duration = Duration::from_secs(10);
 
-/// How long a connection may last, before patience: making a grant is the
-/// longest that is done in one.
+/// How long a connection may last, before patience: enough for a bundle, and for
+/// a slow disk on either side to save what was said.
 const CONNECTION_TIME: Duration = Duration::from_secs(90);
 
 /// How long conversations may go on after the rendezvous has ended.
@@ -106,7 +106,7 @@ async fn converse(mut channel: Channel, from: IpAddr, hall: &Arc<Hall>) -> Resul
             Ok(_) if !owns_name(hall, &theirs.node, from) => {
                 Reply::Wait { reason: format!("{from} is not the address of {} in the control node list", theirs.node) }
             }
-            Ok(_) => answer(ask, &theirs.node, hall).await?,
+            Ok(_) => answer(ask, &theirs.node, hall)?,
         };
         channel.send(&reply).await?;
     }
@@ -119,26 +119,14 @@ fn owns_name(hall: &Hall, name: &str, from: IpAddr) -> bool {
     hall.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
 }
 
-async fn answer(ask: Ask, node: &str, hall: &Arc<Hall>) -> Result<Reply, channel::Error> {
-    let wait = |reason: &str| Reply::Wait { reason: reason.to_owned() };
+fn answer(ask: Ask, node: &str, hall: &Hall) -> Result<Reply, channel::Error> {
     Ok(match ask {
         Ask::Bundle => match hall.bundle_for(node) {
             Some(bundle) => Reply::Bundle { bundle: Box::new(bundle) },
-            None => wait("it hands out no bundle"),
+            None => Reply::Wait { reason: "it hands out no bundle".to_owned() },
         },
         Ask::Saved { cluster } => noted(keep(hall.note(node, cluster, Progress::HandedOver))?),
         Ask::Joined { cluster } => noted(keep(hall.note(node, cluster, Progress::Joined))?),
-        Ask::Join => {
-            let (hall, node) = (Arc::clone(hall), node.to_owned());
-            match tokio::task::spawn_blocking(move || hall.grant(&node)).await {
-                Ok(Ok(grant)) => Reply::Grant { grant },
-                Ok(Err(reason)) => Reply::Wait { reason },
-                Err(error) => {
-                    log::error!("preparing a join: {error}");
-                    wait("preparing the join failed on the first node, its journal says why")
-                }
-            }
-        }
     })
 }
 

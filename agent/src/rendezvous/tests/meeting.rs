@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::rendezvous::meeting::{Answer, CLOCK_LIMIT, Own, Said, Verdict, hear, judge};
-use crate::rendezvous::{Facts, Hello, Progress, State, Why};
+use crate::rendezvous::message::{Facts, Hello};
+use crate::rendezvous::{Progress, State, Why};
 
 fn cluster(number: u128) -> Uuid {
     Uuid::from_u128(number)

@@ -11,7 +11,7 @@ use crate::config::{Cluster, Config, ControlNode, Interface, Node};
 use crate::pki::MemberBundle;
 use crate::rendezvous::channel::Endpoint;
 use crate::rendezvous::message::{Ask, Hello, Reply};
-use crate::rendezvous::{Error, Grant, Keep, Mint, Progress, Record, Rendezvous, Report, Settings, State, Why};
+use crate::rendezvous::{Error, Keep, Progress, Record, Rendezvous, Report, Settings, State, Why};
 use crate::secret::Secret;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -134,18 +134,8 @@ fn all_meet(nodes: &[&Rendezvous]) -> Vec<MemberBundle> {
     })
 }
 
-fn mint() -> Mint {
-    Box::new(|node| {
-        Ok(Grant {
-            token: Secret::new(format!("token of {node}")),
-            authority_hash: "sha256:00".to_owned(),
-            endpoint: "127.0.1.10:6443".to_owned(),
-        })
-    })
-}
-
 #[test]
-fn three_nodes_meet_join_one_at_a_time_and_close() {
+fn three_nodes_meet_join_and_close() {
     let machines = Machines::new();
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
     let bundles = all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
@@ -156,30 +146,9 @@ fn three_nodes_meet_join_one_at_a_time_and_close() {
     }
     assert_eq!(meet(&nodes[1]), bundles[1], "asked again");
 
-    let mut early = None;
-    let stopped = nodes[1].join(&mut |report| {
-        early = why(report, "node-1");
-        ControlFlow::Break(())
-    });
-    assert!(matches!(stopped, Err(Error::Stopped)));
-    assert_eq!(early, Some(Why::Busy("its Kubernetes control plane is not up yet".to_owned())));
-
-    nodes[0].grant_joins(mint());
-    let grant = nodes[1].join(&mut patient()).unwrap();
-    assert_eq!(grant.token.expose(), "token of node-2");
-    let mut second = None;
-    let stopped = nodes[2].join(&mut |report| {
-        second = why(report, "node-1");
-        ControlFlow::Break(())
-    });
-    assert!(matches!(stopped, Err(Error::Stopped)));
-    assert_eq!(second, Some(Why::Busy("node-2 is joining".to_owned())));
-    assert_eq!(nodes[1].join(&mut patient()).unwrap(), grant, "the holder may ask again");
-
     thread::scope(|scope| {
         let first = scope.spawn(|| nodes[0].wait_for_joins(&mut patient()));
         assert!(nodes[1].joined(Duration::from_secs(60), &mut patient()).unwrap());
-        assert_eq!(nodes[2].join(&mut patient()).unwrap().token.expose(), "token of node-3");
         assert!(nodes[2].joined(Duration::from_secs(60), &mut patient()).unwrap());
         first.join().unwrap().unwrap();
     });
@@ -266,7 +235,7 @@ fn a_blank_first_node_beside_members_stays_out() {
     assert_eq!(machines.disk(0), Record::Unformed);
 
     let mut seen = None;
-    let stopped = nodes[1].join(&mut |report| {
+    let stopped = nodes[1].joined(Duration::from_secs(60), &mut |report| {
         seen = why(report, "node-1");
         ControlFlow::Break(())
     });
@@ -304,8 +273,8 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
             assert_eq!(second.join().unwrap().cluster, first.cluster);
             first
         });
-        assert_eq!(nodes[0].progress()["node-3"], Progress::Awaited);
-        assert_eq!(nodes[0].progress()["node-2"], Progress::HandedOver);
+        assert_eq!(nodes[0].hall.progress()["node-3"], Progress::Awaited);
+        assert_eq!(nodes[0].hall.progress()["node-2"], Progress::HandedOver);
         bundle.cluster
     };
     assert_eq!(machines.disk(2), Record::Unformed);
@@ -314,7 +283,7 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     let (first, third) = (machines.start(0), machines.start(2));
     assert_eq!(meet(&first).cluster, cluster);
     assert_eq!(meet(&third).cluster, cluster);
-    assert_eq!(first.progress()["node-3"], Progress::HandedOver);
+    assert_eq!(first.hall.progress()["node-3"], Progress::HandedOver);
 
     // Once more with another blank disk, before it has joined: the same again.
     drop(third);
@@ -323,8 +292,8 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     assert_eq!(meet(&third).cluster, cluster);
 
     // And after it has joined: told.
+    assert!(third.joined(Duration::from_secs(60), &mut patient()).unwrap());
     drop(third);
-    first.take_as_joined("node-3").unwrap();
     machines.lose_disk(2);
     let third = machines.start(2);
     let report = meet_until(&third, |report| why(report, "node-1").is_some());
@@ -372,7 +341,7 @@ fn a_word_that_was_lost_is_said_by_the_next_introduction() {
     }
     let (first, _second) = (machines.start(0), machines.start(1));
     meet(&first);
-    assert_eq!(first.progress()["node-2"], Progress::HandedOver);
+    assert_eq!(first.hall.progress()["node-2"], Progress::HandedOver);
 }
 
 #[test]
