@@ -97,6 +97,12 @@ impl Cgroup {
         }
     }
 
+    /// Whether other VMs, of any lab, have cgroups: the topmost folder is there.
+    pub fn has_neighbours(&self) -> bool {
+        let top = Path::new(&self.name).iter().next().unwrap_or_default();
+        self.hierarchies.iter().any(|hierarchy| hierarchy.join(top).exists())
+    }
+
     /// Removes the cgroup, what is below it, and the folders above that are left empty.
     ///
     /// # Errors

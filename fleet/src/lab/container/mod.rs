@@ -4,6 +4,7 @@
 
 mod cgroup;
 mod guest;
+mod limits;
 mod nspawn;
 
 use std::fs;
@@ -112,8 +113,10 @@ impl Containers {
 
 impl Engine for Containers {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
+        // In this order: whoever puts limits back looks for cgroups first.
         let cgroup = self.cgroup(vm)?;
         cgroup.create()?;
+        limits::raise()?;
         self.network.add_container_port(&vm.name, vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
         let disks =
             vm.disks.iter().map(|disk| disk::attach(&self.folder.disk(*disk))).collect::<anyhow::Result<Vec<_>>>()?;
@@ -170,7 +173,11 @@ impl Engine for Containers {
             let file = self.folder.disk(*disk);
             until("the data disk to be let go", Duration::from_secs(30), || disk::release(&file).map(|()| true))?;
         }
-        self.cgroup(vm)?.remove()?;
+        let cgroup = self.cgroup(vm)?;
+        cgroup.remove()?;
+        if !cgroup.has_neighbours() {
+            limits::put_back()?;
+        }
         for left in ["propagate", "unix-export"] {
             let left = Path::new("/run/systemd/nspawn").join(left).join(self.machine(vm));
             if left.exists() {
