@@ -8,6 +8,8 @@ use scenarios::workload::Workload;
 const FORMING: Duration = Duration::from_secs(300);
 const FAILOVER: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(90);
+/// More than systemd gives a unit to stop.
+const SHUTTING_DOWN: Duration = Duration::from_secs(180);
 
 const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
 
@@ -61,7 +63,7 @@ mod short {
         assert_eq!(scenario.etcd_members(lost), members);
 
         // The first node comes back blank, its OVF environment as on the first day.
-        lab.shut_down("cp1", MOMENT).unwrap();
+        lab.shut_down("cp1", SHUTTING_DOWN).unwrap();
         let disk = lab.disks("cp1").unwrap()[0];
         let blank = lab.create_disk(4 << 30).unwrap();
         lab.detach_disk("cp1", disk).unwrap();
