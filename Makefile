@@ -5,6 +5,10 @@
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaas
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
+# Cargo takes a source file that is older than the last build for unchanged. So
+# the clone that used the cache last is noted, and another one looks anew at its own.
+CLONE := $(CARGO_TARGET_DIR)/last-clone
+
 # Making a root tree and running system containers and VMs takes root.
 ifeq ($(shell id -u),0)
 ROOT :=
@@ -52,6 +56,9 @@ deny: ## Check licences, sources and advisories of the dependencies (needs cargo
 
 setup:
 	@$(ROOT) .ci/setup
+	@mkdir -p $(CARGO_TARGET_DIR)
+	@test "$$(cat $(CLONE) 2>/dev/null)" = "$(CURDIR)" || find . -name '*.rs' -exec touch {} +
+	@echo "$(CURDIR)" >$(CLONE)
 
 readme: ## Renew the generated parts of the README
 	cargo run --locked -p kaas -- image reference --write README.md
