@@ -5,6 +5,7 @@
 
 pub mod addons;
 pub mod bus;
+pub mod care;
 pub mod cli;
 pub mod codes;
 pub mod command;

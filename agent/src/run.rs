@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
+use crate::care::Care;
 use crate::command::Host;
 use crate::config::{self, Config, Intake};
 use crate::disk::{self, DataDisk};
@@ -115,9 +116,16 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let mut machine = Machine::new(platform, image, config, data_disk, progress, plan, reporter.clone())?;
     carry_out(&mut machine, reporter, &warnings);
+    let mut care = Care::begin(Instant::now());
     loop {
         if let Some(watch) = &machine.watch {
             watch.look_if_due();
+        }
+        if care.look(&machine, Instant::now()) {
+            let mut all = warnings.clone();
+            all.extend(machine.warnings().clone());
+            all.extend(care.findings());
+            reporter.update(|status| status.findings = all);
         }
         thread::sleep(CALM);
     }

@@ -1,5 +1,8 @@
 //! containerd: its configuration (version 3, containerd 2).
 
+use anyhow::Context as _;
+
+use crate::command::{Command, Runner};
 use crate::config::Config;
 use crate::image;
 use crate::kubernetes::kubelet;
@@ -45,6 +48,24 @@ pub fn configuration(platform: &Platform, pause: &str) -> String {
          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
          SystemdCgroup = {systemd}\n"
     )
+}
+
+/// Whether the running runtime answers Kubernetes: it starts without its CRI
+/// plugin when that fails, for example for want of inotify instances.
+///
+/// # Errors
+/// The runtime does not answer at all.
+pub fn serves_kubernetes(runner: &impl Runner) -> anyhow::Result<bool> {
+    let output = runner.run(&Command::new("ctr").args(["plugins", "list"])).context("listing containerd's plugins")?;
+    Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
+}
+
+/// Reads the table of `ctr plugins list`: type, ID, platforms, status.
+fn cri_is_ok(table: &str) -> bool {
+    table.lines().any(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        matches!(columns.as_slice(), ["io.containerd.grpc.v1", "cri", .., "ok"])
+    })
 }
 
 /// The description of the registry mirror that stands for all registries

@@ -45,6 +45,12 @@ impl Machine {
         }
         let started = self.services().start_with(containerd::UNIT, changed)?;
         match self.services().state(containerd::UNIT)?.as_str() {
+            "active" if !containerd::serves_kubernetes(&self.runner)? => {
+                self.services().restart(containerd::UNIT)?;
+                Err(Trouble::Waiting(
+                    "the container runtime came up without its Kubernetes interface: restarting it".to_owned(),
+                ))
+            }
             "active" => Ok(started.into()),
             state => Err(Trouble::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 
 use crate::bus::{self, Bus};
-use crate::command::Host;
+use crate::command::{Host, Runner};
 use crate::config::{Config, ControlNode};
 use crate::disk::{DataDisk, Identity};
 use crate::finding::Findings;
@@ -171,7 +171,8 @@ impl Machine {
         self.path(kubernetes::PKI)
     }
 
-    fn services(&self) -> Services<'_> {
+    /// The host's units.
+    pub fn services(&self) -> Services<'_> {
         Services::new(&self.bus)
     }
 
@@ -203,6 +204,11 @@ impl Machine {
     /// Warnings of the steps done so far.
     pub fn warnings(&self) -> &Findings {
         &self.warnings
+    }
+
+    /// Runs the host's programs.
+    pub fn runner(&self) -> &impl Runner {
+        &self.runner
     }
 
     fn now() -> SystemTime {

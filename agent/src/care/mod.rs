@@ -1,0 +1,85 @@
+//! Everyday care: duties that recur as long as the node runs, each at its own
+//! pace. A duty looks, acts only where something is due, and says in findings
+//! what a person should know. Knows nothing of what a duty does.
+
+mod runtime;
+
+use std::time::{Duration, Instant};
+
+use crate::finding::{Finding, Findings};
+use crate::steps::Machine;
+
+/// Something that recurs.
+struct Duty {
+    /// What it looks after, as in `looking after the container runtime`.
+    what: &'static str,
+    /// The pause between two looks, and before the first one.
+    every: Duration,
+    look: fn(&Machine) -> anyhow::Result<Findings>,
+}
+
+const DUTIES: &[Duty] = &[Duty { what: "the container runtime", every: Duration::from_secs(60), look: runtime::look }];
+
+/// When each duty is due, and what the last look at it has found.
+pub struct Care {
+    duties: Vec<(&'static Duty, Instant, Findings)>,
+}
+
+impl Care {
+    /// Begins now: the first look at each thing comes after its pause.
+    pub fn begin(now: Instant) -> Self {
+        Self { duties: DUTIES.iter().map(|duty| (duty, now + duty.every, Findings::default())).collect() }
+    }
+
+    /// Does what is due. Says whether anything was.
+    pub fn look(&mut self, machine: &Machine, now: Instant) -> bool {
+        let mut looked = false;
+        for (duty, due, found) in &mut self.duties {
+            if *due <= now {
+                *found = (duty.look)(machine).unwrap_or_else(|error| failed(duty, &error));
+                *due = now + duty.every;
+                looked = true;
+            }
+        }
+        looked
+    }
+
+    /// What the last look at everything has found.
+    pub fn findings(&self) -> Findings {
+        let mut all = Findings::default();
+        for (.., found) in &self.duties {
+            all.extend(found.clone());
+        }
+        all
+    }
+}
+
+fn failed(duty: &Duty, error: &anyhow::Error) -> Findings {
+    Finding::warning(
+        "care.failed",
+        duty.what,
+        format!("looking after it failed: {error:#}"),
+        "It is tried again; if it stays, look at the journal of kaas-agent",
+    )
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_duty_becomes_a_finding_that_names_it() {
+        let findings = failed(&DUTIES[0], &anyhow::anyhow!("no answer").context("asking"));
+        assert!(findings.to_string().contains("the container runtime: looking after it failed: asking: no answer"));
+        assert!(!findings.has_errors());
+    }
+
+    #[test]
+    fn nothing_is_due_at_once() {
+        let now = Instant::now();
+        let care = Care::begin(now);
+        assert!(care.duties.iter().all(|(duty, due, _)| *due == now + duty.every && !duty.every.is_zero()));
+        assert!(care.findings().is_empty());
+    }
+}

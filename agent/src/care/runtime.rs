@@ -1,0 +1,14 @@
+//! containerd goes on without a plugin that failed to start, and the kubelet
+//! then asks in vain for ever: a runtime without CRI is restarted.
+
+use crate::finding::Findings;
+use crate::kubernetes::containerd;
+use crate::steps::Machine;
+
+pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
+    if !containerd::serves_kubernetes(machine.runner())? {
+        log::warn!("the container runtime came up without its Kubernetes interface: it is restarted");
+        machine.services().restart(containerd::UNIT)?;
+    }
+    Ok(Findings::default())
+}
