@@ -14,6 +14,7 @@ use fleet::lab::{
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;
+use image::tools::ToolsTree;
 
 /// 4 GiB: enough for every scenario, and quick to format.
 const DATA_DISK: u64 = 4 << 30;
@@ -43,16 +44,24 @@ impl Scenario {
     /// Makes the lab with its VMs powered off. One that an interrupted run
     /// left behind is removed first.
     pub fn prepare(setting: &Setting) -> Self {
-        Self::try_prepare(setting).unwrap_or_else(|error| panic!("preparing the scenario {}: {error:#}", setting.name))
+        Self::try_prepare(setting, None).unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
     }
 
-    fn try_prepare(setting: &Setting) -> anyhow::Result<Self> {
+    /// As [`Scenario::prepare`], with another raw system disk than the OVA's in its virtual hardware.
+    pub fn prepare_disk(setting: &Setting, disk: PathBuf) -> Self {
+        Self::try_prepare(setting, Some(disk)).unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
+    }
+
+    fn try_prepare(setting: &Setting, disk: Option<PathBuf>) -> anyhow::Result<Self> {
         let (state, name) = (state_folder()?, lab_name(setting.name));
         if let Ok(left) = Lab::open(&state, &name) {
             left.remove().context("removing what an interrupted run left behind")?;
         }
-        let tools = tools()?;
-        let source = source(&Tools::at(&tools))?;
+        let tools = tools()?.root().to_owned();
+        let source = match (source(&Tools::at(&tools))?, disk) {
+            (Source::Ova { unpacked }, Some(disk)) => Source::Disk { unpacked, disk },
+            (source, _) => source,
+        };
         let engine = match setting.hardware {
             None => EngineRecord::Container,
             Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&Tools::at(&tools))?, hardware },
@@ -240,14 +249,17 @@ fn source(tools: &Tools) -> anyhow::Result<Source> {
 ///
 /// # Errors
 /// When it is not there and cannot be made.
-pub fn tools() -> anyhow::Result<PathBuf> {
+pub fn tools() -> anyhow::Result<ToolsTree> {
+    image::tools::ensure(&debian(), &Cache::of_user()?, &Progress::on_stderr())
+}
+
+/// Where Debian's packages come from, if not from where the host's come from.
+pub fn debian() -> Settings {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
-    let settings = Settings {
+    Settings {
         mirror: text("KAAS_DEBIAN_MIRROR"),
         security_mirror: text("KAAS_DEBIAN_SECURITY_MIRROR"),
         keyring: of("KAAS_DEBIAN_KEYRING").map(PathBuf::from),
-    };
-    let tree = image::tools::ensure(&settings, &Cache::of_user()?, &Progress::on_stderr())?;
-    Ok(tree.root().to_owned())
+    }
 }

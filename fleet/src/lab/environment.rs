@@ -20,7 +20,7 @@ const NETWORK: &str = "Lab Network";
 /// When the form would not take the properties.
 pub fn document(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<String> {
     let product = match source {
-        Source::Ova { unpacked } => unpacked.descriptor()?.product,
+        Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.descriptor()?.product,
         Source::Tree { tree } => form_of(tree)?,
     };
     let platform = Platform::vsphere("8.0.3", "vm-1");

@@ -116,13 +116,20 @@ pub enum Source {
         /// The tree.
         tree: PathBuf,
     },
+    /// An OVA whose virtual hardware boots another system disk, to compare the two.
+    Disk {
+        /// The folder that the OVA was taken apart into.
+        unpacked: Unpacked,
+        /// The raw disk; never written to.
+        disk: PathBuf,
+    },
 }
 
 impl Source {
     /// The root tree.
     pub fn tree(&self) -> PathBuf {
         match self {
-            Source::Ova { unpacked } => unpacked.tree(),
+            Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.tree(),
             Source::Tree { tree } => tree.clone(),
         }
     }
@@ -185,15 +192,20 @@ impl Lab {
             (EngineRecord::Container, source) => {
                 Box::new(Containers::new(&name, folder.clone(), network.clone(), source.tree()))
             }
-            (EngineRecord::Qemu { kvm, hardware }, Source::Ova { unpacked }) => Box::new(VirtualMachines {
-                folder: folder.clone(),
-                network: network.clone(),
-                tools: Tools::at(&record.tools),
-                system_disk: unpacked.system_disk(),
-                kernel_image: unpacked.kernel_image(),
-                kvm: *kvm,
-                hardware: *hardware,
-            }),
+            (EngineRecord::Qemu { kvm, hardware }, Source::Ova { unpacked } | Source::Disk { unpacked, .. }) => {
+                Box::new(VirtualMachines {
+                    folder: folder.clone(),
+                    network: network.clone(),
+                    tools: Tools::at(&record.tools),
+                    system_disk: match &record.source {
+                        Source::Disk { disk, .. } => disk.clone(),
+                        _ => unpacked.system_disk(),
+                    },
+                    kernel_image: unpacked.kernel_image(),
+                    kvm: *kvm,
+                    hardware: *hardware,
+                })
+            }
             (EngineRecord::Qemu { .. }, Source::Tree { .. }) => bail!("virtual machines need an OVA, not a root tree"),
         };
         Ok(Self { name, folder, record, network, engine })

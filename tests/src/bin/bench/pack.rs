@@ -1,60 +1,24 @@
-//! `make bench`: speed and memory of packing and unpacking the built OVA's disk, as ratios against `qemu-img` in the
-//! same run. The programs take turns, so that a change of the machine's pace meets both.
+//! Speed and memory of packing and unpacking the built OVA's disk, against `qemu-img`. The programs take turns, so
+//! that a change of the machine's pace meets both.
 
 use std::env;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use fleet::lab::{Tools, find_ova};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
-use scenarios::scenario;
-use serde_json::{Value, json};
+use fleet::lab::Tools;
+use serde_json::Value;
+
+use super::MEASURE;
 
 /// Turns that each program takes.
 const TURNS: usize = 3;
-/// The first argument by which this program runs another one and says what that cost.
-const MEASURE: &str = "--measure";
 
-fn main() -> ExitCode {
-    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    let result = match arguments.split_first() {
-        Some((first, command)) if first == MEASURE => measure(command),
-        _ => bench(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs a command as the only child of this process and prints its cost.
-fn measure(command: &[OsString]) -> anyhow::Result<()> {
-    let [program, arguments @ ..] = command else { bail!("no command to measure") };
-    let start = Instant::now();
-    let status = Command::new(program).args(arguments).stdout(Stdio::null()).status()?;
-    if !status.success() {
-        bail!("{}: {status}", program.to_string_lossy());
-    }
-    let wall = start.elapsed().as_secs_f64();
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let processors = (usage.user_time() + usage.system_time()).num_milliseconds() as f64 / 1000.0;
-    println!("{}", json!({ "wall": wall, "processors": processors, "memory": usage.max_rss() }));
-    Ok(())
-}
-
-fn bench() -> anyhow::Result<()> {
-    let ova = find_ova(&env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from))?;
+/// Measures and prints.
+pub fn bench(ova: &Path, tools: &Tools) -> anyhow::Result<()> {
     let folder = tempfile::tempdir_in(ova.parent().context("an OVA without a folder")?)?;
     let at = |name: &str| folder.path().join(name);
     let kaas = env::current_exe()?.with_file_name("kaas");
-    let tools = Tools::at(&scenario::tools()?);
     let own = |arguments: [&Path; 3]| {
         let mut command = Command::new(&kaas);
         command.arg("ova").args(arguments);
@@ -66,7 +30,7 @@ fn bench() -> anyhow::Result<()> {
         command
     };
 
-    extract_disk(&ova, &at("disk.vmdk"))?;
+    extract_disk(ova, &at("disk.vmdk"))?;
     run(own(["unpack".as_ref(), &at("disk.vmdk"), &at("disk.raw")]))?;
 
     let (raw, packed, again) = (at("disk.raw"), at("packed.vmdk"), at("again.raw"));
