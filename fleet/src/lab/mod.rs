@@ -10,6 +10,7 @@
 mod cdrom;
 mod cluster;
 mod container;
+mod devices;
 mod disk;
 mod engine;
 mod environment;
@@ -18,6 +19,7 @@ mod forward;
 mod host;
 mod network;
 mod plan;
+mod power;
 mod process;
 mod qemu;
 mod tools;
@@ -285,172 +287,6 @@ impl Lab {
             self.folder.save_vm(&record)?;
         }
         Ok(())
-    }
-
-    /// Powers a VM on; nothing happens when it is on already.
-    ///
-    /// # Errors
-    /// When it does not start; it is off then.
-    pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
-        if self.engine.is_on(&record) {
-            return Ok(());
-        }
-        self.engine.release(&record)?;
-        self.folder.mark_power_on(vm)?;
-        let started = self.engine.start(&record).with_context(|| format!("powering {vm} on"));
-        match started {
-            Ok(process) => {
-                record.process = Some(process);
-                self.folder.save_vm(&record)
-            }
-            Err(error) => {
-                self.engine
-                    .cut(&record)
-                    .and_then(|()| self.engine.release(&record))
-                    .map_err(|cleanup| anyhow::anyhow!("{error:#}; and cleaning up after it: {cleanup:#}"))?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
-    ///
-    /// # Errors
-    /// When it is still on after `limit`; it then goes on running.
-    pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let record = self.folder.load_vm(vm)?;
-        self.engine.ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
-        until(&format!("{vm} to shut down"), limit, || Ok(!self.engine.is_on(&record)))?;
-        self.is_off_now(record)
-    }
-
-    /// Cuts the power: what the guest had not written to a disk is lost.
-    ///
-    /// # Errors
-    /// When the VM does not end.
-    pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let record = self.folder.load_vm(vm)?;
-        self.engine.cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
-        self.is_off_now(record)
-    }
-
-    fn is_off_now(&self, mut record: VmRecord) -> anyhow::Result<()> {
-        self.engine.release(&record)?;
-        record.process = None;
-        self.folder.save_vm(&record)
-    }
-
-    /// Looks up whether a VM is on.
-    ///
-    /// # Errors
-    /// When the VM is unknown.
-    pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
-        let record = self.folder.load_vm(vm)?;
-        Ok(if self.engine.is_on(&record) { PowerState::On } else { PowerState::Off })
-    }
-
-    /// Connects or fences a VM's network interface, now and at later power-ons.
-    ///
-    /// # Errors
-    /// When the network cannot be changed.
-    pub fn connect_nic(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
-        record.nic_connected = connected;
-        self.folder.save_vm(&record)?;
-        self.network.connect(vm, connected)
-    }
-
-    /// Makes a blank disk of `capacity` bytes that no VM holds.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn create_disk(&self, capacity: u64) -> anyhow::Result<Uuid> {
-        let disk = Uuid::new_v4();
-        disk::create(&self.folder.disk(disk), capacity)?;
-        Ok(disk)
-    }
-
-    /// The raw file behind a disk: tests write to it while its VM is off.
-    pub fn disk_file(&self, disk: Uuid) -> PathBuf {
-        self.folder.disk(disk)
-    }
-
-    /// The data disks that a VM holds, in the order in which they were attached.
-    ///
-    /// # Errors
-    /// When the VM is unknown.
-    pub fn disks(&self, vm: &str) -> anyhow::Result<Vec<Uuid>> {
-        Ok(self.folder.load_vm(vm)?.disks)
-    }
-
-    /// Takes a data disk away from a VM that is off; its content stays.
-    ///
-    /// # Errors
-    /// When the VM is on or does not hold the disk.
-    pub fn detach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.off(vm, "detaching a disk")?;
-        let Some(place) = record.disks.iter().position(|held| *held == disk) else {
-            bail!("{vm} does not hold the disk {disk}");
-        };
-        record.disks.remove(place);
-        self.folder.save_vm(&record)
-    }
-
-    /// Gives a data disk to a VM that is off.
-    ///
-    /// # Errors
-    /// When the VM is on, there is no such disk, or a VM holds it.
-    pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.off(vm, "attaching a disk")?;
-        if let Some(holder) = self.folder.holder(disk)? {
-            bail!("{holder} holds the disk {disk}; detach it there first");
-        }
-        if !self.folder.disk(disk).exists() {
-            bail!("the lab {} has no disk {disk}", self.name);
-        }
-        record.disks.push(disk);
-        self.folder.save_vm(&record)
-    }
-
-    /// Takes the CD-ROM with the OVF environment out of the drive, now and at later power-ons.
-    ///
-    /// # Errors
-    /// When the VM is unknown or does not let go of it.
-    pub fn eject_cdrom(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
-        record.cdrom_inserted = false;
-        self.folder.save_vm(&record)?;
-        if self.engine.is_on(&record) { self.engine.eject_cdrom(&record) } else { Ok(()) }
-    }
-
-    /// The OVF environment that a VM was imported with.
-    ///
-    /// # Errors
-    /// When the VM is unknown.
-    pub fn environment(&self, vm: &str) -> anyhow::Result<String> {
-        let path = self.folder.environment(vm);
-        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
-    }
-
-    /// Puts another OVF environment into the drive of a VM that is off: a text
-    /// that no OVF tool would write, where a test wants one.
-    ///
-    /// # Errors
-    /// When the VM is on.
-    pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.off(vm, "changing the CD-ROM")?;
-        cdrom::burn(&self.tools(), environment, &self.folder.cdrom(vm))?;
-        record.cdrom_inserted = true;
-        self.folder.save_vm(&record)
     }
 
     /// Removes a VM that is off and holds no data disk.

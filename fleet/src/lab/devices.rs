@@ -1,0 +1,111 @@
+//! What a lab's VMs hold: data disks, a CD-ROM, a network interface.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use uuid::Uuid;
+
+use super::{Lab, cdrom, disk};
+
+impl Lab {
+    /// Connects or fences a VM's network interface, now and at later power-ons.
+    ///
+    /// # Errors
+    /// When the network cannot be changed.
+    pub fn connect_nic(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.folder.load_vm(vm)?;
+        record.nic_connected = connected;
+        self.folder.save_vm(&record)?;
+        self.network.connect(vm, connected)
+    }
+
+    /// Makes a blank disk of `capacity` bytes that no VM holds.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create_disk(&self, capacity: u64) -> anyhow::Result<Uuid> {
+        let disk = Uuid::new_v4();
+        disk::create(&self.folder.disk(disk), capacity)?;
+        Ok(disk)
+    }
+
+    /// The raw file behind a disk: tests write to it while its VM is off.
+    pub fn disk_file(&self, disk: Uuid) -> PathBuf {
+        self.folder.disk(disk)
+    }
+
+    /// The data disks that a VM holds, in the order in which they were attached.
+    ///
+    /// # Errors
+    /// When the VM is unknown.
+    pub fn disks(&self, vm: &str) -> anyhow::Result<Vec<Uuid>> {
+        Ok(self.folder.load_vm(vm)?.disks)
+    }
+
+    /// Takes a data disk away from a VM that is off; its content stays.
+    ///
+    /// # Errors
+    /// When the VM is on or does not hold the disk.
+    pub fn detach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.off(vm, "detaching a disk")?;
+        let Some(place) = record.disks.iter().position(|held| *held == disk) else {
+            bail!("{vm} does not hold the disk {disk}");
+        };
+        record.disks.remove(place);
+        self.folder.save_vm(&record)
+    }
+
+    /// Gives a data disk to a VM that is off.
+    ///
+    /// # Errors
+    /// When the VM is on, there is no such disk, or a VM holds it.
+    pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.off(vm, "attaching a disk")?;
+        if let Some(holder) = self.folder.holder(disk)? {
+            bail!("{holder} holds the disk {disk}; detach it there first");
+        }
+        if !self.folder.disk(disk).exists() {
+            bail!("the lab {} has no disk {disk}", self.name);
+        }
+        record.disks.push(disk);
+        self.folder.save_vm(&record)
+    }
+
+    /// Takes the CD-ROM with the OVF environment out of the drive, now and at later power-ons.
+    ///
+    /// # Errors
+    /// When the VM is unknown or does not let go of it.
+    pub fn eject_cdrom(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.folder.load_vm(vm)?;
+        record.cdrom_inserted = false;
+        self.folder.save_vm(&record)?;
+        if self.engine.is_on(&record) { self.engine.eject_cdrom(&record) } else { Ok(()) }
+    }
+
+    /// The OVF environment that a VM was imported with.
+    ///
+    /// # Errors
+    /// When the VM is unknown.
+    pub fn environment(&self, vm: &str) -> anyhow::Result<String> {
+        let path = self.folder.environment(vm);
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// Puts another OVF environment into the drive of a VM that is off: a text
+    /// that no OVF tool would write, where a test wants one.
+    ///
+    /// # Errors
+    /// When the VM is on.
+    pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.off(vm, "changing the CD-ROM")?;
+        cdrom::burn(&self.tools(), environment, &self.folder.cdrom(vm))?;
+        record.cdrom_inserted = true;
+        self.folder.save_vm(&record)
+    }
+}

@@ -1,0 +1,77 @@
+//! Power of a lab's VMs: on, off, cut, and which of them is so.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::folder::VmRecord;
+use super::wait::until;
+use super::{Lab, PowerState};
+
+impl Lab {
+    /// Powers a VM on; nothing happens when it is on already.
+    ///
+    /// # Errors
+    /// When it does not start; it is off then.
+    pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let mut record = self.folder.load_vm(vm)?;
+        if self.engine.is_on(&record) {
+            return Ok(());
+        }
+        self.engine.release(&record)?;
+        self.folder.mark_power_on(vm)?;
+        let started = self.engine.start(&record).with_context(|| format!("powering {vm} on"));
+        match started {
+            Ok(process) => {
+                record.process = Some(process);
+                self.folder.save_vm(&record)
+            }
+            Err(error) => {
+                self.engine
+                    .cut(&record)
+                    .and_then(|()| self.engine.release(&record))
+                    .map_err(|cleanup| anyhow::anyhow!("{error:#}; and cleaning up after it: {cleanup:#}"))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
+    ///
+    /// # Errors
+    /// When it is still on after `limit`; it then goes on running.
+    pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let record = self.folder.load_vm(vm)?;
+        self.engine.ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
+        until(&format!("{vm} to shut down"), limit, || Ok(!self.engine.is_on(&record)))?;
+        self.is_off_now(record)
+    }
+
+    /// Cuts the power: what the guest had not written to a disk is lost.
+    ///
+    /// # Errors
+    /// When the VM does not end.
+    pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
+        let _lock = self.folder.lock()?;
+        let record = self.folder.load_vm(vm)?;
+        self.engine.cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
+        self.is_off_now(record)
+    }
+
+    fn is_off_now(&self, mut record: VmRecord) -> anyhow::Result<()> {
+        self.engine.release(&record)?;
+        record.process = None;
+        self.folder.save_vm(&record)
+    }
+
+    /// Looks up whether a VM is on.
+    ///
+    /// # Errors
+    /// When the VM is unknown.
+    pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
+        let record = self.folder.load_vm(vm)?;
+        Ok(if self.engine.is_on(&record) { PowerState::On } else { PowerState::Off })
+    }
+}
