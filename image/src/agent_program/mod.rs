@@ -1,46 +1,65 @@
 //! The agent, built by Cargo for the image.
 
+mod sources;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::Workshop;
+use crate::cache::{Key, Stage};
 use crate::process::Tool;
 
-/// Builds the agent's program from its workspace. Cargo decides what there is to do.
+const STAGE: Stage = Stage { name: "agent", keep: 3 };
+
+/// Builds the agent's program from its workspace, or finds it built from the same sources by the same compiler.
 ///
 /// # Errors
 /// When it does not build, or does not run with the image's C library.
 pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     let &Workshop { tools, cache, progress, .. } = workshop;
-    let running = progress.begin("agent");
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
+    let compiler = Tool::on_host("rustc").current_dir(&workspace).arg("--version").output(progress)?;
+    let key = Key::of(include_str!("mod.rs"))
+        .text("compiler", compiler)
+        .file("manifest", &workspace.join("Cargo.toml"))?
+        .file("lock", &workspace.join("Cargo.lock"))?
+        .folder("agent", &workspace.join("agent"))?
+        .key("tools", tools.key())
+        .finish();
+    let place = cache.stage(STAGE, &key, progress, |folder| {
+        let sources = cache.programs().join("sources");
+        sources::lay_out(&workspace, &sources)?;
+        let program = compile(&sources, workshop)?;
+        // Of two C libraries the older one's programs run with the newer one, not the other way round.
+        tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
+            "the agent does not run with the image's C library: build on a host whose C library is not newer",
+        )?;
+        fs::copy(&program, folder.join("kaas-agent")).context("keeping the agent's program")?;
+        Ok(())
+    })?;
+    Ok(place.join("kaas-agent"))
+}
+
+fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
+    let &Workshop { cache, progress, .. } = workshop;
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
         let home = std::env::var_os("HOME")?;
         Some(PathBuf::from(home).join(".cargo"))
     });
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
-    // workspace's own are relative to it; naming it here would make each clone build the dependencies anew.
+    // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let said = Tool::on_host("cargo")
-        .current_dir(&workspace)
+        .current_dir(sources)
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
         // A target folder of its own: other flags would make the developer's builds start over.
         .env("CARGO_TARGET_DIR", cache.programs())
         .args(["build", "--locked", "--package", "agent", "--bin", "kaas-agent", "--profile", "appliance"])
         .arg("--message-format=json-render-diagnostics")
         .output(progress)?;
-    let program = executable(&said).context("cargo named no program of the agent")?;
-    // Of two C libraries the older one's programs run with the newer one, not the other way round.
-    tools
-        .run("/kaas-agent")
-        .reads_at(&program, "/kaas-agent")
-        .tool()
-        .arg("--version")
-        .run(progress)
-        .context("the agent does not run with the image's C library: build on a host whose C library is not newer")?;
-    running.done();
-    Ok(program)
+    executable(&said).context("cargo named no program of the agent")
 }
 
 /// The program in Cargo's messages, one JSON object a line.

@@ -1,0 +1,91 @@
+//! The workspace's sources as Cargo builds them for images: laid out at one
+//! place in the cache. Cargo takes a file that is older than its last build for
+//! unchanged, so here a file is written when its content differs, whichever clone it comes from.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Makes the folder `place` hold the workspace's manifests and members, and nothing else.
+///
+/// # Errors
+/// When the workspace cannot be read or the folder cannot be written; some files may then be new already.
+pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
+    let mut wanted = BTreeSet::new();
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        wanted.insert(PathBuf::from(file));
+    }
+    for member in members(workspace)? {
+        for entry in walkdir::WalkDir::new(workspace.join(&member)) {
+            let entry = entry.with_context(|| format!("reading the sources in {member}"))?;
+            if !entry.file_type().is_dir() {
+                wanted.insert(entry.path().strip_prefix(workspace)?.to_owned());
+            }
+        }
+    }
+    for file in &wanted {
+        let content = fs::read(workspace.join(file)).with_context(|| format!("reading {}", file.display()))?;
+        let copy = place.join(file);
+        if fs::read(&copy).is_ok_and(|present| present == content) {
+            continue;
+        }
+        if let Some(folder) = copy.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        }
+        fs::write(&copy, content).with_context(|| format!("writing {}", copy.display()))?;
+    }
+    for entry in walkdir::WalkDir::new(place) {
+        let entry = entry.with_context(|| format!("reading {}", place.display()))?;
+        if !entry.file_type().is_dir() && !wanted.contains(entry.path().strip_prefix(place)?) {
+            fs::remove_file(entry.path()).with_context(|| format!("removing {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The folders of the workspace's members, as its manifest lists them.
+fn members(workspace: &Path) -> Result<Vec<String>> {
+    let path = workspace.join("Cargo.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let manifest: toml::Table = text.parse().with_context(|| format!("understanding {}", path.display()))?;
+    let members = manifest.get("workspace").and_then(|workspace| workspace.get("members"));
+    let members = members.and_then(toml::Value::as_array).context("the workspace's manifest lists no members")?;
+    Ok(members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn only_what_differs_is_written_and_what_is_gone_is_removed() {
+        let (workspace, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (from, to) = (workspace.path(), place.path());
+        fs::write(from.join("Cargo.toml"), "[workspace]\nmembers = [\"a\"]\n").unwrap();
+        fs::write(from.join("Cargo.lock"), "").unwrap();
+        fs::create_dir_all(from.join("a/src")).unwrap();
+        fs::create_dir_all(from.join("b")).unwrap();
+        for (file, text) in [("a/src/lib.rs", "one"), ("a/src/old.rs", "old"), ("b/lib.rs", "not a member")] {
+            fs::write(from.join(file), text).unwrap();
+        }
+        lay_out(from, to).unwrap();
+        assert!(to.join("a/src/old.rs").exists() && !to.join("b").exists());
+
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        for file in ["a/src/lib.rs", "Cargo.toml"] {
+            fs::File::options().write(true).open(to.join(file)).unwrap().set_modified(long_ago).unwrap();
+        }
+        fs::remove_file(from.join("a/src/old.rs")).unwrap();
+        fs::write(from.join("a/src/lib.rs"), "two").unwrap();
+        // Older than the copy, as in a clone that was made before the last build.
+        fs::File::options().write(true).open(from.join("a/src/lib.rs")).unwrap().set_modified(long_ago).unwrap();
+        lay_out(from, to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("a/src/lib.rs")).unwrap(), "two");
+        let time = |file: &str| fs::metadata(to.join(file)).unwrap().modified().unwrap();
+        assert!(time("a/src/lib.rs") > long_ago && time("Cargo.toml") == long_ago);
+        assert!(!to.join("a/src/old.rs").exists());
+    }
+}
