@@ -126,6 +126,8 @@ codes! {
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
+
+    ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -12,6 +12,7 @@ pub mod command;
 pub mod config;
 pub mod disk;
 pub mod early;
+pub mod endpoint;
 pub mod environment;
 pub mod etcd;
 pub mod files;

@@ -2,6 +2,7 @@
 //! pace. A duty looks, acts only where something is due, and says in findings
 //! what a person should know. Knows nothing of what a duty does.
 
+mod endpoint;
 mod runtime;
 
 use std::time::{Duration, Instant};
@@ -18,7 +19,10 @@ struct Duty {
     look: fn(&Machine) -> anyhow::Result<Findings>,
 }
 
-const DUTIES: &[Duty] = &[Duty { what: "the container runtime", every: Duration::from_secs(60), look: runtime::look }];
+const DUTIES: &[Duty] = &[
+    Duty { what: "the container runtime", every: Duration::from_secs(60), look: runtime::look },
+    Duty { what: "the status endpoint", every: Duration::from_secs(60), look: endpoint::look },
+];
 
 /// When each duty is due, and what the last look at it has found.
 pub struct Care {

@@ -1,6 +1,5 @@
 //! The API server as the agent sees it: is it ready, which nodes are there.
 
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -21,13 +20,7 @@ pub const USER: &str = "system:kaas:agent";
 
 /// What the agent's own client certificate says.
 pub fn leaf() -> Leaf {
-    Leaf {
-        common_name: USER.to_owned(),
-        names: BTreeSet::new(),
-        addresses: BTreeSet::new(),
-        server: false,
-        client: true,
-    }
+    Leaf::client(USER)
 }
 
 /// The API server of one node.

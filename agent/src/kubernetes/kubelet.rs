@@ -81,6 +81,7 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
 pub fn serving_leaf(node: &ControlNode) -> Leaf {
     Leaf {
         common_name: format!("system:node:{}", node.name),
+        group: None,
         names: [node.name.clone()].into(),
         addresses: [IpAddr::V4(node.address)].into(),
         server: true,

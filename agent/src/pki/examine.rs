@@ -52,6 +52,7 @@ impl Seen {
 fn leaf(certificate: &X509Certificate<'_>) -> Result<Leaf, Error> {
     let strange = |error: x509_parser::error::X509Error| unusable("the certificate", &error.to_string());
     let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    let group = certificate.subject().iter_organization().next().and_then(|name| name.as_str().ok());
     let (mut names, mut addresses) = (BTreeSet::new(), BTreeSet::new());
     for name in certificate.subject_alternative_name().map_err(strange)?.iter().flat_map(|san| &san.value.general_names)
     {
@@ -68,6 +69,7 @@ fn leaf(certificate: &X509Certificate<'_>) -> Result<Leaf, Error> {
     let usage = certificate.extended_key_usage().map_err(strange)?;
     Ok(Leaf {
         common_name: common_name.unwrap_or_default().to_owned(),
+        group: group.map(str::to_owned),
         names,
         addresses,
         server: usage.as_ref().is_some_and(|usage| usage.value.server_auth),

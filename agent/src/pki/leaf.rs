@@ -28,6 +28,8 @@ pub const RENEW_BEFORE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 pub struct Leaf {
     /// The common name: to the API server, the user's name.
     pub common_name: String,
+    /// The organization: to the API server, a group of the user.
+    pub group: Option<String>,
     /// DNS names that a server answers to.
     pub names: BTreeSet<String>,
     /// Addresses that a server answers at.
@@ -44,6 +46,7 @@ impl Leaf {
     pub fn etcd_server(node: &ControlNode) -> Self {
         Self {
             common_name: node.name.clone(),
+            group: None,
             names: [node.name.clone(), "localhost".to_owned()].into(),
             addresses: [IpAddr::V4(node.address), IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]
                 .into(),
@@ -78,9 +81,11 @@ impl Leaf {
         Self::client("system:kaas:pod-network")
     }
 
-    fn client(name: &str) -> Self {
+    /// A client, known by its name alone.
+    pub fn client(name: &str) -> Self {
         Self {
             common_name: name.to_owned(),
+            group: None,
             names: BTreeSet::new(),
             addresses: BTreeSet::new(),
             server: false,
@@ -107,6 +112,9 @@ impl Leaf {
         params.not_after = (now + VALIDITY).into();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
+        if let Some(group) = &self.group {
+            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+        }
         for name in &self.names {
             params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
         }

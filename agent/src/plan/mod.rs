@@ -94,6 +94,8 @@ pub enum Step {
     Meet,
     /// See to this node's etcd certificates.
     EtcdCertificates,
+    /// Answer to load balancers, monitoring and administrators.
+    Endpoint,
     /// Start etcd and wait for a quorum.
     Etcd,
     /// See to this node's Kubernetes certificates and kubeconfigs.
@@ -143,6 +145,7 @@ impl Step {
             Self::Images => "loading container images",
             Self::Meet => "meeting the other control nodes",
             Self::EtcdCertificates => "checking etcd's certificates",
+            Self::Endpoint => "opening the status endpoint",
             Self::Etcd => "starting etcd",
             Self::Credentials => "making Kubernetes certificates",
             Self::Manifests => "making the control plane's manifests",
@@ -231,7 +234,8 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     if !observed.rendezvous_closed {
         steps.push(Step::Meet);
     }
-    steps.extend([Step::EtcdCertificates, Step::Etcd, Step::Credentials, Step::Manifests]);
+    // The endpoint tells of a node that waits for its peers' etcd, too.
+    steps.extend([Step::EtcdCertificates, Step::Endpoint, Step::Etcd, Step::Credentials, Step::Manifests]);
     if config.cluster.virtual_address.is_some() {
         steps.push(Step::VirtualAddress);
     }

@@ -56,6 +56,18 @@ impl Machine {
         Ok(pki::ensure_member(self.control_node()?, &self.pki(), Self::now())?.into())
     }
 
+    /// A node whose endpoint cannot be opened still does its part of the
+    /// cluster: care tries again.
+    pub(super) fn endpoint(&mut self) -> Result<Done, Trouble> {
+        match self.endpoint.open(&self.config, Self::now()) {
+            Ok(opened) => Ok(opened.into()),
+            Err(error) => {
+                log::warn!("opening the endpoint: {error:#}");
+                Ok(Done::Already)
+            }
+        }
+    }
+
     pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
         if self.progress.etcd && !etcd::has_data(self.root()) {
             return Err(Finding::error(

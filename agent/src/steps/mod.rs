@@ -17,6 +17,7 @@ use crate::bus::{self, Bus};
 use crate::command::{Host, Runner};
 use crate::config::{Config, ControlNode};
 use crate::disk::{DataDisk, Identity};
+use crate::endpoint::Endpoint;
 use crate::finding::Findings;
 use crate::image::ImageFacts;
 use crate::kubernetes;
@@ -74,6 +75,8 @@ pub struct Machine {
     pub reporter: Reporter,
     /// Follows the health of the API once it is to run.
     pub watch: Option<Watch>,
+    /// Answers over HTTPS, once it is opened.
+    pub endpoint: Endpoint,
     rendezvous: Option<Rendezvous>,
     bus: Bus,
     warnings: Findings,
@@ -96,6 +99,7 @@ impl Machine {
     ) -> anyhow::Result<Self> {
         Ok(Self {
             records: Records::new(platform.root()),
+            endpoint: Endpoint::new(platform.root(), reporter.clone()),
             bus: bus::system()?,
             platform,
             image,
@@ -134,6 +138,7 @@ impl Machine {
             Step::Images => self.images(),
             Step::Meet => self.meet(),
             Step::EtcdCertificates => self.etcd_certificates(),
+            Step::Endpoint => self.endpoint(),
             Step::Etcd => self.etcd(),
             Step::Credentials => self.credentials(),
             Step::Manifests => self.manifests(),

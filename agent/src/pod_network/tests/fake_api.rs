@@ -85,6 +85,7 @@ impl FakeApi {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let leaf = Leaf {
             common_name: "kube-apiserver".to_owned(),
+            group: None,
             names: Default::default(),
             addresses: [address.ip()].into(),
             server: true,

@@ -1,0 +1,22 @@
+//! Opens the status endpoint where that failed before, and renews its
+//! certificate.
+
+use std::time::SystemTime;
+
+use crate::codes;
+use crate::endpoint;
+use crate::finding::Findings;
+use crate::steps::Machine;
+
+pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
+    Ok(match machine.endpoint.open(&machine.config, SystemTime::now()) {
+        Ok(_) => Findings::default(),
+        Err(error) => codes::ENDPOINT_CLOSED
+            .finding(
+                format!("port {}", endpoint::PORT),
+                format!("the status endpoint cannot be opened: {error:#}"),
+                "It is tried again each minute; load balancers and monitoring cannot ask this node meanwhile",
+            )
+            .into(),
+    })
+}
