@@ -128,6 +128,17 @@ codes! {
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
 
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
+    VIRTUAL_ADDRESS_IN_USE, "virtual-address.in-use", Error, "A device that is no control node has the virtual address. Asked before the cluster has formed.";
+
+    PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.";
+    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less than 1,700 MiB of memory. A warning on a node that is part of a cluster.";
+    MEMORY_SMALL, "memory.small", Warning, "The VM has less memory than the smallest size of the deployment form.";
+    DISK_SMALL, "disk.small", Warning, "The data disk is smaller than 8 GiB.";
+    CLOCK_IMPLAUSIBLE, "clock.implausible", Error, "The clock shows a time before the image was made, or decades after. A warning where a time server will correct it, and on a node that is part of a cluster.";
+    GATEWAY_SILENT, "gateway.no-answer", Warning, "Nobody on the network has the default gateway's address.";
+    DNS_SILENT, "dns-servers.no-answer", Warning, "A DNS server does not answer.";
+    NTP_SILENT, "ntp-servers.no-answer", Warning, "A time server does not answer, or does not know the time.";
+    PEER_UNREACHABLE, "peer.unreachable", Warning, "Another control node of the cluster cannot be reached.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -78,6 +78,12 @@ impl Findings {
         self.0.extend(other.0);
     }
 
+    /// Those that are not among `others`.
+    pub fn without(mut self, others: &Self) -> Self {
+        self.0.retain(|finding| !others.0.contains(finding));
+        self
+    }
+
     /// Whether one of them stops the appliance.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|finding| finding.severity == Severity::Error)

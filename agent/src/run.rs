@@ -27,6 +27,7 @@ use crate::finding::{Finding, Findings};
 use crate::image::ImageFacts;
 use crate::plan::{self, Observed, Plan};
 use crate::platform::Platform;
+use crate::preflight::{self, Clock, Facts};
 use crate::records::{Progress, Records};
 use crate::rendezvous::Record;
 use crate::secret::Secret;
@@ -112,18 +113,18 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         status.phase = Phase::Working;
         status.times.verdict = status.times.verdict.or_else(status::since_power_on);
     });
-    let warnings = known.warnings;
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let mut machine = Machine::new(platform, image, config, data_disk, progress, plan, reporter.clone())?;
-    carry_out(&mut machine, reporter, &warnings);
+    machine.warn(known.warnings);
+    carry_out(&mut machine, reporter);
     let mut care = Care::begin(Instant::now());
+    care.remember(&machine.passing);
     loop {
         if let Some(watch) = &machine.watch {
             watch.look_if_due();
         }
         if care.look(&machine, Instant::now()) {
-            let mut all = warnings.clone();
-            all.extend(machine.warnings().clone());
+            let mut all = machine.warnings().clone();
             all.extend(care.findings());
             reporter.update(|status| status.findings = all);
         }
@@ -132,7 +133,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
 }
 
 /// Does the steps in order, each until it is done.
-fn carry_out(machine: &mut Machine, reporter: &Reporter, warnings: &Findings) {
+fn carry_out(machine: &mut Machine, reporter: &Reporter) {
     let steps = machine.plan.steps.clone();
     let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
@@ -157,7 +158,8 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter, warnings: &Findings) {
                 }
                 Err(trouble) => trouble,
             };
-            reporter.update(|status| show(status, &trouble, warnings));
+            let standing = machine.standing();
+            reporter.update(|status| show(status, &trouble, standing));
             if let Trouble::Failed(error) = &trouble {
                 log::warn!("{step}: {error:#}");
             }
@@ -167,9 +169,8 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter, warnings: &Findings) {
             thread::sleep(trouble.pause(attempt));
             attempt += 1;
         }
-        let mut all = warnings.clone();
-        all.extend(machine.warnings().clone());
-        reporter.update(|status| status.findings = all);
+        let standing = machine.standing();
+        reporter.update(|status| status.findings = standing);
     }
     reporter.update(|status| {
         status.phase = Phase::Done;
@@ -178,8 +179,8 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter, warnings: &Findings) {
     });
 }
 
-fn show(status: &mut Status, trouble: &Trouble, warnings: &Findings) {
-    status.findings = warnings.clone();
+fn show(status: &mut Status, trouble: &Trouble, standing: Findings) {
+    status.findings = standing;
     let (phase, waiting) = match trouble {
         Trouble::Waiting(what) => (Phase::Waiting, Some(what.clone())),
         Trouble::Refused(findings) => {
@@ -227,11 +228,14 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             }
             _ => (None, None),
         };
+        let blank = !matches!(disk, Some(plan::Disk::Ours(_)));
+        let facts = Facts::of(platform, examination.data_disk.size(), blank);
+        findings.extend(preflight::judge(&facts, saved.as_ref()));
         let looked = Instant::now();
         let (config, secret) = match saved {
             Some(config) => (config, records.secret()?),
             // What is wrong with disk and environment is said together.
-            None => match wait_for_environment(platform, image, reporter, &findings, looked) {
+            None => match wait_for_environment(platform, image, reporter, &findings, &facts, looked) {
                 Some((config, secret, more)) => {
                     findings.extend(more);
                     (config, Some(secret))
@@ -254,25 +258,34 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
 }
 
 /// Reads the OVF environment until there is one that is in order. None if
-/// meanwhile it is time to look again at a disk that has something wrong.
+/// meanwhile it is time to look again at a `machine` that has something wrong.
 fn wait_for_environment(
     platform: &Platform,
     image: &ImageFacts,
     reporter: &Reporter,
-    disks: &Findings,
+    machine: &Findings,
+    facts: &Facts,
     looked: Instant,
 ) -> Option<(Config, Secret, Findings)> {
     loop {
         let (mut all, found) = match from_environment(platform, image) {
-            Ok(found) => (Findings::default(), Some(found)),
+            Ok((config, secret, mut warnings)) => {
+                let facts = Facts { clock: Clock::of(platform.root()), ..*facts };
+                warnings.extend(preflight::judge(&facts, Some(&config)).without(machine).without(&warnings));
+                if warnings.has_errors() {
+                    (warnings, None)
+                } else {
+                    (Findings::default(), Some((config, secret, warnings)))
+                }
+            }
             Err(findings) => (findings, None),
         };
-        all.extend(disks.clone());
+        all.extend(machine.clone());
         match found {
-            Some(found) if !disks.has_errors() => return Some(found),
+            Some(found) if !machine.has_errors() => return Some(found),
             _ => refuse(reporter, all, AGAIN),
         }
-        if disks.has_errors() && looked.elapsed() >= DISKS_AGAIN {
+        if machine.has_errors() && looked.elapsed() >= DISKS_AGAIN {
             return None;
         }
     }

@@ -4,6 +4,7 @@
 
 mod endpoint;
 mod runtime;
+mod surroundings;
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,11 @@ struct Duty {
 const DUTIES: &[Duty] = &[
     Duty { what: "the container runtime", every: Duration::from_secs(60), look: runtime::look },
     Duty { what: "the status endpoint", every: Duration::from_secs(60), look: endpoint::look },
+    Duty { what: SURROUNDINGS, every: Duration::from_secs(60), look: surroundings::look },
 ];
+
+/// The duty that the boot flow has done for the first time.
+const SURROUNDINGS: &str = "the network around";
 
 /// When each duty is due, and what the last look at it has found.
 pub struct Care {
@@ -33,6 +38,14 @@ impl Care {
     /// Begins now: the first look at each thing comes after its pause.
     pub fn begin(now: Instant) -> Self {
         Self { duties: DUTIES.iter().map(|duty| (duty, now + duty.every, Findings::default())).collect() }
+    }
+
+    /// Takes over what the boot flow has found of the network and the clock,
+    /// until they are looked at again.
+    pub fn remember(&mut self, passing: &Findings) {
+        for (_, _, found) in self.duties.iter_mut().filter(|(duty, ..)| duty.what == SURROUNDINGS) {
+            found.clone_from(passing);
+        }
     }
 
     /// Does what is due. Says whether anything was.
@@ -85,5 +98,13 @@ mod tests {
         let care = Care::begin(now);
         assert!(care.duties.iter().all(|(duty, due, _)| *due == now + duty.every && !duty.every.is_zero()));
         assert!(care.findings().is_empty());
+    }
+
+    #[test]
+    fn what_the_boot_flow_found_stands_until_the_next_look() {
+        let mut care = Care::begin(Instant::now());
+        let passing = Findings::from(Finding::warning("gateway.no-answer", "gateway", "no answer", "Correct it"));
+        care.remember(&passing);
+        assert_eq!(care.findings(), passing);
     }
 }

@@ -60,6 +60,16 @@ pub enum DataDisk {
     Ambiguous,
 }
 
+impl DataDisk {
+    /// The chosen disk's size in bytes, if one was chosen.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Blank { disk } | Self::Interrupted { disk, .. } | Self::Ours { disk, .. } => Some(disk.size),
+            Self::Absent | Self::HeldElsewhere { .. } | Self::Foreign { .. } | Self::Ambiguous => None,
+        }
+    }
+}
+
 /// What was seen of the disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examination {

@@ -75,6 +75,8 @@ pub enum Step {
     Proxy,
     /// Make sure that nobody else has the address, then configure the network.
     Network,
+    /// Ask whether gateway, DNS servers, time servers and the other nodes are there.
+    Surroundings,
     /// Name the time servers.
     Time,
     /// Let in whom the configuration names, by SSH and on the console.
@@ -138,6 +140,7 @@ impl Step {
             Self::Trust => "trusting certificate authorities",
             Self::Proxy => "setting the proxy",
             Self::Network => "configuring the network",
+            Self::Surroundings => "asking for the servers of the network",
             Self::Time => "setting the time servers",
             Self::Access => "setting up access",
             Self::Programs { .. } => "choosing the Kubernetes version",
@@ -228,7 +231,7 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     if !formed {
         steps.push(Step::SaveConfiguration);
     }
-    steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Proxy, Step::Time, Step::Access]);
+    steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Proxy, Step::Surroundings, Step::Time, Step::Access]);
     steps.push(Step::Programs { minor: minor.clone(), version: kubernetes.version.clone() });
     steps.extend([Step::Runtime, Step::Images]);
     if !observed.rendezvous_closed {

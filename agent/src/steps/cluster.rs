@@ -11,7 +11,7 @@ use super::{Done, Machine, REQUEST, Trouble};
 use crate::disk;
 use crate::etcd;
 use crate::files;
-use crate::finding::Finding;
+use crate::finding::{Finding, Findings};
 use crate::pki;
 use crate::rendezvous::{self, Record, Rendezvous, Report, Settings};
 use crate::status::{self, Phase, Reporter};
@@ -26,9 +26,9 @@ impl Machine {
         if self.rendezvous.is_none() {
             self.rendezvous = Some(self.open_rendezvous(before.clone())?);
         }
-        let reporter = self.reporter.clone();
+        let (reporter, standing) = (self.reporter.clone(), self.standing());
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let bundle = rendezvous.meet(&mut |report| show(&reporter, report))?;
+        let bundle = rendezvous.meet(&mut |report| show(&reporter, &standing, report))?;
         let written = bundle.ensure(self.control_node()?, &self.pki(), Self::now())?;
         Ok((written || before != self.records.rendezvous()?).into())
     }
@@ -119,12 +119,12 @@ impl Machine {
         }
         let first = self.config.is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let (reporter, watch) = (self.reporter.clone(), self.watch.clone());
+        let (reporter, watch, standing) = (self.reporter.clone(), self.watch.clone(), self.standing());
         let mut say = |report: &Report| {
             if let Some(watch) = &watch {
                 watch.look_if_due();
             }
-            show(&reporter, report)
+            show(&reporter, &standing, report)
         };
         if first {
             rendezvous.wait_for_joins(&mut say)?;
@@ -156,13 +156,14 @@ impl Machine {
 }
 
 /// Shows what the rendezvous waits for, and goes on waiting.
-fn show(reporter: &Reporter, report: &Report) -> ControlFlow<()> {
+fn show(reporter: &Reporter, standing: &Findings, report: &Report) -> ControlFlow<()> {
     reporter.update(|status| {
         status.phase = Phase::Waiting;
         if let Some(work) = &mut status.work {
             work.waiting = Some(report.to_string());
         }
-        status.findings = report.findings.clone();
+        status.findings = standing.clone();
+        status.findings.extend(report.findings.clone());
     });
     ControlFlow::Continue(())
 }

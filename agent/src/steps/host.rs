@@ -10,6 +10,7 @@ use crate::finding::{Finding, Findings};
 use crate::image;
 use crate::kubernetes::kubeadm;
 use crate::payload::{self, Containerd, Payload};
+use crate::surroundings;
 use crate::system::{access, hostname, network, proxy, time, trust};
 
 impl Machine {
@@ -90,7 +91,15 @@ impl Machine {
     }
 
     pub(super) fn network(&mut self) -> Result<Done, Trouble> {
-        Ok(network::ensure(&self.platform, &self.runner, &self.bus, &self.config)?.into())
+        let formed = self.progress.formed;
+        Ok(network::ensure(&self.platform, &self.runner, &self.bus, &self.config, formed)?.into())
+    }
+
+    /// Control nodes that have not met yet are waited for elsewhere.
+    pub(super) fn surroundings(&mut self) -> Result<Done, Trouble> {
+        let seen = surroundings::look(&self.config, self.progress.formed);
+        self.passing = surroundings::judge(&seen);
+        Ok(Done::Already)
     }
 
     pub(super) fn time(&mut self) -> Result<Done, Trouble> {

@@ -73,6 +73,9 @@ pub struct Machine {
     pub plan: Plan,
     /// Tells the world.
     pub reporter: Reporter,
+    /// What was found of the network and the clock: true until the next look,
+    /// which is a duty of everyday care.
+    pub passing: Findings,
     /// Follows the health of the API once it is to run.
     pub watch: Option<Watch>,
     /// Answers over HTTPS, once it is opened.
@@ -110,6 +113,7 @@ impl Machine {
             progress,
             plan,
             reporter,
+            passing: Findings::default(),
             watch: None,
             rendezvous: None,
             warnings: Findings::default(),
@@ -131,6 +135,7 @@ impl Machine {
             Step::Trust => self.trust(),
             Step::Proxy => self.proxy(),
             Step::Network => self.network(),
+            Step::Surroundings => self.surroundings(),
             Step::Time => self.time(),
             Step::Access => self.access(),
             Step::Programs { minor, .. } => self.programs(minor),
@@ -198,12 +203,16 @@ impl Machine {
     }
 
     /// Adds warnings to what the status shows for the rest of this boot.
-    fn warn(&mut self, findings: Findings) {
-        for finding in findings.iter() {
-            if !self.warnings.iter().any(|known| known == finding) {
-                self.warnings.push(finding.clone());
-            }
-        }
+    pub fn warn(&mut self, findings: Findings) {
+        self.warnings.extend(findings.without(&self.warnings));
+    }
+
+    /// All that is worth knowing now: the warnings of this boot and what was
+    /// found of the network and the clock.
+    pub fn standing(&self) -> Findings {
+        let mut all = self.warnings.clone();
+        all.extend(self.passing.clone());
+        all
     }
 
     /// Warnings of the steps done so far.

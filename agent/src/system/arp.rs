@@ -37,8 +37,21 @@ impl fmt::Display for Mac {
 /// # Errors
 /// The device cannot be used: it is gone or not up.
 pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
+    ask(device, Ipv4Addr::UNSPECIFIED, address, own)
+}
+
+/// Who has `address` on the network of `device`, asked by this host as `sender`:
+/// none if nobody answers within a second.
+///
+/// # Errors
+/// As [`probe`].
+pub(super) fn find(device: &str, sender: Ipv4Addr, address: Ipv4Addr) -> io::Result<Option<Mac>> {
+    ask(device, sender, address, &[])
+}
+
+fn ask(device: &str, sender: Ipv4Addr, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
     let (socket, mac, index) = open(device)?;
-    let frame = frame(mac, Ipv4Addr::UNSPECIFIED, address);
+    let frame = frame(mac, sender, address);
     for _ in 0..PROBES {
         send(socket.as_raw_fd(), &frame, MsgFlags::empty())?;
         let until = Instant::now() + INTERVAL;
@@ -140,6 +153,16 @@ mod tests {
         let taken = probe("here", Ipv4Addr::new(10, 9, 8, 7), &[OWN]).unwrap();
         assert_eq!(taken.map(|mac| mac.to_string()).as_deref(), Some("02:00:00:00:00:02"));
         assert_eq!(probe("here", Ipv4Addr::new(10, 9, 8, 8), &[OWN]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_neighbour_is_found_by_a_host_with_an_address() {
+        network();
+        ip("addr add 10.9.8.1/24 dev there");
+        let own = Ipv4Addr::new(10, 9, 8, 7);
+        let found = find("here", own, Ipv4Addr::new(10, 9, 8, 1)).unwrap();
+        assert_eq!(found.map(|mac| mac.to_string()).as_deref(), Some("02:00:00:00:00:02"));
+        assert_eq!(find("here", own, Ipv4Addr::new(10, 9, 8, 2)).unwrap(), None);
     }
 
     #[test]

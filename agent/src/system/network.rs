@@ -19,6 +19,7 @@ use crate::config::{Config, Interface, Node};
 use crate::files::ensure_content;
 use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
+use crate::virtual_address;
 
 const FOLDER: &str = "/etc/systemd/network";
 const SERVICE: &str = "org.freedesktop.network1";
@@ -31,24 +32,44 @@ const CARRIER: Duration = Duration::from_secs(10);
 const CONFIGURED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Claims the addresses of this node; those that it has already stay.
+/// Claims the addresses of this node; those that it has already stay. The
+/// virtual address must be free as well, or a control node's, unless this node
+/// is `formed`.
 ///
 /// # Errors
 /// Findings that say which adapter is missing or without a network, who has an
 /// address already, or why networkd did not do it. Nothing is claimed then,
 /// except when networkd itself failed half-way.
-pub fn ensure(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Config) -> Result<bool, Findings> {
+pub fn ensure(
+    platform: &Platform,
+    runner: &dyn Runner,
+    bus: &Bus,
+    config: &Config,
+    formed: bool,
+) -> Result<bool, Findings> {
     let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
     let chosen = devices::assign(&config.node.interfaces, &devices)?;
     let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
     let mut findings = Findings::default();
     let mut claimed = Vec::new();
-    for (interface, device) in config.node.interfaces.iter().zip(&chosen) {
+    for (index, (interface, device)) in config.node.interfaces.iter().zip(&chosen).enumerate() {
         match ask(platform, runner, config, interface, device, &own) {
             Ok(Answer::Held) => {}
             Ok(Answer::Free) => claimed.push(device),
-            Ok(Answer::Refused(finding)) => findings.push(finding),
-            Err(error) => findings.extend(failed(&format!("asking for {}", interface.address.addr()), error)),
+            Ok(Answer::Refused(finding)) => {
+                findings.push(finding);
+                continue;
+            }
+            Err(error) => {
+                findings.extend(failed(&format!("asking for {}", interface.address.addr()), error));
+                continue;
+            }
+        }
+        if let Some(address) = config.cluster.virtual_address.filter(|_| index == 0 && !formed) {
+            match virtual_address_taken(config, address, device, &own) {
+                Ok(taken) => taken.into_iter().for_each(|finding| findings.push(finding)),
+                Err(error) => findings.extend(failed(&format!("asking for {address}"), error)),
+            }
         }
     }
     if findings.has_errors() {
@@ -126,6 +147,43 @@ fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
         format!("the device with MAC address {other} uses this address on the network of {}", device.name),
         "Free the address, or deploy this node with another one",
     )
+}
+
+/// Whether somebody who is no control node has the virtual address, on the
+/// network of the primary interface. A control node may hold it: the others may have
+/// formed the cluster already.
+fn virtual_address_taken(
+    config: &Config,
+    address: Ipv4Addr,
+    device: &Device,
+    own: &[Mac],
+) -> io::Result<Option<Finding>> {
+    let Some(holder) = arp::probe(&device.name, address, own)? else { return Ok(None) };
+    for peer in config.peers() {
+        if arp::probe(&device.name, peer.address, own)? == Some(holder) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(codes::VIRTUAL_ADDRESS_IN_USE.finding(
+        address.to_string(),
+        format!(
+            "the device with MAC address {holder}, which is no control node, uses the virtual address on the network \
+             of {}",
+            device.name
+        ),
+        "Free the address, or give another virtual address on every node",
+    )))
+}
+
+/// Whether the gateway, or another neighbour, is on the network of the device
+/// that has this node's address `own`. The words of the error are for people.
+pub fn neighbour_answers(own: Ipv4Addr, neighbour: Ipv4Addr) -> Result<(), String> {
+    let device = virtual_address::device(own).map_err(|error| error.to_string())?;
+    match arp::find(&device, own, neighbour) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err("nobody on the network has this address".to_owned()),
+        Err(error) => Err(format!("asking {device}: {error}")),
+    }
 }
 
 fn has_carrier(platform: &Platform, device: &Device) -> bool {
@@ -283,6 +341,56 @@ pub(crate) mod tests {
                 .map(|(name, text)| format!("# {name}\n{text}"))
                 .collect::<String>()
         );
+    }
+
+    /// A network of the test's own thread: `here` is ours, the others are
+    /// neighbours behind a bridge.
+    fn network(addresses: &[(&str, &[&str])]) -> Device {
+        let ip = |arguments: &str| {
+            let output = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
+            assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("this test needs root");
+        ip("link add lan type bridge");
+        ip("link set lan up");
+        for (index, name) in std::iter::once("here").chain(addresses.iter().map(|(name, _)| *name)).enumerate() {
+            ip(&format!("link add {name} address 02:00:00:00:00:0{index} type veth peer name port{index}"));
+            ip(&format!("link set port{index} master lan up"));
+            ip(&format!("link set {name} up"));
+        }
+        for (name, addresses) in addresses {
+            for address in *addresses {
+                ip(&format!("addr add {address}/24 dev {name}"));
+            }
+        }
+        // Each device speaks for its own addresses only, though all are one host's.
+        std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1").unwrap();
+        let forwards = |port: usize| {
+            let arguments = ["-d", "link", "show", &format!("port{port}")];
+            let output = std::process::Command::new("ip").args(arguments).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).contains("state forwarding")
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !(0..=addresses.len()).all(forwards) {
+            assert!(Instant::now() < deadline, "the bridge does not forward");
+            std::thread::sleep(POLL);
+        }
+        Device { name: "here".into(), mac: Mac([2, 0, 0, 0, 0, 0]) }
+    }
+
+    #[test]
+    fn a_strangers_virtual_address_is_refused_and_a_control_nodes_is_not() {
+        let config = config();
+        let address = config.cluster.virtual_address.unwrap();
+        let device = network(&[("peer", &["10.0.0.12"]), ("stranger", &["10.0.0.99"])]);
+        let taken = || virtual_address_taken(&config, address, &device, &[device.mac]).unwrap();
+        assert_eq!(taken(), None);
+        let device = network(&[("peer", &["10.0.0.12", "10.0.0.10"]), ("stranger", &["10.0.0.99"])]);
+        assert_eq!(virtual_address_taken(&config, address, &device, &[device.mac]).unwrap(), None);
+        let device = network(&[("peer", &["10.0.0.12"]), ("stranger", &["10.0.0.99", "10.0.0.10"])]);
+        let finding = virtual_address_taken(&config, address, &device, &[device.mac]).unwrap().unwrap();
+        assert_eq!(finding.code, "virtual-address.in-use");
+        assert!(finding.seen.contains("02:00:00:00:00:02"), "{finding}");
     }
 
     #[test]
