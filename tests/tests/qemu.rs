@@ -57,3 +57,38 @@ mod short {
         Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
     }
 }
+
+mod long {
+    use super::*;
+
+    /// Numbers of steps at which the node loses its power: a seeded draw, so that every run cuts at the same ones. The
+    /// container engine cuts at every step; here it is the real disks and the real boot that must bear it.
+    const CUTS: [usize; 3] = [3, 11, 19];
+
+    /// A node is cut off three times while it forms its cluster, and forms it.
+    #[test]
+    fn a_node_that_is_cut_off_while_forming_forms_its_cluster() {
+        let scenario =
+            Scenario::prepare(&Setting { name: "vmcuts", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] });
+        for cut in CUTS {
+            scenario.power_on(&["cp1"]);
+            let reached = scenario.obtain(&format!("step {cut}"), FORMING, || {
+                let console = scenario.lab().console_text("cp1")?;
+                Ok(console.lines().filter_map(step_number).find(|number| *number >= cut))
+            });
+            scenario.cut("cp1");
+            scenario.reached(&format!("cut off at step {reached}"));
+        }
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        assert_eq!(scenario.etcd_members("cp1").len(), 1);
+        Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
+    }
+
+    /// The number in a line such as `kaas: starting etcd (14/28)`.
+    fn step_number(line: &str) -> Option<usize> {
+        let (_, said) = line.split_once("kaas: ")?;
+        let (_, number) = said.split_once(" (")?;
+        number.split_once('/')?.0.parse().ok()
+    }
+}
