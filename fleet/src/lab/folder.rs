@@ -80,6 +80,11 @@ impl Folder {
         self.path.join("vms").join(vm)
     }
 
+    /// The socket of a virtual machine's second serial port.
+    pub fn terminal(&self, vm: &str) -> PathBuf {
+        self.vm(vm).join("terminal")
+    }
+
     /// What a VM wrote to its console, over all its power-ons.
     pub fn console(&self, vm: &str) -> PathBuf {
         self.vm(vm).join("console.log")

@@ -245,6 +245,12 @@ impl Lab {
         self.folder.console(vm)
     }
 
+    /// The socket of a virtual machine's second serial port: who connects has a
+    /// terminal there while the VM is on. System containers have none.
+    pub fn terminal(&self, vm: &str) -> PathBuf {
+        self.folder.terminal(vm)
+    }
+
     /// What a VM wrote to its console since it was last powered on.
     ///
     /// # Errors

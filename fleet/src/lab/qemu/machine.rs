@@ -43,8 +43,10 @@ pub struct Machine<'a> {
     pub cdrom: Option<&'a Path>,
     /// TAP interface and MAC address of the network interface, if it has one.
     pub nic: Option<(&'a str, &'a str)>,
-    /// Where the serial console goes.
+    /// Where the first serial port is logged: the system console.
     pub console: &'a Path,
+    /// Socket of the second serial port: a terminal for whoever connects.
+    pub terminal: &'a Path,
     /// Socket of the machine protocol.
     pub control: &'a Path,
     /// Which devices.
@@ -121,6 +123,8 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
 
     add("chardev", format!("file,id=console,append=on,path={}", machine.console.display()));
     add("serial", "chardev:console".to_owned());
+    add("chardev", format!("socket,id=terminal,path={},server=on,wait=off", machine.terminal.display()));
+    add("serial", "chardev:terminal".to_owned());
     add("qmp", control_argument(machine.control));
     all.extend(["-nodefaults".to_owned(), "-no-user-config".to_owned()]);
     all
@@ -145,6 +149,7 @@ mod tests {
             cdrom: None,
             nic: Some(("cp1", "00:50:56:00:00:01")),
             console: Path::new("/v/console"),
+            terminal: Path::new("/v/terminal"),
             control: Path::new("/v/qmp"),
             hardware,
         }

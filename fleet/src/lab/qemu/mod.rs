@@ -109,6 +109,7 @@ impl Engine for VirtualMachines {
             cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
             nic: vm.has_nic.then_some((&vm.name, &vm.mac)),
             console: &console,
+            terminal: &self.folder.terminal(&vm.name),
             control: &control,
             hardware: self.hardware,
         });
