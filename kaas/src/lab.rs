@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::lab::{
-    EngineRecord, Hardware, Lab as OpenLab, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder,
+    EngineRecord, Hardware, Lab as OpenLab, NewVm, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder,
     kvm_runs_guests, state_folder,
 };
 
@@ -38,6 +38,22 @@ pub enum Lab {
     Cut(OneVm),
     /// Prints a VM's console log.
     Console(OneVm),
+    /// Makes a VM from an OVA beside those of a lab, powered off and without a data disk.
+    ///
+    /// It gets the properties of another VM's node: the one it is to take the place of. With that VM off,
+    /// `move-disk` hands the data disk over.
+    Import(ImportArguments),
+    /// Hands the data disks of a VM that is off to another one that is off.
+    MoveDisk {
+        /// The VM that has them.
+        from: String,
+        /// The VM that gets them.
+        to: String,
+        #[command(flatten)]
+        lab: Named,
+    },
+    /// Removes a VM that is off and has no data disk.
+    Destroy(OneVm),
     /// Passes connections on from loopback to a lab's API; `up` starts it.
     #[command(hide = true)]
     Door {
@@ -61,6 +77,21 @@ pub struct Named {
 pub struct OneVm {
     /// The VM.
     vm: String,
+    #[command(flatten)]
+    lab: Named,
+}
+
+/// A VM to be made beside others.
+#[derive(Args)]
+pub struct ImportArguments {
+    /// Name of the new VM: at most 15 characters.
+    vm: String,
+    /// The OVA, or a folder with one.
+    #[arg(long, value_name = "FILE")]
+    ova: PathBuf,
+    /// The control node whose properties it gets.
+    #[arg(long, value_name = "NODE")]
+    like: String,
     #[command(flatten)]
     lab: Named,
 }
@@ -147,6 +178,9 @@ pub fn run(command: Lab) -> anyhow::Result<()> {
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
         Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, Duration::from_secs(180)),
         Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
+        Lab::Import(arguments) => import(&open(&arguments.lab)?, &arguments),
+        Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),
+        Lab::Destroy(one) => open(&one.lab)?.destroy(&one.vm),
         Lab::Door { lab, .. } => open(&lab)?.keep_door_open(),
         Lab::Console(one) => {
             let path = open(&one.lab)?.console(&one.vm);
@@ -219,6 +253,38 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     println!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
     println!("kubeconfig: {}", open_door(&lab)?.display());
     println!("without a kubectl of your own: kaas lab kubectl --name {} -- get nodes", lab.name());
+    Ok(())
+}
+
+fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
+    let Some(node) = lab.plan().nodes.iter().find(|node| node.name == arguments.like) else {
+        let nodes: Vec<&str> = lab.plan().nodes.iter().map(|node| node.name.as_str()).collect();
+        bail!("the lab {} has no node {}; it has {}", lab.name(), arguments.like, nodes.join(", "));
+    };
+    let ova = fleet::lab::find_ova(&arguments.ova)?;
+    let unpacked = Unpacked::ensure(&ova, &cache_folder()?, &lab.tools(), &|what| println!("{what}"))?;
+    lab.import(&NewVm {
+        name: arguments.vm.clone(),
+        memory: 2048,
+        processors: 2,
+        data_disk: None,
+        network_interface: true,
+        properties: node.properties.clone(),
+        source: Some(Source::Ova { unpacked }),
+    })
+}
+
+fn move_disks(lab: &OpenLab, from: &str, to: &str) -> anyhow::Result<()> {
+    for vm in [from, to] {
+        if lab.power_state(vm)? == PowerState::On {
+            bail!("{vm} is on; shut it down first: `kaas lab off {vm}`");
+        }
+    }
+    for disk in lab.disks(from)? {
+        lab.detach_disk(from, disk)?;
+        lab.attach_disk(to, disk)?;
+        println!("{to} has the disk {disk}");
+    }
     Ok(())
 }
 

@@ -189,6 +189,7 @@ impl Scenario {
             data_disk: Some(DATA_DISK),
             network_interface: true,
             properties,
+            source: None,
         }
     }
 

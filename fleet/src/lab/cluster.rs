@@ -62,6 +62,7 @@ impl Lab {
                     data_disk: Some(up.data_disk),
                     network_interface: true,
                     properties: node.properties.clone(),
+                    source: None,
                 })?;
             }
             Ok(())

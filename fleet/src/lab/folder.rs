@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Source;
 use super::process::ProcessId;
 
 /// The line between two power-ons in a console log.
@@ -25,6 +26,8 @@ pub struct Folder {
 pub struct VmRecord {
     /// Name in the inventory.
     pub name: String,
+    /// What it was made from.
+    pub source: Source,
     /// BIOS UUID.
     pub uuid: Uuid,
     /// MAC address of the network interface.
@@ -288,6 +291,7 @@ mod tests {
         let disk = Uuid::from_u128(7);
         let vm = VmRecord {
             name: "node1".to_owned(),
+            source: Source::Tree { tree: "/tree".into() },
             uuid: Uuid::from_u128(1),
             mac: "00:50:56:00:00:01".to_owned(),
             address: None,

@@ -22,6 +22,7 @@ mod plan;
 mod power;
 mod process;
 mod qemu;
+mod source;
 mod tools;
 mod unpack;
 mod wait;
@@ -46,6 +47,7 @@ pub use cluster::Up;
 pub use folder::cache as cache_folder;
 pub use plan::{Plan, PlannedNode, Wishes};
 pub use qemu::{Hardware, kvm_runs_guests};
+pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;
 pub use wait::{obtain, until};
@@ -75,6 +77,8 @@ pub struct NewVm {
     pub network_interface: bool,
     /// OVF properties by key, as a person would fill them in.
     pub properties: BTreeMap<String, String>,
+    /// What it is made from, if not from what the lab was made from.
+    pub source: Option<Source>,
 }
 
 /// What runs a lab's VMs.
@@ -101,39 +105,6 @@ impl EngineRecord {
     /// How many times longer than usual the guests should wait for anything.
     pub fn patience(&self) -> u32 {
         if self.is_emulated() { 5 } else { 1 }
-    }
-}
-
-/// What the VMs of a lab are made from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "kind")]
-pub enum Source {
-    /// An OVA.
-    Ova {
-        /// The folder that it was taken apart into.
-        unpacked: Unpacked,
-    },
-    /// A root tree alone, for work on the agent: containers only.
-    Tree {
-        /// The tree.
-        tree: PathBuf,
-    },
-    /// An OVA whose virtual hardware boots another system disk, to compare the two.
-    Disk {
-        /// The folder that the OVA was taken apart into.
-        unpacked: Unpacked,
-        /// The raw disk; never written to.
-        disk: PathBuf,
-    },
-}
-
-impl Source {
-    /// The root tree.
-    pub fn tree(&self) -> PathBuf {
-        match self {
-            Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.tree(),
-            Source::Tree { tree } => tree.clone(),
-        }
     }
 }
 
@@ -190,25 +161,15 @@ impl Lab {
     fn assemble(folder: Folder, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
         let network = Network::of(&name);
-        let engine: Box<dyn Engine> = match (&record.engine, &record.source) {
-            (EngineRecord::Container, source) => {
-                Box::new(Containers::new(&name, folder.clone(), network.clone(), source.tree()))
-            }
-            (EngineRecord::Qemu { kvm, hardware }, Source::Ova { unpacked } | Source::Disk { unpacked, .. }) => {
-                Box::new(VirtualMachines {
-                    folder: folder.clone(),
-                    network: network.clone(),
-                    tools: Tools::at(&record.tools),
-                    system_disk: match &record.source {
-                        Source::Disk { disk, .. } => disk.clone(),
-                        _ => unpacked.system_disk(),
-                    },
-                    kernel_image: unpacked.kernel_image(),
-                    kvm: *kvm,
-                    hardware: *hardware,
-                })
-            }
-            (EngineRecord::Qemu { .. }, Source::Tree { .. }) => bail!("virtual machines need an OVA, not a root tree"),
+        let engine: Box<dyn Engine> = match record.engine {
+            EngineRecord::Container => Box::new(Containers::new(&name, folder.clone(), network.clone())),
+            EngineRecord::Qemu { kvm, hardware } => Box::new(VirtualMachines {
+                folder: folder.clone(),
+                network: network.clone(),
+                tools: Tools::at(&record.tools),
+                kvm,
+                hardware,
+            }),
         };
         Ok(Self { name, folder, record, network, engine })
     }
@@ -228,7 +189,8 @@ impl Lab {
         &self.record.engine
     }
 
-    fn tools(&self) -> Tools {
+    /// The tools tree that it works with.
+    pub fn tools(&self) -> Tools {
         Tools::at(&self.record.tools)
     }
 
@@ -273,6 +235,7 @@ impl Lab {
         let uuid = Uuid::new_v4();
         let mut record = VmRecord {
             name: vm.name.clone(),
+            source: vm.source.clone().unwrap_or_else(|| self.record.source.clone()),
             uuid,
             mac: plan::mac(uuid),
             address: vm.properties.get(ADDRESS).and_then(|address| address.split('/').next()).map(str::to_owned),
@@ -285,7 +248,7 @@ impl Lab {
             process: None,
         };
         self.folder.save_vm(&record)?;
-        let environment = environment::document(&self.record.source, &vm.properties, &record.mac)?;
+        let environment = environment::document(&record.source, &vm.properties, &record.mac)?;
         fs::write(self.folder.environment(&vm.name), &environment)?;
         cdrom::burn(&self.tools(), environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
         if let Some(capacity) = vm.data_disk {

@@ -60,6 +60,11 @@ impl Unpacked {
         Ok(Self { folder })
     }
 
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The OVF descriptor.
     ///
     /// # Errors
@@ -90,7 +95,12 @@ impl Unpacked {
 /// that labs are made from: each takes more than a gigabyte.
 fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
     let labs = fs::read_dir(Folder::all()?).into_iter().flatten().flatten();
-    let records: Vec<String> = labs.filter_map(|lab| fs::read_to_string(lab.path().join("lab.json")).ok()).collect();
+    let mut records = Vec::new();
+    for lab in labs {
+        let vms = fs::read_dir(lab.path().join("vms")).into_iter().flatten().flatten();
+        let files = vms.map(|vm| vm.path().join("vm.json")).chain([lab.path().join("lab.json")]);
+        records.extend(files.filter_map(|file| fs::read_to_string(file).ok()));
+    }
     let mut others = Vec::new();
     for entry in fs::read_dir(cache)? {
         let path = entry?.path();

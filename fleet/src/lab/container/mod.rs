@@ -29,8 +29,6 @@ pub struct Containers {
     lab: String,
     folder: Folder,
     network: Network,
-    /// The image's root tree; never written to.
-    tree: PathBuf,
 }
 
 /// What `kaas-agent` reads as its platform inside a container.
@@ -52,9 +50,9 @@ const SHARED: &str = "/run/host/kaas";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
 impl Containers {
-    /// The containers of a lab, running `tree`.
-    pub fn new(lab: &str, folder: Folder, network: Network, tree: PathBuf) -> Self {
-        Self { lab: lab.to_owned(), folder, network, tree }
+    /// The containers of a lab.
+    pub fn new(lab: &str, folder: Folder, network: Network) -> Self {
+        Self { lab: lab.to_owned(), folder, network }
     }
 
     fn cgroup(&self, vm: &VmRecord) -> anyhow::Result<Cgroup> {
@@ -125,7 +123,7 @@ impl Engine for Containers {
         let mut command = nspawn::command(&nspawn::Container {
             name: &self.machine(vm),
             uuid: vm.uuid,
-            tree: &self.tree,
+            tree: &vm.source.tree(),
             namespace: &self.network.container_namespace(&vm.name),
             scratch: &scratch,
             scratch_place: &scratch_place,

@@ -7,7 +7,7 @@ mod qmp;
 mod ssh;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -39,10 +39,6 @@ pub struct VirtualMachines {
     pub network: Network,
     /// QEMU and firmware.
     pub tools: Tools,
-    /// The OVA's system disk, raw; never written to.
-    pub system_disk: PathBuf,
-    /// The OVA's kernel image.
-    pub kernel_image: PathBuf,
     /// Whether KVM runs guests here.
     pub kvm: bool,
     /// Which devices the VMs have.
@@ -64,8 +60,8 @@ impl VirtualMachines {
     fn ensure_system_disk(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
         let layer = self.folder.vm(&vm.name).join("system.qcow2");
         if !layer.exists() {
-            let mut create = self.tools.command("qemu-img", &self.folders());
-            create.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(&self.system_disk).arg(&layer);
+            let mut create = self.tools.command("qemu-img", &self.folders(vm));
+            create.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(vm.source.system_disk()?).arg(&layer);
             run(&mut create).context("making the system disk")?;
         }
         Ok(layer)
@@ -80,9 +76,9 @@ impl VirtualMachines {
     }
 
     /// What QEMU sees of the host.
-    fn folders(&self) -> Vec<&std::path::Path> {
+    fn folders<'a>(&'a self, vm: &'a VmRecord) -> Vec<&'a Path> {
         let mut folders = vec![self.folder.path()];
-        folders.extend(self.system_disk.parent());
+        folders.extend(vm.source.folders());
         folders
     }
 }
@@ -91,6 +87,10 @@ impl Engine for VirtualMachines {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
         let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.folder.disk(*disk))).collect();
+        let kernel_image = match self.hardware {
+            Hardware::Quick => None,
+            Hardware::Vsphere => Some(vm.source.kernel_image()?),
+        };
         let (cdrom, control, console) = (self.folder.cdrom(&vm.name), self.control(vm), self.folder.console(&vm.name));
         if vm.has_nic {
             self.network.add_tap_port(&vm.name, vm.nic_connected)?;
@@ -101,10 +101,10 @@ impl Engine for VirtualMachines {
             kvm: self.kvm,
             processors: vm.processors,
             memory: vm.memory,
-            firmware: std::path::Path::new("/").join(FIRMWARE).as_path(),
+            firmware: Path::new("/").join(FIRMWARE).as_path(),
             variables: &variables,
             system_disk: &system_disk,
-            kernel_image: (self.hardware == Hardware::Vsphere).then_some(self.kernel_image.as_path()),
+            kernel_image: kernel_image.as_deref(),
             data_disks: &data_disks,
             cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
             nic: vm.has_nic.then_some((&vm.name, &vm.mac)),
@@ -113,7 +113,7 @@ impl Engine for VirtualMachines {
             control: &control,
             hardware: self.hardware,
         });
-        let inside = self.tools.command(QEMU, &self.folders());
+        let inside = self.tools.command(QEMU, &self.folders(vm));
         let mut command = self.network.command(&inside.get_program().to_string_lossy(), inside.get_args());
         let log = self.folder.vm(&vm.name).join("qemu.log");
         let starter = start(command.args(arguments), fs::File::create(&log)?)?;

@@ -1,0 +1,73 @@
+//! What VMs are made from.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::Unpacked;
+
+/// What a VM is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum Source {
+    /// An OVA.
+    Ova {
+        /// The folder that it was taken apart into.
+        unpacked: Unpacked,
+    },
+    /// A root tree alone, for work on the agent: containers only.
+    Tree {
+        /// The tree.
+        tree: PathBuf,
+    },
+    /// An OVA whose virtual hardware boots another system disk, to compare the two.
+    Disk {
+        /// The folder that the OVA was taken apart into.
+        unpacked: Unpacked,
+        /// The raw disk; never written to.
+        disk: PathBuf,
+    },
+}
+
+impl Source {
+    /// The root tree.
+    pub fn tree(&self) -> PathBuf {
+        match self {
+            Self::Ova { unpacked } | Self::Disk { unpacked, .. } => unpacked.tree(),
+            Self::Tree { tree } => tree.clone(),
+        }
+    }
+
+    /// The raw system disk; never written to.
+    ///
+    /// # Errors
+    /// When there is only a root tree.
+    pub fn system_disk(&self) -> Result<PathBuf> {
+        match self {
+            Self::Disk { disk, .. } => Ok(disk.clone()),
+            Self::Ova { unpacked } => Ok(unpacked.system_disk()),
+            Self::Tree { .. } => bail!("virtual machines need an OVA, not a root tree"),
+        }
+    }
+
+    /// The unified kernel image, for firmware that cannot read the system disk.
+    ///
+    /// # Errors
+    /// When there is only a root tree.
+    pub fn kernel_image(&self) -> Result<PathBuf> {
+        match self {
+            Self::Ova { unpacked } | Self::Disk { unpacked, .. } => Ok(unpacked.kernel_image()),
+            Self::Tree { .. } => bail!("virtual machines need an OVA, not a root tree"),
+        }
+    }
+
+    /// The folders of the host that a virtual machine made from it has to see.
+    pub fn folders(&self) -> Vec<&Path> {
+        match self {
+            Self::Ova { unpacked } => vec![unpacked.folder()],
+            Self::Tree { .. } => Vec::new(),
+            Self::Disk { unpacked, disk } => [unpacked.folder()].into_iter().chain(disk.parent()).collect(),
+        }
+    }
+}
