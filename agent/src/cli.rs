@@ -16,13 +16,14 @@ use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
 use crate::records::Records;
 use crate::status::Status;
-use crate::{config, early, image, pod_network, run};
+use crate::{amend, config, early, image, pod_network, run};
 
 const AFTER_HELP: &str = "\
 Exit status:
   0  done; for `status`: this node does its part of the cluster;
      for `validate`: the environment is in order
-  1  failed, the reason is on standard error; for `validate`: it is not in order
+  1  failed, the reason is on standard error; for `validate` and `configure`: it is not in
+     order, and nothing was changed
   2  the command line was not understood
   3  for `status`: this node is not ready (yet)
   4  for `status` and `plan`: the agent has not come that far since power-on";
@@ -68,6 +69,12 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
+    /// Change properties of this node: those of the OVF form, by their keys
+    ///
+    /// Until the node is configured, any of them, in place of the OVF environment's; after
+    /// its cluster has formed, those that may still change. All of them are judged
+    /// together as at first boot, and nothing is changed while something is wrong.
+    Configure(amend::Options),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -103,6 +110,10 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             let valid =
                 config::validate_command(&environment, &image, output, &mut stdin, &mut stdout, SystemTime::now())?;
             Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+        }
+        Command::Configure(options) => {
+            let made = amend::command(root, &options, &mut std::io::stdin(), &mut std::io::stdout())?;
+            Ok(if made { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         }
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),

@@ -54,6 +54,8 @@ codes! {
     PROPERTY_IPV6, "property.ipv6", Error, "A property holds an IPv6 address: the appliance works with IPv4 only.";
     PROPERTY_OUT_OF_RANGE, "property.out-of-range", Error, "A number is outside the range that the property allows.";
     PROPERTY_REPEATED, "property.repeated", Warning, "A list holds the same entry twice; the second one is ignored.";
+    PROPERTY_UNKNOWN, "property.unknown", Error, "A property was to be changed on the node that the appliance does not know.";
+    PROPERTY_FIXED, "property.fixed", Error, "A property was to be changed that the cluster was formed with. Names, addresses and ranges stay for the life of the cluster.";
 
     ADDRESS_UNUSABLE, "address.unusable", Error, "An address can never be a host's: it is a loopback, multicast, link-local or otherwise reserved one.";
     ADDRESS_RESERVED, "address.subnet-reserved", Error, "An address is the first (network) or last (broadcast) one of its subnet.";

@@ -4,6 +4,7 @@
 //! runs on an appliance VM only.
 
 pub mod addons;
+pub mod amend;
 pub mod bus;
 pub mod care;
 pub mod cli;

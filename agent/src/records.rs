@@ -67,6 +67,15 @@ impl Records {
         Ok(self.save(CONFIG, config)? || changed)
     }
 
+    /// Saves a changed configuration of a node that goes on with the secret it
+    /// has, or with none. Says whether anything changed.
+    ///
+    /// # Errors
+    /// The file system's; the old configuration then still stands.
+    pub fn update_config(&self, config: &Config) -> anyhow::Result<bool> {
+        self.save(CONFIG, config)
+    }
+
     /// The deployment secret, until it is erased.
     ///
     /// # Errors

@@ -16,12 +16,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
+use crate::amend::{self, Amendments};
 use crate::care::Care;
 use crate::command::Host;
-use crate::config::{self, Config, Intake};
+use crate::config::{Config, Intake};
 use crate::disk::{self, DataDisk};
-use crate::environment::guestinfo::GuestInfo;
-use crate::environment::{Outcome, source};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::image::ImageFacts;
@@ -291,16 +290,13 @@ fn wait_for_environment(
     }
 }
 
-/// Reads and validates the OVF environment.
+/// Reads and validates the OVF environment, with what was amended on the console.
 fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<(Config, Secret, Findings), Findings> {
-    let media = platform.environment_media().unwrap_or_default();
-    let outcome = source::read(GuestInfo::of_this_machine().as_mut(), &media);
-    if let Outcome::Absent { looked } = &outcome {
-        return Err(source::absent(looked).into());
-    }
-    let (document, _, mut warnings) = outcome.document()?;
-    let Intake { config, secret, warnings: more } = config::validate(&document, image, SystemTime::now())?;
-    warnings.extend(more);
+    let amendments = Amendments::load(platform.root()).unwrap_or_else(|error| {
+        log::warn!("{error:#}");
+        Amendments::default()
+    });
+    let Intake { config, secret, warnings } = amend::intake(platform, image, &amendments, SystemTime::now())?;
     Ok((config, secret, warnings))
 }
 

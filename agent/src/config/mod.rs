@@ -16,7 +16,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 pub use command::{Output, describe, validate_command};
-pub use validate::{Intake, validate};
+pub use validate::{Intake, validate, validate_formed};
 
 /// The port of the Kubernetes API on each control node and on the virtual address.
 pub const API_PORT: u16 = 6443;

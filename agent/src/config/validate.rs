@@ -62,7 +62,40 @@ pub(super) struct Draft {
 /// # Errors
 /// All findings, when one of them is an error.
 pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Result<Intake, Findings> {
-    let (draft, mut findings) = read(document);
+    let (config, secret, warnings) = judge(document, image, now, Need::Secret)?;
+    match secret {
+        Some(secret) => Ok(Intake { config, secret, warnings }),
+        None => unreachable!("the deployment secret is missing without a finding"),
+    }
+}
+
+/// Validates like [`validate`] for a node whose cluster has formed: the
+/// deployment secret was erased and is not asked for.
+///
+/// # Errors
+/// As [`validate`].
+pub fn validate_formed(
+    document: &Document,
+    image: &ImageFacts,
+    now: SystemTime,
+) -> Result<(Config, Findings), Findings> {
+    judge(document, image, now, Need::NoSecret).map(|(config, _, warnings)| (config, warnings))
+}
+
+/// Whether the deployment secret is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Secret,
+    NoSecret,
+}
+
+fn judge(
+    document: &Document,
+    image: &ImageFacts,
+    now: SystemTime,
+    need: Need,
+) -> Result<(Config, Option<Secret>, Findings), Findings> {
+    let (draft, mut findings) = read(document, need);
     findings.extend(document.unknown());
     findings.extend(checks::all(&draft, image, now));
     if findings.has_errors() {
@@ -70,14 +103,14 @@ pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Res
     }
     let adapter = document.adapters().first();
     match finish(draft, adapter.cloned(), image) {
-        Some((config, secret)) => Ok(Intake { config, secret, warnings: findings }),
+        Some((config, secret)) => Ok((config, secret, findings)),
         // Every value that `finish` needs is either there or has a finding of its own.
         None => unreachable!("a required property is missing without a finding"),
     }
 }
 
-fn read(document: &Document) -> (Draft, Findings) {
-    let mut form = Form { document, findings: Findings::default(), wrong: BTreeSet::new() };
+fn read(document: &Document, need: Need) -> (Draft, Findings) {
+    let mut form = Form { document, need, findings: Findings::default(), wrong: BTreeSet::new() };
     let mut draft = Draft {
         name: form.value(properties::NODE_NAME),
         address: form.value(properties::ADDRESS),
@@ -110,6 +143,7 @@ fn read(document: &Document) -> (Draft, Findings) {
 /// Reads values of the table out of a document.
 struct Form<'a> {
     document: &'a Document,
+    need: Need,
     findings: Findings,
     wrong: BTreeSet<&'static str>,
 }
@@ -128,7 +162,7 @@ impl Form<'_> {
             }
         };
         let Some(text) = text.filter(|text| !text.trim().is_empty()).or(property.default) else {
-            if property.required {
+            if property.required && !(key == properties::DEPLOYMENT_SECRET && self.need == Need::NoSecret) {
                 self.findings.push(codes::PROPERTY_MISSING.finding(
                     key,
                     format!("\"{}\" is not set", property.label),
@@ -173,7 +207,7 @@ fn finish(
     draft: Draft,
     adapter: Option<crate::environment::document::Adapter>,
     image: &ImageFacts,
-) -> Option<(Config, Secret)> {
+) -> Option<(Config, Option<Secret>)> {
     let (mac, network) = adapter.map_or((None, None), |adapter| (adapter.mac, adapter.network));
     let proxy = (draft.http_proxy.is_some() || draft.https_proxy.is_some()).then_some(Proxy {
         http: draft.http_proxy,
@@ -204,7 +238,7 @@ fn finish(
         },
         patience: draft.patience?,
     };
-    Some((config, draft.secret?))
+    Some((config, draft.secret))
 }
 
 #[cfg(test)]

@@ -102,6 +102,21 @@ impl Document {
         Ok(Self { properties, adapters })
     }
 
+    /// A document made of these values: what a person gave on the node itself.
+    pub fn of(properties: Vec<(String, Zeroizing<String>)>, adapters: Vec<Adapter>) -> Self {
+        Self { properties, adapters }
+    }
+
+    /// The same document with other values for these properties: whatever key
+    /// named one of them before is gone. An empty value takes a property out.
+    pub fn amended<'a>(mut self, changes: impl IntoIterator<Item = (&'static Property, &'a str)>) -> Self {
+        for (property, value) in changes {
+            self.properties.retain(|(key, _)| !names(key, property));
+            self.properties.push((property.key.to_owned(), Zeroizing::new(value.to_owned())));
+        }
+        self
+    }
+
     /// The network adapters in the order of their slots; may be empty.
     pub fn adapters(&self) -> &[Adapter] {
         &self.adapters

@@ -66,6 +66,8 @@ pub struct Property {
     pub default: Option<&'static str>,
     /// Whether the appliance cannot do without a value. One with a default never is.
     pub required: bool,
+    /// Whether it may be changed on a node whose cluster has formed.
+    pub changeable: bool,
 }
 
 impl Property {

@@ -35,11 +35,25 @@ keys! {
 
 impl Property {
     const fn new(key: &'static str, category: Category, kind: Kind) -> Self {
-        Self { key, category, kind, label: "", description: "", example: None, default: None, required: false }
+        Self {
+            key,
+            category,
+            kind,
+            label: "",
+            description: "",
+            example: None,
+            default: None,
+            required: false,
+            changeable: false,
+        }
     }
 
     const fn required(self) -> Self {
         Self { required: true, ..self }
+    }
+
+    const fn changeable(self) -> Self {
+        Self { changeable: true, ..self }
     }
 
     const fn label(self, label: &'static str) -> Self {
@@ -77,6 +91,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("192.168.10.11/24"),
     Property::new(GATEWAY, Category::Node, Kind::Address)
+        .changeable()
         .label("Default gateway")
         .description(
             "IPv4 address of the default gateway, in the VM's subnet. Leave it empty in a network that has \
@@ -84,6 +99,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("192.168.10.1"),
     Property::new(DNS_SERVERS, Category::Node, Kind::AddressList)
+        .changeable()
         .label("DNS servers")
         .description(
             "IPv4 addresses of DNS servers, separated by commas. Leave it empty to run without DNS. At most \
@@ -91,10 +107,12 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("192.168.10.2,192.168.10.3"),
     Property::new(SEARCH_DOMAINS, Category::Node, Kind::DomainList)
+        .changeable()
         .label("DNS search domains")
         .description("Domains that are tried after short names, separated by commas.")
         .example("example.com,lab.example.com"),
     Property::new(NTP_SERVERS, Category::Node, Kind::HostList)
+        .changeable()
         .label("NTP servers")
         .description(
             "Names or IPv4 addresses of time servers, separated by commas. Without one the VM follows the \
@@ -147,17 +165,22 @@ pub(super) const TABLE: &[Property] = &[
              the pod range.",
         )
         .default("10.96.0.0/16"),
-    Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys).label("SSH public keys").description(
-        "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
+    Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
+        .changeable()
+        .label("SSH public keys")
+        .description(
+            "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
              separated by \\n, or the file's content in base64. SSH stays off when this is empty.",
-    ),
+        ),
     Property::new(CONSOLE_PASSWORD_HASH, Category::Access, Kind::PasswordHash)
+        .changeable()
         .label("Console password hash")
         .description(
             "Hash of the password for \"admin\" on the VM console, as made by \"mkpasswd -m yescrypt\" or \
              \"openssl passwd -6\". Never the password itself. When empty, the console shows status only.",
         ),
     Property::new(HTTP_PROXY, Category::Site, Kind::Url { credentials: true })
+        .changeable()
         .label("HTTP proxy")
         .description(
             "Proxy for http:// addresses, for example http://proxy.example.com:3128. The cluster itself \
@@ -165,10 +188,12 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("http://proxy.example.com:3128"),
     Property::new(HTTPS_PROXY, Category::Site, Kind::Url { credentials: true })
+        .changeable()
         .label("HTTPS proxy")
         .description("Proxy for https:// addresses, for example http://proxy.example.com:3128.")
         .example("http://proxy.example.com:3128"),
     Property::new(PROXY_EXCLUSIONS, Category::Site, Kind::ExclusionList)
+        .changeable()
         .label("Proxy exclusions")
         .description(
             "Hosts, domains and IPv4 ranges that are reached without the proxy, separated by commas. The \
@@ -176,12 +201,14 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example(".example.com,192.168.0.0/16"),
     Property::new(EXTRA_CA_CERTIFICATES, Category::Site, Kind::Certificates)
+        .changeable()
         .label("Additional CA certificates")
         .description(
             "Certificate authorities to trust besides the public ones: PEM with line ends written as \\n, or \
              the PEM file's content in base64.",
         ),
     Property::new(REGISTRY_MIRROR, Category::Site, Kind::Url { credentials: false })
+        .changeable()
         .label("Registry mirror")
         .description(
             "Registry from which to pull container images that the appliance does not carry, for example \
@@ -196,6 +223,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .default("8472"),
     Property::new(PATIENCE, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
+        .changeable()
         .label("Patience on slow hosts")
         .description(
             "How many times longer than usual the appliance waits for anything, 1 to 20. Raise it on slow or \

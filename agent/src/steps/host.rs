@@ -3,7 +3,8 @@
 use anyhow::Context as _;
 
 use super::{Done, Machine, Trouble};
-use crate::disk::{self, DataDisk, MachineId, Owner};
+use crate::amend;
+use crate::disk::{self, DataDisk, Identity, MachineId, Owner, State};
 use crate::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::files;
 use crate::finding::{Finding, Findings};
@@ -34,7 +35,18 @@ impl Machine {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
         let (identity, warnings) = disk::mount(disk, identity, &self.platform, &self.runner)?;
-        self.identity = Some(identity);
+        // A name that was amended before the cluster formed.
+        let named = Identity {
+            cluster: self.config.cluster.name.clone(),
+            node: self.config.node.name.clone(),
+            member: self.config.node.name.clone(),
+            host_name: self.config.node.name.clone(),
+            ..identity.clone()
+        };
+        if identity.state == State::Unformed && named != identity {
+            disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
+        }
+        self.identity = Some(if identity.state == State::Unformed { named } else { identity });
         self.warn(warnings);
         Ok(Done::Changed)
     }
@@ -42,7 +54,10 @@ impl Machine {
     pub(super) fn save_configuration(&mut self) -> Result<Done, Trouble> {
         let mut changed = false;
         match &self.secret {
-            Some(secret) => changed |= self.records.save_config(&self.config, secret)?,
+            Some(secret) => {
+                changed |= self.records.save_config(&self.config, secret)?;
+                amend::forget(self.root())?;
+            }
             None => self.secret = self.records.secret()?,
         }
         let plan = serde_json::to_vec_pretty(&self.plan).context("saving the plan")?;
