@@ -60,7 +60,11 @@ fn key(component: &Component, go_version: &str) -> Result<Key> {
         Source::File(files) => {
             let mut key = key;
             for file in files {
-                key = key.file("file", &file.path)?.text("as", format!("{:?}", file.program));
+                let digest = file_digest(&file.path)?;
+                if let Some(expected) = file.sha256.as_ref().filter(|expected| **expected != digest) {
+                    bail!("{} has SHA-256 {digest}, not {expected}", file.path.display());
+                }
+                key = key.text("file", digest).text("as", format!("{:?}", file.program));
             }
             key
         }
@@ -81,10 +85,6 @@ fn make(component: &Component, folder: &Path, progress: &Progress) -> Result<()>
             for file in files {
                 let place = folder.join(&file.program.output);
                 fs::copy(&file.path, &place).with_context(|| format!("copying {}", file.path.display()))?;
-                let digest = file_digest(&place)?;
-                if let Some(expected) = file.sha256.as_ref().filter(|expected| **expected != digest) {
-                    bail!("{} has SHA-256 {digest}, not {expected}", file.path.display());
-                }
             }
         }
     }
@@ -106,4 +106,41 @@ fn make(component: &Component, folder: &Path, progress: &Progress) -> Result<()>
 pub fn go_version(components: &[Component], progress: &Progress) -> Result<String> {
     let needed = components.iter().any(|component| matches!(component.source, Source::GoModule(_)));
     if needed { go::version(progress) } else { Ok(String::new()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::{LocalFile, Program};
+    use std::process::Command;
+
+    fn component(path: &Path, sha256: Option<String>) -> Component {
+        let program = Program { output: "greet".to_owned(), names: vec!["hello".to_owned()] };
+        Component {
+            name: "greeter".to_owned(),
+            version: "1.0".to_owned(),
+            licence: "Apache-2.0".to_owned(),
+            source: Source::File(vec![LocalFile { path: path.to_owned(), sha256, program }]),
+        }
+    }
+
+    #[test]
+    fn a_file_of_this_host_becomes_a_program_with_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, progress) = (Cache::at(&folder.path().join("cache")).unwrap(), Progress::silent());
+        let file = folder.path().join("greet.sh");
+        fs::write(&file, "#!/bin/sh\necho hello\n").unwrap();
+        let digest = file_digest(&file).unwrap();
+
+        let built = build(&component(&file, Some(digest)), "", &cache, &progress).unwrap();
+        let output = Command::new(built.folder.join("hello")).output().unwrap();
+        assert_eq!(output.stdout, b"hello\n");
+
+        // What is in the cache already is checked as well.
+        let error = build(&component(&file, Some("0".repeat(64))), "", &cache, &progress).unwrap_err();
+        assert!(error.to_string().contains("has SHA-256"), "{error:#}");
+        fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
+        let other = build(&component(&file, None), "", &cache, &progress).unwrap();
+        assert_ne!(other.folder, built.folder);
+    }
 }
