@@ -281,6 +281,11 @@ impl KeyBuilder {
         Self(digest)
     }
 
+    /// Adds the source of a module that the stage shares with others and that shapes its result.
+    pub fn recipe(self, source: &str) -> Self {
+        self.text("recipe", source)
+    }
+
     /// Adds the key of a stage that this one builds on.
     pub fn key(self, name: &str, key: &Key) -> Self {
         self.text(name, &key.0)

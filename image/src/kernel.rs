@@ -39,6 +39,7 @@ pub struct Unpacked {
 pub fn unpack(package: &Package, kernel: &Kernel, workshop: &Workshop<'_>) -> Result<Unpacked> {
     let &Workshop { tools, cache, progress, .. } = workshop;
     let key = Key::of(include_str!("kernel.rs"))
+        .recipe(include_str!("tree.rs"))
         .text("package", &package.sha256)
         .text("initial modules", kernel.initial_modules.join(" "))
         .text("left out", kernel.leave_out.join(" "))

@@ -32,7 +32,8 @@ pub fn assemble(
     let &Workshop { tools, cache, progress, epoch } = workshop;
     let initial = initial_root::compose(root, kernel)?;
     let command_line = command_line(&spec.kernel.command_line, &image.hash);
-    let key = initial.add_to_key(Key::of(include_str!("kernel_image.rs")), cache)?;
+    let key = Key::of(include_str!("kernel_image.rs")).recipe(include_str!("initial_root/cpio.rs"));
+    let key = initial.add_to_key(key.recipe(include_str!("tree.rs")), cache)?;
     let key = key.text("kernel", cache.name_of(&kernel.vmlinuz)?).text("command line", &command_line);
     let key = key.text("epoch", epoch.to_string()).key("tools", tools.key()).finish();
     let place = cache.stage(STAGE, &key, progress, |folder| {

@@ -33,7 +33,7 @@ pub struct RootImage {
 /// When a tool fails.
 pub fn pack(tree: &Tree, compression: &Compression, workshop: &Workshop<'_>) -> Result<RootImage> {
     let &Workshop { tools, cache, progress, epoch } = workshop;
-    let key = tree.add_to_key(Key::of(include_str!("root_image.rs")), cache)?;
+    let key = tree.add_to_key(Key::of(include_str!("root_image.rs")).recipe(include_str!("tree.rs")), cache)?;
     let key = key.text("compression", format!("{compression:?}")).text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();
     let place = cache.stage(STAGE, &key, progress, |folder| {

@@ -31,7 +31,8 @@ pub fn apply(tree: &mut Tree, workshop: &Workshop<'_>) -> Result<()> {
             READ.iter().any(|wanted| path.starts_with(wanted)) || DATABASES.iter().any(|name| path == Path::new(name));
         read || node.kind == Kind::Folder && READ.iter().chain(&DATABASES).any(above)
     });
-    let key = small.add_to_key(Key::of(include_str!("settings.rs")), cache)?.text("epoch", epoch.to_string());
+    let key = Key::of(include_str!("settings.rs")).recipe(include_str!("tree.rs"));
+    let key = small.add_to_key(key, cache)?.text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();
     let result = cache.stage(STAGE, &key, progress, |folder| {
         small.write_folder(folder)?;

@@ -167,13 +167,7 @@ fn lock(arguments: Lock) -> Result<()> {
 /// When its packages cannot be had.
 pub fn tools_tree() -> Result<ToolsTree> {
     // The settings are those of the environment: the flags belong to the builder's commands.
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
-    ensure_tools(&Settings {
-        mirror: text("KAAS_DEBIAN_MIRROR"),
-        security_mirror: text("KAAS_DEBIAN_SECURITY_MIRROR"),
-        keyring: of("KAAS_DEBIAN_KEYRING").map(PathBuf::from),
-    })
+    ensure_tools(&Settings::of_environment())
 }
 
 fn ensure_tools(settings: &Settings) -> Result<ToolsTree> {

@@ -251,16 +251,5 @@ fn source(tools: &Tools) -> anyhow::Result<Source> {
 /// # Errors
 /// When it is not there and cannot be made.
 pub fn tools() -> anyhow::Result<ToolsTree> {
-    image::tools::ensure(&debian(), &Cache::of_user()?, &Progress::on_stderr())
-}
-
-/// Where Debian's packages come from, if not from where the host's come from.
-pub fn debian() -> Settings {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
-    Settings {
-        mirror: text("KAAS_DEBIAN_MIRROR"),
-        security_mirror: text("KAAS_DEBIAN_SECURITY_MIRROR"),
-        keyring: of("KAAS_DEBIAN_KEYRING").map(PathBuf::from),
-    }
+    image::tools::ensure(&Settings::of_environment(), &Cache::of_user()?, &Progress::on_stderr())
 }

@@ -19,6 +19,20 @@ pub struct Settings {
     pub keyring: Option<PathBuf>,
 }
 
+impl Settings {
+    /// What the environment of this process says: `KAAS_DEBIAN_MIRROR`, `KAAS_DEBIAN_SECURITY_MIRROR` and
+    /// `KAAS_DEBIAN_KEYRING`; an empty one says nothing.
+    pub fn of_environment() -> Self {
+        let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
+        Self {
+            mirror: text("KAAS_DEBIAN_MIRROR"),
+            security_mirror: text("KAAS_DEBIAN_SECURITY_MIRROR"),
+            keyring: of("KAAS_DEBIAN_KEYRING").map(PathBuf::from),
+        }
+    }
+}
+
 /// Mirrors and keyring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {

@@ -18,7 +18,7 @@ const SPEC: &str = "image/specs/control-plane.toml";
 /// Measures and prints.
 pub fn bench() -> Result<()> {
     let (spec, _) = image::spec::read(Path::new(SPEC))?;
-    let plain = plain::make(&spec, &scenario::tools()?, &scenario::debian())?;
+    let plain = plain::make(&spec, &scenario::tools()?, &scenario::Settings::of_environment())?;
     println!("boot: plain Debian {} with {}", spec.packages.suite, plain.kernel);
     let (mut prompts, mut verdicts, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
