@@ -118,7 +118,9 @@ codes! {
     DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.";
     DISK_DAMAGED, "disk.damaged", Error, "The data disk's file system cannot be repaired without losing data.";
     DISK_FULL, "disk.full", Error, "Less than 16 MiB are free on the data disk.";
-    DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Less than a tenth of the data disk is free.";
+    DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
+    DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
+    DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
     DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written anew.";
     DISK_SPARE, "disk.spare", Warning, "There is another disk beside the data disk; it is left alone.";
     DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.";

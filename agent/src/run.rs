@@ -213,12 +213,9 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
             DataDisk::Ours { disk, identity } if !findings.has_errors() => {
-                match disk::mount(disk, identity, platform, &Host) {
-                    Ok((_, more)) => findings.extend(more),
-                    Err(finding) => {
-                        refuse(reporter, finding.into(), DISKS_AGAIN);
-                        continue;
-                    }
+                if let Err(finding) = disk::mount(disk, identity, platform, &Host) {
+                    refuse(reporter, finding.into(), DISKS_AGAIN);
+                    continue;
                 }
                 (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
             }

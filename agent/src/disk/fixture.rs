@@ -100,6 +100,13 @@ pub(crate) fn put(disk: &Path, place: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(disk).unwrap().write_all_at(bytes, place).unwrap();
 }
 
+/// Gives the test's own thread a mount namespace that vanishes with it.
+pub(crate) fn alone() {
+    use nix::mount::{MsFlags, mount};
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+}
+
 /// Runs a program of the host that a test needs.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));

@@ -32,6 +32,9 @@ pub const DATA: u64 = 19 * MIB;
 /// What stays free at the end of the disk, for the backup table, in bytes.
 const TAIL: u64 = MIB;
 
+/// The room for the partition table's entries, in bytes.
+const ENTRIES: usize = 16 * 1024;
+
 /// The number of the data partition.
 pub const DATA_NUMBER: u32 = 4;
 
@@ -58,6 +61,12 @@ fn planned(size: u64) -> [Planned; 4] {
         Planned { label: "kaas-luks-header", kind: TYPES[1], start: LUKS_HEADER, end: DATA },
         Planned { label: "kaas-data", kind: TYPES[2], start: DATA, end },
     ]
+}
+
+/// Where the data partition of a disk of `size` bytes belongs, in bytes.
+pub fn data_range(size: u64) -> Range<u64> {
+    let [.., data] = planned(size);
+    data.start..data.end
 }
 
 /// Writes the partition table onto a disk of `size` bytes with sectors of
@@ -159,7 +168,6 @@ pub enum Progress {
 /// # Errors
 /// The disk cannot be read.
 pub fn table_progress(disk: &Path, guid: Uuid, size: u64, sector: u64) -> io::Result<Progress> {
-    const ENTRIES: usize = 16 * 1024;
     let sector = sector as usize;
     let file = File::open(disk)?;
     let mut head = vec![0; MIB as usize];
@@ -180,6 +188,41 @@ pub fn table_progress(disk: &Path, guid: Uuid, size: u64, sector: u64) -> io::Re
         && is_zero(rest)
         && is_zero(&gap);
     Ok(if ours { Progress::Ours } else { Progress::Foreign })
+}
+
+/// Whether both tables of a disk are whole and where they belong, the backup at the disk's very end (UEFI 2.10,
+/// 5.3.2): not so when the disk has grown since, or when power was lost while they were written.
+///
+/// # Errors
+/// The disk cannot be read.
+pub fn tables_are_whole(disk: &Path, size: u64, sector: u64) -> io::Result<bool> {
+    let file = File::open(disk)?;
+    let last = size / sector - 1;
+    for (own, other) in [(1, last), (last, 1)] {
+        let mut block = vec![0; sector as usize];
+        file.read_exact_at(&mut block, own * sector)?;
+        let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap_or_default());
+        let short = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap_or_default());
+        // 92 bytes of header; 128 entries of 128 bytes, as sfdisk makes them.
+        let known = block.starts_with(b"EFI PART") && short(12) == 92 && short(80) == 128 && short(84) == 128;
+        if !known || number(24) != own || number(32) != other {
+            return Ok(false);
+        }
+        let mut header = block[..92].to_vec();
+        header[16..20].fill(0);
+        let mut entries = vec![0; ENTRIES];
+        file.read_exact_at(&mut entries, number(72).min(last) * sector)?;
+        if checksum(&header) != short(16) || checksum(&entries) != short(88) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

@@ -9,6 +9,7 @@ mod examine;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod frame;
+pub mod grow;
 pub mod identity;
 pub mod layout;
 mod mount;

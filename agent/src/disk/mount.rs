@@ -10,11 +10,12 @@ use nix::mount::{MntFlags, MsFlags};
 use nix::sys::statvfs::statvfs;
 
 use super::device::{self, Disk};
+use super::grow;
 use super::identity::{self, Identity, Slots};
 use super::layout;
 use crate::codes;
 use crate::command::{Command, Error, Runner};
-use crate::finding::{Finding, Findings};
+use crate::finding::Finding;
 use crate::paths;
 use crate::platform::Platform;
 
@@ -23,22 +24,23 @@ const FULL: u64 = 16 << 20;
 
 /// Mounts the data disk and its bind mounts; what is mounted already stays.
 /// Before that a slot that is not whole is written anew, and a released disk
-/// becomes this VM's. Returns the identity as it stands now, and warnings.
+/// becomes this VM's, and the partition of a disk that has grown grows with it.
+/// Returns the identity as it stands now.
 ///
 /// # Errors
 /// A finding that says what failed; mounts made until then remain.
-pub fn mount(
-    disk: &Disk,
-    identity: &Identity,
-    platform: &Platform,
-    runner: &dyn Runner,
-) -> Result<(Identity, Findings), Finding> {
+pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn Runner) -> Result<Identity, Finding> {
     let name = disk.path.display().to_string();
     let identity =
         keep_identity(disk, identity, platform).map_err(|error| failed(&name, "writing its identity", error))?;
     let data = platform.path(paths::DATA);
     if !is_mounted(&data).map_err(|error| failed(&name, "reading the mounts", error))? {
-        let range = layout::check_table(&disk.path, identity.disk, disk.size, runner)
+        // The everyday care says so if the disk has grown and its partition has not.
+        let range = grow::table(disk, identity.disk, runner)
+            .or_else(|error| {
+                log::warn!("{name}: {error}");
+                layout::check_table(&disk.path, identity.disk, disk.size, runner)
+            })
             .map_err(|error| failed(&name, "finding its data partition", error))?;
         let node = device::partition(&disk.path, layout::DATA_NUMBER, &range, platform, runner)
             .map_err(|error| failed(&name, "reaching its data partition", format!("{error:#}")))?;
@@ -51,14 +53,17 @@ pub fn mount(
                 error => failed(&name, &format!("mounting {} on {}", node.display(), data.display()), error),
             }
         })?;
+        if let Err(error) = grow::file_system(&node, range.end - range.start, runner) {
+            log::warn!("{name}: {error}");
+        }
     }
-    let findings = room(&data, &name)?;
+    room(&data, &name)?;
     for (folder, mode, point) in paths::binds() {
         let (source, target) = (data.join(folder), platform.path(point));
         bind(&source, mode, &target)
             .map_err(|error| failed(&name, &format!("laying {folder} on {}", target.display()), error))?;
     }
-    Ok((identity, findings))
+    Ok(identity)
 }
 
 /// Unmounts what [`mount()`] has mounted, in reverse order; what is not mounted
@@ -126,23 +131,22 @@ fn check(node: &Path, disk: &str, runner: &dyn Runner) -> Result<(), Finding> {
     }
 }
 
-fn room(data: &Path, disk: &str) -> Result<Findings, Finding> {
+/// A disk that is filling up is the everyday care's matter.
+fn room(data: &Path, disk: &str) -> Result<(), Finding> {
     let space = statvfs(data).map_err(|error| failed(disk, "measuring its free space", error))?;
     if space.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
         return Err(read_only(disk));
     }
     let block = space.fragment_size();
     let (free, total) = (space.blocks_available() * block, space.blocks() * block);
-    let seen = format!("{} MiB of {} MiB are free", free >> 20, total >> 20);
-    let action = "Enlarge the data disk, or free space on it";
     if free < FULL {
-        return Err(codes::DISK_FULL.finding(disk, seen, action));
+        return Err(codes::DISK_FULL.finding(
+            disk,
+            format!("{} MiB of {} MiB are free", free >> 20, total >> 20),
+            "Enlarge the data disk, then power the VM off and on",
+        ));
     }
-    let mut findings = Findings::default();
-    if free < total / 10 {
-        findings.push(codes::DISK_NEARLY_FULL.finding(disk, seen, action));
-    }
-    Ok(findings)
+    Ok(())
 }
 
 fn bind(source: &Path, mode: u32, target: &Path) -> io::Result<()> {

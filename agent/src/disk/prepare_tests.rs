@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::fs;
 use std::sync::Mutex;
 
-use super::super::fixture::{Loop, Machine, OWN, name, owner, put, run};
+use super::super::fixture::{Loop, Machine, OWN, alone, name, owner, put, run};
 use super::super::{Slots, mount, unmount};
 use super::*;
 use crate::command::Host;
@@ -44,18 +44,12 @@ impl Rig {
 
     fn mount(&self) -> Result<Identity, Finding> {
         let (disk, identity) = self.ours();
-        mount(&disk, &identity, &self.machine.platform(), &Host).map(|(identity, _)| identity)
+        mount(&disk, &identity, &self.machine.platform(), &Host)
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
         self.machine.folder.path().join(path)
     }
-}
-
-fn alone() {
-    use nix::mount::{MsFlags, mount};
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
 }
 
 /// Power is cut before or after the n-th program.

@@ -34,7 +34,7 @@ impl Machine {
         let DataDisk::Ours { disk, identity } = &self.data_disk else {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
-        let (identity, warnings) = disk::mount(disk, identity, &self.platform, &self.runner)?;
+        let identity = disk::mount(disk, identity, &self.platform, &self.runner)?;
         // A name that was amended before the cluster formed.
         let named = Identity {
             cluster: self.config.cluster.name.clone(),
@@ -47,7 +47,6 @@ impl Machine {
             disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
         }
         self.identity = Some(if identity.state == State::Unformed { named } else { identity });
-        self.warn(warnings);
         Ok(Done::Changed)
     }
 
