@@ -159,6 +159,11 @@ impl Platform {
         }
     }
 
+    /// Whether /var is a file system of this node's own: a container's is a folder of its host.
+    pub fn has_own_scratch(&self) -> bool {
+        !self.is_container()
+    }
+
     /// The kubelet's cgroup root, where it does not have the hierarchy to itself.
     pub fn cgroup_root(&self) -> Option<&str> {
         match &self.carrier {

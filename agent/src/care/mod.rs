@@ -2,8 +2,10 @@
 //! pace. A duty looks, acts only where something is due, and says in findings
 //! what a person should know. Knows nothing of what a duty does.
 
+mod data_disk;
 mod endpoint;
 mod runtime;
+mod space;
 mod surroundings;
 
 use std::time::{Duration, Instant};
@@ -20,10 +22,14 @@ struct Duty {
     look: fn(&Machine) -> anyhow::Result<Findings>,
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 const DUTIES: &[Duty] = &[
-    Duty { what: "the container runtime", every: Duration::from_secs(60), look: runtime::look },
-    Duty { what: "the status endpoint", every: Duration::from_secs(60), look: endpoint::look },
-    Duty { what: SURROUNDINGS, every: Duration::from_secs(60), look: surroundings::look },
+    Duty { what: "the container runtime", every: MINUTE, look: runtime::look },
+    Duty { what: "the status endpoint", every: MINUTE, look: endpoint::look },
+    Duty { what: SURROUNDINGS, every: MINUTE, look: surroundings::look },
+    Duty { what: "the size of the data disk", every: MINUTE, look: data_disk::look },
+    Duty { what: "the room on the disks", every: MINUTE, look: space::look },
 ];
 
 /// The duty that the boot flow has done for the first time.
