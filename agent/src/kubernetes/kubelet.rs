@@ -51,6 +51,9 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         },
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "systemd",
+        // Of each container at most 50 MiB of logs; kubectl logs reads them all.
+        "containerLogMaxFiles": 5,
+        "containerLogMaxSize": "10Mi",
         "clusterDNS": [config.cluster.dns_address()],
         "clusterDomain": DOMAIN,
         "containerRuntimeEndpoint": RUNTIME,

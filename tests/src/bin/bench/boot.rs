@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use fleet::lab::Hardware;
+use image::debian::sources::Settings;
 use scenarios::scenario::{self, Scenario, Setting};
 
 use super::plain;
@@ -18,7 +19,7 @@ const SPEC: &str = "image/specs/control-plane.toml";
 /// Measures and prints.
 pub fn bench() -> Result<()> {
     let (spec, _) = image::spec::read(Path::new(SPEC))?;
-    let plain = plain::make(&spec, &scenario::tools()?, &scenario::Settings::of_environment())?;
+    let plain = plain::make(&spec, &scenario::tools()?, &Settings::of_environment())?;
     println!("boot: plain Debian {} with {}", spec.packages.suite, plain.kernel);
     let (mut prompts, mut verdicts, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
