@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 
 use crate::command::Host;
 use crate::config::Output;
+use crate::etcd::command::Snapshots;
 use crate::image::ImageFacts;
 use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
@@ -75,6 +76,9 @@ enum Command {
     /// its cluster has formed, those that may still change. All of them are judged
     /// together as at first boot, and nothing is changed while something is wrong.
     Configure(amend::Options),
+    /// Take or list snapshots of the cluster's store
+    #[command(subcommand)]
+    Snapshot(Snapshots),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -115,6 +119,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             let made = amend::command(root, &options, &mut std::io::stdin(), &mut std::io::stdout())?;
             Ok(if made { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         }
+        Command::Snapshot(snapshots) => snapshots.run(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),
     }

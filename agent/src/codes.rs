@@ -143,6 +143,11 @@ codes! {
     DNS_SILENT, "dns-servers.no-answer", Warning, "A DNS server does not answer.";
     NTP_SILENT, "ntp-servers.no-answer", Warning, "A time server does not answer, or does not know the time.";
     PEER_UNREACHABLE, "peer.unreachable", Warning, "Another control node of the cluster cannot be reached.";
+    ETCD_NOSPACE, "etcd.no-space", Error, "etcd has reached its quota and refuses writes until objects are deleted.";
+    ETCD_CORRUPT, "etcd.corrupt", Error, "etcd has found that its members' data differ.";
+    ETCD_NEARLY_FULL, "etcd.nearly-full", Warning, "etcd's database has more than 80 % of its quota.";
+    SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
+    SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -8,6 +8,9 @@ pub const DATA: &str = "/data";
 /// The agent's records on the data disk: configuration, secret, plan, state.
 pub const RECORDS: &str = "/data/kaas";
 
+/// Snapshots of the cluster's store, on the data disk.
+pub const SNAPSHOTS: &str = "/data/snapshots";
+
 /// The agent's files of this boot.
 pub const RUN: &str = "/run/kaas";
 
@@ -66,6 +69,7 @@ const fn kept(path: &'static str, place: Place, why: &'static str) -> Written {
 pub const TABLE: &[Written] = &[
     kept(DATA, Place::Data(Data::Direct), "the data partition"),
     kept(RECORDS, Place::Data(Data::Direct), "the agent's records: configuration, secret, plan, state"),
+    kept(SNAPSHOTS, Place::Data(Data::Direct), "snapshots of the cluster's store, for root alone"),
     kept(SSH_HOST_KEYS, Place::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
     kept("/etc/machine-id", Place::Data(Data::Identity), "the node's identity; laid before the system starts"),
     kept("/etc/hostname", Place::Data(Data::Identity), "the node's name; laid before the system starts"),

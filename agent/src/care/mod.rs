@@ -4,11 +4,16 @@
 
 mod data_disk;
 mod endpoint;
+mod errand;
+mod etcd;
 mod runtime;
 mod space;
+mod snapshots;
 mod surroundings;
 
 use std::time::{Duration, Instant};
+
+use errand::Errands;
 
 use crate::finding::{Finding, Findings};
 use crate::steps::Machine;
@@ -38,12 +43,14 @@ const SURROUNDINGS: &str = "the network around";
 /// When each duty is due, and what the last look at it has found.
 pub struct Care {
     duties: Vec<(&'static Duty, Instant, Findings)>,
+    errands: Errands,
 }
 
 impl Care {
     /// Begins now: the first look at each thing comes after its pause.
     pub fn begin(now: Instant) -> Self {
-        Self { duties: DUTIES.iter().map(|duty| (duty, now + duty.every, Findings::default())).collect() }
+        let duties = DUTIES.iter().map(|duty| (duty, now + duty.every, Findings::default())).collect();
+        Self { duties, errands: Errands::begin(now) }
     }
 
     /// Takes over what the boot flow has found of the network and the clock,
@@ -56,10 +63,10 @@ impl Care {
 
     /// Does what is due. Says whether anything was.
     pub fn look(&mut self, machine: &Machine, now: Instant) -> bool {
-        let mut looked = false;
+        let mut looked = self.errands.look(machine, now);
         for (duty, due, found) in &mut self.duties {
             if *due <= now {
-                *found = (duty.look)(machine).unwrap_or_else(|error| failed(duty, &error));
+                *found = (duty.look)(machine).unwrap_or_else(|error| failed(duty.what, &error));
                 *due = now + duty.every;
                 looked = true;
             }
@@ -73,14 +80,15 @@ impl Care {
         for (.., found) in &self.duties {
             all.extend(found.clone());
         }
+        all.extend(self.errands.findings());
         all
     }
 }
 
-fn failed(duty: &Duty, error: &anyhow::Error) -> Findings {
+fn failed(what: &str, error: &anyhow::Error) -> Findings {
     Finding::warning(
         "care.failed",
-        duty.what,
+        what,
         format!("looking after it failed: {error:#}"),
         "It is tried again; if it stays, look at the journal of kaas-agent",
     )
@@ -93,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_failing_duty_becomes_a_finding_that_names_it() {
-        let findings = failed(&DUTIES[0], &anyhow::anyhow!("no answer").context("asking"));
+        let findings = failed(DUTIES[0].what, &anyhow::anyhow!("no answer").context("asking"));
         assert!(findings.to_string().contains("the container runtime: looking after it failed: asking: no answer"));
         assert!(!findings.has_errors());
     }

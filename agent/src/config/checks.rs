@@ -14,7 +14,8 @@ use crate::properties::parse::addresses::overlap;
 use crate::properties::parse::certificates;
 use crate::properties::{
     ADDRESS, CONTROL_NODES, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY,
-    KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, SERVICE_RANGE, VIRTUAL_ADDRESS,
+    KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, SERVICE_RANGE, SNAPSHOT_TARGET,
+    VIRTUAL_ADDRESS,
 };
 
 /// Resolvers that the C library looks at (MAXNS in resolv.h).
@@ -207,6 +208,8 @@ fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     servers.extend(url(&draft.http_proxy).map(|address| (HTTP_PROXY, address)));
     servers.extend(url(&draft.https_proxy).map(|address| (HTTPS_PROXY, address)));
     servers.extend(url(&draft.registry_mirror).map(|address| (REGISTRY_MIRROR, address)));
+    let target = draft.snapshot_target.as_ref().map(|target| target.expose().to_owned());
+    servers.extend(url(&target).map(|address| (SNAPSHOT_TARGET, address)));
     let hiding = [("pod range", draft.pod_range), ("service range", draft.service_range)];
     for (key, address) in &servers {
         for (what, range) in hiding.iter().filter_map(|(what, range)| Some((what, (*range)?))) {

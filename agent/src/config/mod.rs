@@ -15,6 +15,8 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+use crate::secret::Secret;
+
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
 
@@ -88,6 +90,10 @@ pub struct Node {
     pub extra_ca_certificates: Vec<String>,
     /// Where container images that the appliance does not carry are pulled from.
     pub registry_mirror: Option<String>,
+    /// The folder on a server to which snapshots of the store are copied; the
+    /// address may hold a password. Missing in what older images saved.
+    #[serde(default)]
+    pub snapshot_target: Option<Secret>,
 }
 
 /// A logical network interface. Which device it is, is decided at first boot.

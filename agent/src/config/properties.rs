@@ -37,6 +37,7 @@ impl Config {
             (table::PROXY_EXCLUSIONS, proxy.map(|proxy| proxy.exclusions.join(","))),
             (table::EXTRA_CA_CERTIFICATES, Some(node.extra_ca_certificates.concat().replace('\n', "\\n"))),
             (table::REGISTRY_MIRROR, node.registry_mirror.clone()),
+            (table::SNAPSHOT_TARGET, node.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
             (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
             (table::PATIENCE, Some(self.patience.to_string())),
         ];

@@ -41,6 +41,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("proxy-exclusions", ".example.com,192.168.0.0/16"),
         ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
         ("registry-mirror", "https://registry.example.com/mirror"),
+        ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
         ("vxlan-port", "4789"),
         ("patience", "3"),
     ];
@@ -336,6 +337,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
     let site = (
         prop::option::of(Just("http://user:p%40ss@proxy.example.com:3128")),
         prop::option::of(Just("https://registry.example.com/mirror")),
+        prop::option::of(Just("https://u:p%40ss@backup.example.com/clusters/one")),
         prop::collection::btree_set("(\\.|\\*\\.)?[a-z]{1,8}", 0..3),
         prop::option::of(Just("$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri")),
         1024u16..,
@@ -352,7 +354,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             .collect();
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
         let (dns, domains, ntp, keys, ca) = lists;
-        let (proxy, mirror, exclusions, hash, vxlan_port, patience, minor, tail) = site;
+        let (proxy, mirror, target, exclusions, hash, vxlan_port, patience, minor, tail) = site;
         let config = Config {
             cluster: Cluster {
                 name: cluster,
@@ -383,6 +385,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 }),
                 extra_ca_certificates: ca.into_iter().map(str::to_owned).collect(),
                 registry_mirror: mirror.map(str::to_owned),
+                snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             },
             patience,
         };

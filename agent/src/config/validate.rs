@@ -50,6 +50,7 @@ pub(super) struct Draft {
     pub proxy_exclusions: Vec<String>,
     pub extra_ca_certificates: Vec<String>,
     pub registry_mirror: Option<String>,
+    pub snapshot_target: Option<Secret>,
     pub vxlan_port: Option<u16>,
     pub patience: Option<u32>,
     /// Keys of properties that are given, but wrong.
@@ -132,6 +133,7 @@ fn read(document: &Document, need: Need) -> (Draft, Findings) {
         proxy_exclusions: form.list(properties::PROXY_EXCLUSIONS),
         extra_ca_certificates: form.list(properties::EXTRA_CA_CERTIFICATES),
         registry_mirror: form.value(properties::REGISTRY_MIRROR),
+        snapshot_target: form.value(properties::SNAPSHOT_TARGET),
         vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),
         patience: form.value(properties::PATIENCE),
         wrong: BTreeSet::new(),
@@ -235,6 +237,7 @@ fn finish(
             proxy,
             extra_ca_certificates: draft.extra_ca_certificates,
             registry_mirror: draft.registry_mirror,
+            snapshot_target: draft.snapshot_target,
         },
         patience: draft.patience?,
     };

@@ -3,7 +3,12 @@
 //! All members start together as one static cluster, so that forming needs no
 //! member to be added or promoted. Knows nothing of Kubernetes.
 
+pub mod command;
+pub mod gateway;
 mod log;
+pub mod snapshot;
+pub mod target;
+pub mod upkeep;
 
 use std::fs;
 use std::io;
@@ -13,10 +18,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use zeroize::Zeroizing;
 
 use crate::config::{Config, ControlNode};
 use crate::https::Client;
+use gateway::Gateway;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/etcd.yaml";
@@ -109,14 +114,7 @@ pub fn healthy(patience: Duration) -> bool {
 /// Whether `node`'s member does, asked with the credentials of the agent in the
 /// folder `pki`.
 pub fn member_healthy(node: &ControlNode, pki: &Path, patience: Duration) -> bool {
-    let read =
-        |name: &str| fs::read_to_string(pki.join("etcd").join(name)).map(Zeroizing::new).map_err(anyhow::Error::from);
-    let ask = || -> anyhow::Result<bool> {
-        let (certificate, key) = (read("healthcheck-client.crt")?, read("healthcheck-client.key")?);
-        let server = SocketAddr::from((node.address, CLIENT_PORT));
-        Ok(Client::new(server, &read("ca.crt")?, &certificate, &key, patience)?.get("/health")?.code == 200)
-    };
-    ask().unwrap_or(false)
+    Gateway::new(node, pki, patience).is_ok_and(|member| member.healthy())
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ keys! {
     PROXY_EXCLUSIONS = "proxy-exclusions";
     EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
     REGISTRY_MIRROR = "registry-mirror";
+    SNAPSHOT_TARGET = "snapshot-target";
     VXLAN_PORT = "vxlan-port";
     PATIENCE = "patience";
 }
@@ -215,6 +216,14 @@ pub(super) const TABLE: &[Property] = &[
              https://registry.example.com. The cluster itself needs none.",
         )
         .example("https://registry.example.com"),
+    Property::new(SNAPSHOT_TARGET, Category::Site, Kind::FolderUrl)
+        .label("Snapshot target")
+        .description(
+            "Folder on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
+             HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may stand \
+             before the host. The snapshots hold the cluster's secrets.",
+        )
+        .example("https://backup.example.com/clusters/one/"),
     Property::new(VXLAN_PORT, Category::Advanced, Kind::Port { lowest: 1024 })
         .label("VXLAN port")
         .description(

@@ -177,7 +177,8 @@ impl Machine {
         self.platform.path(path)
     }
 
-    fn pki(&self) -> PathBuf {
+    /// The folder of keys and certificates.
+    pub fn pki(&self) -> PathBuf {
         self.path(kubernetes::PKI)
     }
 

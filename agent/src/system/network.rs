@@ -319,6 +319,7 @@ pub(crate) mod tests {
                 proxy: None,
                 extra_ca_certificates: vec![],
                 registry_mirror: None,
+                snapshot_target: None,
             },
             patience: 1,
         }

@@ -5,14 +5,38 @@ use url::{Host, Url};
 use super::super::value::Problem;
 use super::addresses;
 use crate::codes;
+use crate::secret::Secret;
 
 /// An http:// or https:// URL as it was written. `credentials`: whether
 /// `user:password@` may stand in it; if so, a path may not.
 ///
 /// Messages never repeat the part before an `@`.
 pub fn url(text: &str, credentials: bool) -> Result<String, Problem> {
+    let action = action(credentials);
+    let url = examine(text, action)?;
+    if credentials && !matches!(url.path(), "" | "/") {
+        return Err(problem(text, "has a path, which a proxy does not have", action));
+    }
+    if !credentials && (!url.username().is_empty() || url.password().is_some()) {
+        return Err(problem(text, "has a user name or password before it", action));
+    }
+    Ok(text.to_owned())
+}
+
+/// The URL of a folder on a server, which may hold user name and password: as
+/// it was written, and a secret therefore.
+pub fn folder(text: &str) -> Result<Secret, Problem> {
+    examine(text, "Give a URL such as https://backup.example.com/clusters/one/").map(|_| Secret::new(text.to_owned()))
+}
+
+fn problem(text: &str, why: impl AsRef<str>, action: &str) -> Problem {
     let shown = super::quoted(text.rsplit('@').next().unwrap_or(text));
-    let problem = |why: String| Problem::new(&codes::URL_MALFORMED, format!("{shown} {why}"), action(credentials));
+    Problem::new(&codes::URL_MALFORMED, format!("{shown} {}", why.as_ref()), action)
+}
+
+/// What holds for all URLs.
+fn examine(text: &str, action: &str) -> Result<Url, Problem> {
+    let problem = |why: String| problem(text, why, action);
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(problem("has white space in it".into()));
     }
@@ -37,13 +61,7 @@ pub fn url(text: &str, credentials: bool) -> Result<String, Problem> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err(problem("has a query or fragment, which makes no sense here".into()));
     }
-    if credentials && !matches!(url.path(), "" | "/") {
-        return Err(problem("has a path, which a proxy does not have".into()));
-    }
-    if !credentials && (!url.username().is_empty() || url.password().is_some()) {
-        return Err(problem("has a user name or password before it".into()));
-    }
-    Ok(text.to_owned())
+    Ok(url)
 }
 
 fn action(credentials: bool) -> &'static str {
@@ -88,6 +106,18 @@ mod tests {
             assert_eq!(url(text, true).unwrap_err().code.code, "url.malformed", "{text}");
         }
         assert_eq!(url("http://[fd00::1]:3128", true).unwrap_err().code.code, "property.ipv6");
+    }
+
+    #[test]
+    fn a_folder_may_have_a_path_and_credentials() {
+        for text in ["https://u:p@backup.example.com/clusters/one/", "http://10.0.0.9:8080", "https://backup/x"] {
+            assert_eq!(folder(text).map(|folder| folder.expose().to_owned()).as_deref(), Ok(text));
+        }
+        for text in ["sftp://backup/x", "backup.example.com/x", "https://u:hunter2@backup/x?signature=1"] {
+            let problem = folder(text).unwrap_err();
+            assert_eq!(problem.code.code, "url.malformed", "{text}");
+            assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub(super) fn config(index: usize) -> Config {
             proxy: None,
             extra_ca_certificates: Vec::new(),
             registry_mirror: None,
+            snapshot_target: None,
         },
         cluster: Cluster {
             name: "blue".to_owned(),
