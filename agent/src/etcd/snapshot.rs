@@ -115,7 +115,7 @@ pub fn take(
     let folder = folder(root);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).context("making the folder of snapshots")?;
     let disk = nix::sys::statvfs::statvfs(&folder).context("looking at the free space")?;
-    let bytes = |blocks| u64::from(disk.fragment_size()) * u64::from(blocks);
+    let bytes = |blocks: u64| disk.fragment_size() * blocks;
     make_room(root, size, (bytes(disk.blocks_available()), bytes(disk.blocks())))?;
     let path = folder.join(name(cluster, now));
     let contents = save(node, root, runner, &path)?;
