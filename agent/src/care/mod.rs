@@ -7,8 +7,8 @@ mod endpoint;
 mod errand;
 mod etcd;
 mod runtime;
-mod space;
 mod snapshots;
+mod space;
 mod surroundings;
 
 use std::time::{Duration, Instant};

@@ -217,6 +217,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("https://registry.example.com"),
     Property::new(SNAPSHOT_TARGET, Category::Site, Kind::FolderUrl)
+        .changeable()
         .label("Snapshot target")
         .description(
             "Folder on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
