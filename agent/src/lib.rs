@@ -7,6 +7,7 @@ pub mod addons;
 pub mod amend;
 pub mod bus;
 pub mod care;
+pub mod certificates;
 pub mod cli;
 pub mod codes;
 pub mod command;

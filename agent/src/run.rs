@@ -49,13 +49,25 @@ const LATER: Duration = Duration::from_secs(30);
 /// looked at then is decided by the watch.
 const CALM: Duration = Duration::from_secs(5);
 
+/// What the watchdog calls this loop.
+pub(crate) const LOOP: &str = "the main loop";
+
+/// How long a step, or looking at the disks, may last at the very most before
+/// the agent counts as hung: checking a large, damaged file system takes its time.
+pub(crate) const STEP: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How long a round of care may last at the very most.
+const ROUND: Duration = Duration::from_secs(20 * 60);
+
 /// Runs until the process is ended: it never returns.
 pub fn run(root: &Path) -> ExitCode {
     let reporter = Reporter::new(root, Status::default());
     // The services are ordered after the agent, which starts them: its own
     // start is over when it has begun to work.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    reporter.start_watchdog();
     loop {
+        reporter.alive(LOOP, STEP);
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
         reporter.update(|status| {
@@ -119,6 +131,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let mut care = Care::begin(Instant::now());
     care.remember(&machine.passing);
     loop {
+        reporter.alive(LOOP, ROUND);
         if let Some(watch) = &machine.watch {
             watch.look_if_due();
         }
@@ -145,6 +158,7 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter) {
                     status.work = Some(work.clone());
                 });
             }
+            reporter.alive(LOOP, STEP);
             let trouble = match machine.run(step) {
                 Ok(done) => {
                     let what = match (attempt, done) {
@@ -201,6 +215,7 @@ fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
         status.findings = findings;
         status.times.verdict = status.times.verdict.or_else(status::since_power_on);
     });
+    reporter.alive(LOOP, time + STEP);
     thread::sleep(time);
 }
 

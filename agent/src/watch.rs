@@ -2,10 +2,11 @@
 //! calm pace: tells keepalived whether this node may hold the virtual address,
 //! and keeps the status fresh.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
@@ -28,6 +29,10 @@ const FAILURES: u32 = 3;
 
 /// How long one answer may take, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
+
+/// How long one look may last at the very most before it counts as hung,
+/// before patience.
+const ROUND: Duration = Duration::from_secs(120);
 
 /// The pause between two looks at the whole cluster once all is well …
 const CALM: Duration = Duration::from_secs(30);
@@ -55,13 +60,13 @@ impl Watch {
     /// The credentials cannot be read, or no thread can be made.
     pub fn start(config: &Config, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
         let kubeconfig = root.join(api::KUBECONFIG.trim_start_matches('/'));
-        let api = Api::new(config.address(), &kubeconfig, config.patiently(REQUEST))?;
+        let api = Renewing::new(config, kubeconfig)?;
         let shared =
             Arc::new(Shared { config: config.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) });
         let own = Arc::clone(&shared);
         thread::Builder::new()
             .name("watch".to_owned())
-            .spawn(move || own.follow_api(&api))
+            .spawn(move || own.follow_api(api))
             .context("starting to watch the API")?;
         Ok(Self { shared })
     }
@@ -76,13 +81,42 @@ impl Watch {
     }
 }
 
+/// A client of the API that goes on with renewed credentials.
+struct Renewing {
+    api: Api,
+    kubeconfig: PathBuf,
+    written: Option<SystemTime>,
+}
+
+impl Renewing {
+    fn new(config: &Config, kubeconfig: PathBuf) -> anyhow::Result<Self> {
+        let written = written(&kubeconfig);
+        Ok(Self { api: Api::new(config.address(), &kubeconfig, config.patiently(REQUEST))?, kubeconfig, written })
+    }
+
+    fn get(&mut self, config: &Config) -> &Api {
+        if written(&self.kubeconfig) != self.written {
+            match Self::new(config, self.kubeconfig.clone()) {
+                Ok(renewed) => *self = renewed,
+                Err(error) => log::warn!("going on with renewed credentials: {error:#}"),
+            }
+        }
+        &self.api
+    }
+}
+
+fn written(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
 impl Shared {
     /// Tells keepalived at once that the API serves, and after some failures
     /// in a row that it does not.
-    fn follow_api(&self, api: &Api) {
+    fn follow_api(&self, mut api: Renewing) {
         let mut failures = FAILURES;
         loop {
-            match api.ready() {
+            self.reporter.alive("the watch of the API", self.config.patiently(ROUND));
+            match api.get(&self.config).ready() {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     failures = failures.saturating_add(1);

@@ -5,6 +5,7 @@
 //! |--------------|------------------|---------------------------------------------------|
 //! | `/livez`     | anyone           | 200 `ok` while the API here serves, else 503      |
 //! | `/v1/status` | monitoring       | the status document, JSON                         |
+//! | `/metrics`   | monitoring       | metrics in Prometheus' text format                |
 //!
 //! Callers show a client certificate of the cluster's authority; see
 //! [`access`] for who is who. The server runs on a thread of its own and is
@@ -14,6 +15,7 @@
 
 mod access;
 mod answer;
+mod metrics;
 mod patient;
 mod routes;
 mod server;

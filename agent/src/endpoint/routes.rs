@@ -5,6 +5,7 @@ use hyper::{Method, StatusCode};
 use super::Site;
 use super::access::Right;
 use super::answer::{self, Answer};
+use super::metrics;
 
 /// Something that can be asked with GET.
 struct Route {
@@ -18,6 +19,7 @@ struct Route {
 const ROUTES: &[Route] = &[
     Route { path: "/livez", right: Right::Anyone, answer: livez },
     Route { path: "/v1/status", right: Right::Monitoring, answer: status },
+    Route { path: "/metrics", right: Right::Monitoring, answer: metrics },
 ];
 
 /// Answers a request, or says what is wrong with it. `right` is none if the
@@ -62,4 +64,8 @@ fn status(site: &Site) -> Answer {
         Ok(text) => answer::text(StatusCode::OK, "application/json", text),
         Err(error) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, &format!("writing the status: {error}")),
     }
+}
+
+fn metrics(site: &Site) -> Answer {
+    answer::text(StatusCode::OK, metrics::MEDIA, metrics::metrics(&site.root, &site.reporter.status()))
 }

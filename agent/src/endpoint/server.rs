@@ -37,6 +37,8 @@ const STILL: Duration = Duration::from_secs(30);
 const HEADER: usize = 16 << 10;
 /// … and how many lines it may have.
 const HEADER_LINES: usize = 64;
+/// How often the thread shows that it is alive.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 /// The pause after a connection could not be accepted: there are too many files open.
 const EXHAUSTED: Duration = Duration::from_secs(1);
 
@@ -90,6 +92,13 @@ async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, begin
         Ok(listener) => listener,
         Err(error) => return log::error!("the endpoint cannot serve: {error}"),
     };
+    let reporter = site.reporter.clone();
+    tokio::spawn(async move {
+        loop {
+            reporter.alive("the status endpoint", 6 * SIGN_OF_LIFE);
+            tokio::time::sleep(SIGN_OF_LIFE).await;
+        }
+    });
     let guests = Arc::new(Mutex::new(HashMap::new()));
     loop {
         match listener.accept().await {

@@ -74,6 +74,27 @@ impl Kubeconfig {
     }
 }
 
+/// The client certificate and key inside a kubeconfig of one user, whether it
+/// is JSON or, as kubeadm writes it, YAML: one line for each.
+///
+/// # Errors
+/// [`Error::Unusable`] when one of them is missing.
+pub fn embedded(kubeconfig: &str) -> Result<Certified, Error> {
+    let field = |name: &str| {
+        let unusable =
+            |reason: &str| Error::Unusable { what: "the kubeconfig".into(), reason: format!("{name} {reason}") };
+        let value = kubeconfig
+            .lines()
+            .filter_map(|line| line.trim().trim_start_matches('"').strip_prefix(name))
+            .find_map(|rest| rest.trim_start_matches('"').strip_prefix(':'))
+            .ok_or_else(|| unusable("is missing"))?;
+        let encoded = value.trim().trim_end_matches(',').trim_matches('"');
+        let text = STANDARD.decode(encoded).map_err(|_| unusable("is not base64"))?;
+        String::from_utf8(text).map_err(|_| unusable("is not text"))
+    };
+    Ok(Certified { certificate: field("client-certificate-data")?, key: Secret::new(field("client-key-data")?) })
+}
+
 /// Sees to it that `path` is a kubeconfig for `leaf` at `server` whose
 /// certificate is good. Says whether it was made anew.
 ///

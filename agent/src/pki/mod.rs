@@ -40,7 +40,7 @@ use crate::secret::Secret;
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
 pub use examine::expiry;
-pub use kubeconfig::{Kubeconfig, ensure_kubeconfig};
+pub use kubeconfig::{Kubeconfig, embedded, ensure_kubeconfig};
 pub use leaf::{Leaf, RENEW_BEFORE};
 
 /// Certificates are valid from this long before they are made: a peer's clock

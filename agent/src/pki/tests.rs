@@ -125,6 +125,25 @@ fn a_kubeconfig_is_kept_while_it_is_good() {
     assert!(!format!("{read:?}").contains("PRIVATE KEY"));
 }
 
+#[test]
+fn the_certificate_inside_a_kubeconfig_is_found_in_json_and_in_yaml() {
+    let now = SystemTime::now();
+    let authorities = Authorities::make(now).unwrap();
+    let client = Leaf::kube_proxy().issue(&authorities.kubernetes, now).unwrap();
+    let server = "https://10.0.0.11:6443".to_owned();
+    let json = Kubeconfig { server, authority: authorities.kubernetes.certificate.clone(), client: client.clone() };
+    assert_eq!(embedded(&json.render("user")).unwrap(), client);
+    let encode = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    let (certificate, key) = (encode(&client.certificate), encode(client.key.expose()));
+    let yaml = format!(
+        "apiVersion: v1\nusers:\n- name: user\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
+    );
+    assert_eq!(embedded(&yaml).unwrap(), client);
+    for bad in ["", "client-certificate-data:", "client-certificate-data: *\nclient-key-data: *"] {
+        assert!(embedded(bad).is_err(), "{bad}");
+    }
+}
+
 /// With a real kubeadm, where the environment names one: `KAAS_TEST_KUBERNETES`
 /// is the folder that holds `kubeadm`. `make test` sets it.
 #[test]

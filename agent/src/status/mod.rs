@@ -7,12 +7,14 @@ mod page;
 mod reporter;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 use std::path::Path;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificates::Certificate;
 use crate::finding::Findings;
 use crate::kubernetes::api::Node;
 
@@ -116,6 +118,9 @@ pub struct Status {
     pub findings: Findings,
     /// The health of what runs, once something does.
     pub health: Option<Health>,
+    /// The node's certificates, once it has some.
+    #[serde(default)]
+    pub certificates: Vec<Certificate>,
     /// When things were reached.
     pub times: Times,
 }

@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
 use super::console::Consoles;
+use super::watchdog::Watchdog;
 use super::{PATH, Status};
 use crate::environment::guestinfo::{GuestInfo, Hardware};
 use crate::files;
@@ -15,6 +17,7 @@ use crate::files;
 #[derive(Clone)]
 pub struct Reporter {
     inner: Arc<Mutex<Inner>>,
+    watchdog: Watchdog,
 }
 
 struct Inner {
@@ -41,7 +44,18 @@ impl Reporter {
             consoles: Consoles::new(root),
             guestinfo: GuestInfo::of_this_machine(),
         };
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
+    }
+
+    /// Begins to prove to systemd that the agent is alive.
+    pub fn start_watchdog(&self) {
+        self.watchdog.start();
+    }
+
+    /// A part that must never stop is alive, and will say so again within
+    /// `time`: else systemd ends the agent and starts it again.
+    pub fn alive(&self, part: &'static str, time: Duration) {
+        self.watchdog.alive(part, Instant::now() + time);
     }
 
     /// Changes the status, and tells it if that changed anything.

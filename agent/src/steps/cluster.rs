@@ -14,6 +14,7 @@ use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::pki;
 use crate::rendezvous::{self, Record, Rendezvous, Report, Settings};
+use crate::run;
 use crate::status::{self, Phase, Reporter};
 
 /// How long another node tries to tell the first one that it has joined
@@ -157,6 +158,7 @@ impl Machine {
 
 /// Shows what the rendezvous waits for, and goes on waiting.
 fn show(reporter: &Reporter, standing: &Findings, report: &Report) -> ControlFlow<()> {
+    reporter.alive(run::LOOP, run::STEP);
     reporter.update(|status| {
         status.phase = Phase::Waiting;
         if let Some(work) = &mut status.work {

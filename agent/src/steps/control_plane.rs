@@ -9,6 +9,7 @@ use anyhow::Context as _;
 
 use super::{Done, Machine, Trouble};
 use crate::addons;
+use crate::certificates;
 use crate::config::API_PORT;
 use crate::files;
 use crate::kubernetes::kubeadm::Kubeadm;
@@ -71,6 +72,8 @@ impl Machine {
         }
         let serving = kubelet::serving_leaf(self.control_node()?);
         changed |= serving.ensure(&authorities.kubernetes, &self.path(kubelet::SERVING), Self::now())?;
+        let certificates = certificates::inventory(self.root());
+        self.reporter.update(|status| status.certificates = certificates);
         Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
     }
 

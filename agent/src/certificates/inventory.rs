@@ -1,0 +1,90 @@
+//! All certificates of a node, and when each ends.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kubernetes::{api, proxy};
+use crate::pki;
+use crate::pod_network;
+
+/// A certificate, as monitoring and administrators see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// What it is: stable, as kubeadm names its own.
+    pub name: String,
+    /// When it ends, in seconds since 1970 (UTC).
+    pub ends: i64,
+}
+
+/// Names and places: certificates in PEM, and kubeconfigs that hold one.
+const PLACES: &[(&str, &str)] = &[
+    ("ca", "/etc/kubernetes/pki/ca.crt"),
+    ("front-proxy-ca", "/etc/kubernetes/pki/front-proxy-ca.crt"),
+    ("etcd-ca", "/etc/kubernetes/pki/etcd/ca.crt"),
+    ("etcd-server", "/etc/kubernetes/pki/etcd/server.crt"),
+    ("etcd-peer", "/etc/kubernetes/pki/etcd/peer.crt"),
+    ("etcd-healthcheck-client", "/etc/kubernetes/pki/etcd/healthcheck-client.crt"),
+    ("apiserver", "/etc/kubernetes/pki/apiserver.crt"),
+    ("apiserver-etcd-client", "/etc/kubernetes/pki/apiserver-etcd-client.crt"),
+    ("apiserver-kubelet-client", "/etc/kubernetes/pki/apiserver-kubelet-client.crt"),
+    ("front-proxy-client", "/etc/kubernetes/pki/front-proxy-client.crt"),
+    ("admin.conf", "/etc/kubernetes/admin.conf"),
+    ("super-admin.conf", "/etc/kubernetes/super-admin.conf"),
+    ("controller-manager.conf", "/etc/kubernetes/controller-manager.conf"),
+    ("scheduler.conf", "/etc/kubernetes/scheduler.conf"),
+    ("kubelet.conf", "/etc/kubernetes/kubelet.conf"),
+    ("kubelet-serving", "/var/lib/kubelet/pki/kubelet.crt"),
+    ("kubelet-client", "/var/lib/kubelet/pki/kubelet-client-current.pem"),
+    ("kaas-agent.conf", api::KUBECONFIG),
+    ("kube-proxy.conf", proxy::KUBECONFIG),
+    ("pod-network.conf", pod_network::KUBECONFIG),
+    ("kaas-endpoint", "/etc/kubernetes/pki/kaas-endpoint.crt"),
+];
+
+/// Those of `root`'s certificates that are there and can be read, in a fixed order.
+pub fn inventory(root: &Path) -> Vec<Certificate> {
+    let read = |(name, path): &(&str, &str)| {
+        let text = fs::read_to_string(root.join(path.trim_start_matches('/'))).ok()?;
+        let ends = pki::expiry(&text).or_else(|_| pki::embedded(&text).and_then(|pair| pki::expiry(&pair.certificate)));
+        let ends = ends.ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+        Some(Certificate { name: (*name).to_owned(), ends: i64::try_from(ends).ok()? })
+    };
+    PLACES.iter().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::endpoint;
+    use crate::kubernetes::kubelet;
+    use crate::pki::Authorities;
+
+    #[test]
+    fn what_is_there_is_listed_with_its_end_and_garbage_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        assert_eq!(inventory(root.path()), []);
+        let authorities = Authorities::make(now).unwrap();
+        authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
+        let kubeconfig = root.path().join(api::KUBECONFIG.trim_start_matches('/'));
+        pki::ensure_kubeconfig(&kubeconfig, "https://10.0.0.11:6443", &api::leaf(), &authorities, now).unwrap();
+        fs::write(root.path().join("etc/kubernetes/admin.conf"), "").unwrap();
+        let listed = inventory(root.path());
+        let names: Vec<&str> = listed.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["ca", "front-proxy-ca", "etcd-ca", "kaas-agent.conf"]);
+        assert_eq!(listed[0].ends, 1_800_000_000 + 3650 * 86_400);
+        assert_eq!(listed[3].ends, 1_800_000_000 + 365 * 86_400);
+    }
+
+    #[test]
+    fn the_table_names_the_places_where_things_are_made() {
+        for base in [kubelet::SERVING, endpoint::CERTIFICATE] {
+            assert!(PLACES.iter().any(|(_, path)| *path == format!("{base}.crt")), "{base}");
+        }
+        assert!(PLACES.iter().all(|(_, path)| path.starts_with('/')));
+    }
+}
