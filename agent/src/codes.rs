@@ -131,6 +131,8 @@ codes! {
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
 
+    AUTHORITY_ENDS, "authority.ends-soon", Warning, "One of the cluster's certificate authorities ends within a year.";
+    AUTHORITY_EXPIRED, "authority.expired", Error, "One of the cluster's certificate authorities has ended, or the VM's clock is wrong.";
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
     VIRTUAL_ADDRESS_IN_USE, "virtual-address.in-use", Error, "A device that is no control node has the virtual address. Asked before the cluster has formed.";
 

@@ -2,6 +2,7 @@
 //! pace. A duty looks, acts only where something is due, and says in findings
 //! what a person should know. Knows nothing of what a duty does.
 
+mod certificates;
 mod data_disk;
 mod endpoint;
 mod errand;
@@ -31,6 +32,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 const DUTIES: &[Duty] = &[
     Duty { what: "the container runtime", every: MINUTE, look: runtime::look },
+    Duty { what: "the certificates", every: Duration::from_secs(600), look: certificates::look },
     Duty { what: "the status endpoint", every: MINUTE, look: endpoint::look },
     Duty { what: SURROUNDINGS, every: MINUTE, look: surroundings::look },
     Duty { what: "the size of the data disk", every: MINUTE, look: data_disk::look },

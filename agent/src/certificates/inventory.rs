@@ -43,6 +43,15 @@ const PLACES: &[(&str, &str)] = &[
     ("kaas-endpoint", "/etc/kubernetes/pki/kaas-endpoint.crt"),
 ];
 
+/// The names of the authorities. They are not renewed.
+pub const AUTHORITIES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
+
+/// Whether the agent renews the certificate of this name. The kubelet renews
+/// its rotating one itself, and starts from `kubelet.conf` when that has expired.
+pub(super) fn is_ours(name: &str) -> bool {
+    !AUTHORITIES.contains(&name) && name != "kubelet-client"
+}
+
 /// Those of `root`'s certificates that are there and can be read, in a fixed order.
 pub fn inventory(root: &Path) -> Vec<Certificate> {
     let read = |(name, path): &(&str, &str)| {

@@ -1,7 +1,9 @@
-//! The node's certificates while it runs: which there are and when they end.
-//! Knows nothing of how they are made: see [`crate::pki`] and
-//! [`crate::kubernetes::kubeadm`].
+//! The node's certificates while it runs: which there are, when they end, what
+//! is renewed when, and who has to be told. How single ones are made is known
+//! to [`crate::pki`] and [`crate::kubernetes::kubeadm`].
 
 mod inventory;
+pub mod renewal;
+pub mod users;
 
-pub use inventory::{Certificate, inventory};
+pub use inventory::{AUTHORITIES, Certificate, inventory};

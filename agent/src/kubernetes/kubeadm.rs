@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::{DOMAIN, FOLDER, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, kubelet};
 use crate::command::{Command, Runner};
@@ -16,6 +18,7 @@ use crate::files;
 use crate::image;
 use crate::pki;
 use crate::platform::Platform;
+use crate::secret::Secret;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
@@ -114,15 +117,45 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str) -> Str
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
-/// The patches of the static pods: file names and contents. On a slow host
-/// the kubelet must not kill what is only slow.
-pub fn patches(config: &Config) -> Vec<(String, String)> {
+/// What the static pods read when they start, by component: they keep using it
+/// until they are started again.
+const READ_AT_START: [(&str, &[&str]); 3] = [
+    (
+        "kube-apiserver",
+        &["pki/apiserver-etcd-client.crt", "pki/apiserver-kubelet-client.crt", "pki/front-proxy-client.crt"],
+    ),
+    ("kube-controller-manager", &["controller-manager.conf"]),
+    ("kube-scheduler", &["scheduler.conf"]),
+];
+
+/// For each component a short hash of the credentials that it starts with. It
+/// becomes an annotation of the pod: when it changes, the kubelet sees another
+/// pod and starts it in place of the old one.
+pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
+    let mark = |names: &[&str]| {
+        let mut hash = Sha256::new();
+        for name in names {
+            // One that is not there yet will differ when it is.
+            hash.update(fs::read(root.join(FOLDER.trim_start_matches('/')).join(name)).unwrap_or_default());
+        }
+        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    };
+    READ_AT_START.iter().map(|(component, names)| (*component, mark(names))).collect()
+}
+
+/// The annotation.
+const MARK: &str = "kaas.local/credentials";
+
+/// The patches of the static pods: file names and contents, with the given
+/// marks. On a slow host the kubelet must not kill what is only slow.
+pub fn patches(config: &Config, marks: &[(&str, String)]) -> Vec<(String, String)> {
     let patience = config.patience;
-    if patience == 1 {
-        return Vec::new();
-    }
     let probe = |threshold: u32| json!({"failureThreshold": threshold * patience, "timeoutSeconds": 15 * patience});
-    let patch = |component: &str| -> Value {
+    let patch = |component: &str, mark: &str| -> Value {
+        let metadata = json!({"annotations": {MARK: mark}});
+        if patience == 1 {
+            return json!({"metadata": metadata});
+        }
         // kubeadm's own thresholds (`util/staticpod`); it scales the startup
         // probe's from its timeouts.
         let mut container = json!({"name": component, "livenessProbe": probe(8)});
@@ -130,9 +163,10 @@ pub fn patches(config: &Config) -> Vec<(String, String)> {
         if component == "kube-apiserver" {
             container["readinessProbe"] = json!({"timeoutSeconds": 15 * patience});
         }
-        json!({"spec": {"containers": [container]}})
+        json!({"metadata": metadata, "spec": {"containers": [container]}})
     };
-    COMPONENTS.iter().map(|name| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name)))).collect()
+    let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
+    marks.iter().map(file).collect()
 }
 
 /// kubeadm as a tool of this node.
@@ -156,7 +190,7 @@ impl<'a> Kubeadm<'a> {
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
         let folder = self.path(PATCHES);
         fs::create_dir_all(&folder)?;
-        for (name, content) in patches(config) {
+        for (name, content) in patches(config, &marks(self.root)) {
             changed |= files::ensure_content(&folder.join(name), content.as_bytes(), 0o600)?;
         }
         Ok(changed)
@@ -164,8 +198,8 @@ impl<'a> Kubeadm<'a> {
 
     /// Makes the certificates and kubeconfigs below [`FOLDER`], and says whether
     /// it did: all of them, unless `complete` says that an earlier run came to
-    /// its end and they are good for a while. What an attempt that did not end
-    /// may have left half-written is made anew.
+    /// its end, and they fit together and are good for a while. What an attempt
+    /// that did not end may have left half-written is made anew.
     ///
     /// # Errors
     /// kubeadm's own; calling again with `complete` unset starts over.
@@ -196,13 +230,53 @@ impl<'a> Kubeadm<'a> {
         Ok(true)
     }
 
-    /// Whether the certificates need not be renewed yet. All are made together
-    /// and for the same time, so one stands for all.
+    /// Whether all that kubeadm makes is there, fits together and lasts: what a
+    /// power cut during a renewal has left does not.
     fn last_long(&self, now: SystemTime) -> bool {
-        fs::read_to_string(self.path(FOLDER).join("pki/apiserver.crt"))
-            .map_err(|error| error.to_string())
-            .and_then(|certificate| pki::expiry(&certificate).map_err(|error| error.to_string()))
-            .is_ok_and(|expiry| expiry > now + pki::RENEW_BEFORE)
+        match self.valid(now) {
+            Ok((begins, ends)) => begins <= now && ends >= now + pki::RENEW_BEFORE,
+            Err(error) => {
+                log::info!("kubeadm's certificates are made anew: {error:#}");
+                false
+            }
+        }
+    }
+
+    /// From when to when all of kubeadm's certificates are valid.
+    ///
+    /// # Errors
+    /// The first one that is missing, damaged, or does not fit its key and authority.
+    fn valid(&self, now: SystemTime) -> anyhow::Result<(SystemTime, SystemTime)> {
+        let authorities = pki::Authorities::read(&self.path(PKI))?;
+        let read = |name: &str| {
+            fs::read_to_string(self.path(FOLDER).join(name))
+                .map(Zeroizing::new)
+                .with_context(|| format!("reading {name}"))
+        };
+        let (mut begins, mut ends) = (SystemTime::UNIX_EPOCH, now + Duration::from_secs(u64::from(u32::MAX)));
+        for name in MADE {
+            let present = match name.rsplit_once('.') {
+                Some((base, "crt")) => pki::Certified {
+                    certificate: read(name)?.to_string(),
+                    key: Secret::new(read(&format!("{base}.key"))?.to_string()),
+                },
+                Some((_, "conf")) => pki::embedded(&read(name)?).with_context(|| name.to_owned())?,
+                _ => continue,
+            };
+            let front = name.contains("front-proxy");
+            let authority = if front { &authorities.front_proxy } else { &authorities.kubernetes };
+            let (from, until) = pki::verified(&present, authority).with_context(|| name.to_owned())?;
+            (begins, ends) = (begins.max(from), ends.min(until));
+        }
+        Ok((begins, ends))
+    }
+
+    /// Whether the manifests in place are made with the credentials that are.
+    pub fn manifests_are_current(&self) -> bool {
+        marks(self.root).iter().all(|(component, mark)| {
+            fs::read_to_string(self.path(MANIFESTS).join(format!("{component}.yaml")))
+                .is_ok_and(|manifest| manifest.contains(mark))
+        })
     }
 
     /// Makes the static pods' manifests from this image's versions. Says

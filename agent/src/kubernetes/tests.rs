@@ -26,12 +26,17 @@ fn kubeadm_on_three_machines() {
 }
 
 #[test]
-fn kubeadm_is_patched_on_slow_hosts_only() {
+fn kubeadm_is_patched_with_the_mark_of_credentials_and_on_slow_hosts_with_patience() {
     let mut config = one_node();
-    assert!(kubeadm::patches(&config).is_empty());
-    config.patience = 5;
-    let patches: Vec<String> = kubeadm::patches(&config).into_iter().map(|(name, text)| name + "\n" + &text).collect();
-    insta::assert_snapshot!(patches.concat());
+    let marks = [("kube-apiserver", "0123".to_owned()), ("kube-scheduler", "4567".to_owned())];
+    let mut all = String::new();
+    for patience in [1, 5] {
+        config.patience = patience;
+        for (name, text) in kubeadm::patches(&config, &marks) {
+            all += &format!("{name}\n{text}");
+        }
+    }
+    insta::assert_snapshot!(all);
 }
 
 #[test]

@@ -20,6 +20,15 @@ pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
     Ok(time(parse(&pem)?.validity().not_after))
 }
 
+/// From when to when a certificate is valid that `authority` has signed and
+/// whose key is the one beside it.
+///
+/// # Errors
+/// [`Error::Unusable`] when they do not belong together or cannot be read.
+pub fn verified(present: &Certified, authority: &Certified) -> Result<(SystemTime, SystemTime), Error> {
+    Seen::read(present, authority).map(|seen| (seen.not_before, seen.not_after))
+}
+
 /// What a certificate says, once its signature and key have been checked.
 pub(super) struct Seen {
     pub leaf: Leaf,

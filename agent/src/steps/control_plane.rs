@@ -9,12 +9,10 @@ use anyhow::Context as _;
 
 use super::{Done, Machine, Trouble};
 use crate::addons;
-use crate::certificates;
-use crate::config::API_PORT;
+use crate::certificates::{self, renewal, users};
 use crate::files;
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy};
-use crate::pki::{self, Authorities, Leaf};
 use crate::pod_network;
 use crate::status;
 use crate::virtual_address;
@@ -60,31 +58,28 @@ impl Machine {
     pub(super) fn credentials(&mut self) -> Result<Done, Trouble> {
         let kubeadm = Kubeadm::new(self.root(), &self.runner);
         kubeadm.lay(&self.config, &self.platform, self.kubernetes_version()?)?;
-        let mut changed = kubeadm.credentials(self.progress.credentials, Self::now())?;
-        let authorities = Authorities::read(&self.pki())?;
-        let server = format!("https://{}:{API_PORT}", self.address());
-        for (path, leaf) in [
-            (api::KUBECONFIG, api::leaf()),
-            (proxy::KUBECONFIG, Leaf::kube_proxy()),
-            (pod_network::KUBECONFIG, Leaf::pod_network()),
-        ] {
-            changed |= pki::ensure_kubeconfig(&self.path(path), &server, &leaf, &authorities, Self::now())?;
-        }
-        let serving = kubelet::serving_leaf(self.control_node()?);
-        changed |= serving.ensure(&authorities.kubernetes, &self.path(kubelet::SERVING), Self::now())?;
+        let complete = self.progress.credentials;
+        let changed = renewal::kubernetes(self.root(), &self.config, &self.runner, complete, Self::now())?;
         let certificates = certificates::inventory(self.root());
         self.reporter.update(|status| status.certificates = certificates);
         Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
     }
 
-    pub(super) fn kubernetes_version(&self) -> anyhow::Result<&str> {
+    /// The full version of the cluster's Kubernetes, as this image carries it.
+    ///
+    /// # Errors
+    /// The image does not carry it.
+    pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
         let minor = &self.config.cluster.kubernetes_minor;
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
         Ok(&release.version)
     }
 
     pub(super) fn manifests(&mut self) -> Result<Done, Trouble> {
-        Ok(Kubeadm::new(self.root(), &self.runner).manifests()?.into())
+        let kubeadm = Kubeadm::new(self.root(), &self.runner);
+        // The patches carry the marks of the credentials, which are there by now.
+        kubeadm.lay(&self.config, &self.platform, self.kubernetes_version()?)?;
+        Ok(kubeadm.manifests()?.into())
     }
 
     pub(super) fn virtual_address(&mut self) -> Result<Done, Trouble> {
@@ -107,7 +102,9 @@ impl Machine {
         let mut changed = files::ensure_content(&self.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
         let content = kubelet::environment(&self.config);
         changed |= files::ensure_content(&self.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
+        changed |= users::have_new(self.root(), kubelet::UNIT)?;
         let started = self.services().start_with(kubelet::UNIT, changed)?;
+        users::note(self.root(), kubelet::UNIT)?;
         if self.watch.is_none() {
             self.watch = Some(Watch::start(&self.config, self.root(), self.reporter.clone())?);
         }
@@ -126,12 +123,18 @@ impl Machine {
 
     pub(super) fn service_network(&mut self) -> Result<Done, Trouble> {
         let content = format!("{:#}\n", proxy::configuration(&self.config, &self.platform));
-        let changed = files::ensure_content(&self.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
-        Ok(self.services().start_with(proxy::UNIT, changed)?.into())
+        let mut changed = files::ensure_content(&self.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
+        changed |= users::have_new(self.root(), proxy::UNIT)?;
+        let started = self.services().start_with(proxy::UNIT, changed)?;
+        users::note(self.root(), proxy::UNIT)?;
+        Ok(started.into())
     }
 
     pub(super) fn pod_network(&mut self) -> Result<Done, Trouble> {
-        Ok(self.services().start(pod_network::UNIT)?.into())
+        let changed = users::have_new(self.root(), pod_network::UNIT)?;
+        let started = self.services().start_with(pod_network::UNIT, changed)?;
+        users::note(self.root(), pod_network::UNIT)?;
+        Ok(started.into())
     }
 
     pub(super) fn wait_for_node(&mut self) -> Result<Done, Trouble> {

@@ -1,0 +1,77 @@
+//! Which services read credentials when they start, and must be started again
+//! when those are renewed. What each has started with is noted in memory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::files;
+use crate::kubernetes::{kubelet, proxy};
+use crate::pod_network;
+
+/// Where it is noted.
+const FOLDER: &str = "run/kaas/credentials";
+
+/// Units and the files that they read at their start. The static pods have
+/// their own way: see [`crate::kubernetes::kubeadm::marks`].
+const READERS: [(&str, &[&str]); 3] = [
+    (kubelet::UNIT, &["/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki/kubelet.crt"]),
+    (proxy::UNIT, &[proxy::KUBECONFIG]),
+    (pod_network::UNIT, &[pod_network::KUBECONFIG]),
+];
+
+/// The units, in the order in which they are started.
+pub fn units() -> impl Iterator<Item = &'static str> {
+    READERS.iter().map(|(unit, _)| *unit)
+}
+
+/// Whether a unit's credentials are others than those it was last started with
+/// since power-on. So they are when it was not started at all.
+///
+/// # Errors
+/// The credentials cannot be read.
+pub fn have_new(root: &Path, unit: &str) -> io::Result<bool> {
+    let present = digest(root, unit)?;
+    Ok(fs::read(note_of(root, unit)).map_or(true, |noted| noted != present))
+}
+
+/// Notes that a unit is being started with the credentials as they are.
+///
+/// # Errors
+/// The credentials cannot be read, or the note not be written.
+pub fn note(root: &Path, unit: &str) -> io::Result<()> {
+    files::ensure_content(&note_of(root, unit), &digest(root, unit)?, 0o600).map(drop)
+}
+
+fn note_of(root: &Path, unit: &str) -> PathBuf {
+    root.join(FOLDER).join(unit)
+}
+
+fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
+    let mut hash = Sha256::new();
+    for path in READERS.iter().filter(|(name, _)| *name == unit).flat_map(|(_, paths)| *paths) {
+        hash.update(fs::read(root.join(path.trim_start_matches('/')))?);
+    }
+    Ok(hash.finalize().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_behind_until_it_was_started_with_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let kubeconfig = root.path().join(proxy::KUBECONFIG.trim_start_matches('/'));
+        assert!(have_new(root.path(), proxy::UNIT).is_err(), "no credentials yet");
+        files::write_atomically(&kubeconfig, b"first", 0o600).unwrap();
+        assert!(have_new(root.path(), proxy::UNIT).unwrap());
+        note(root.path(), proxy::UNIT).unwrap();
+        assert!(!have_new(root.path(), proxy::UNIT).unwrap());
+        files::write_atomically(&kubeconfig, b"second", 0o600).unwrap();
+        assert!(have_new(root.path(), proxy::UNIT).unwrap());
+        assert_eq!(units().count(), 3);
+    }
+}
