@@ -17,7 +17,7 @@ use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
 use crate::records::Records;
 use crate::status::Status;
-use crate::{amend, config, early, image, pod_network, run};
+use crate::{amend, certificates, config, early, image, pod_network, run};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -79,6 +79,14 @@ enum Command {
     /// Take or list snapshots of the cluster's store
     #[command(subcommand)]
     Snapshot(Snapshots),
+    /// List certificates, install or remove your own for the Kubernetes API
+    Certificate(certificates::command::Options),
+    /// Issue a kubeconfig for an administrator, or a certificate for monitoring
+    ///
+    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log. A credential
+    /// cannot be called back, so give it a short life; an administrator's loses its power when the cluster
+    /// role binding of the group kubeadm:cluster-admins is removed.
+    Kubeconfig(certificates::command::KubeconfigOptions),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -120,6 +128,12 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             Ok(if made { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         }
         Command::Snapshot(snapshots) => snapshots.run(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::Certificate(options) => {
+            certificates::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Kubeconfig(options) => {
+            certificates::command::kubeconfig(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),
     }

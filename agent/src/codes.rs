@@ -133,6 +133,9 @@ codes! {
 
     AUTHORITY_ENDS, "authority.ends-soon", Warning, "One of the cluster's certificate authorities ends within a year.";
     AUTHORITY_EXPIRED, "authority.expired", Error, "One of the cluster's certificate authorities has ended, or the VM's clock is wrong.";
+    API_CERTIFICATE_ENDS, "api-certificate.ends-soon", Warning, "Your own certificate of the Kubernetes API ends within 30 days.";
+    API_CERTIFICATE_EXPIRED, "api-certificate.expired", Error, "Your own certificate of the Kubernetes API has expired; the API still shows it.";
+    API_CERTIFICATE_UNUSABLE, "api-certificate.unusable", Warning, "Your own certificate of the Kubernetes API was damaged on the data disk and is not used.";
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
     VIRTUAL_ADDRESS_IN_USE, "virtual-address.in-use", Error, "A device that is no control node has the virtual address. Asked before the cluster has formed.";
 

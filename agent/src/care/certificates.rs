@@ -3,7 +3,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::certificates::{self, AUTHORITIES, Certificate, renewal, users};
+use crate::certificates::api::ApiCertificate;
+use crate::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::codes;
 use crate::finding::Findings;
 use crate::kubernetes::kubeadm::Kubeadm;
@@ -11,6 +12,9 @@ use crate::steps::Machine;
 
 /// How long before its end an authority becomes a finding, in seconds: a year.
 const AUTHORITY: i64 = 365 * DAY;
+
+/// How long before its end the operator's own certificate becomes one, in seconds.
+const OPERATORS: i64 = 30 * DAY;
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -31,7 +35,14 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
         }
     }
     let present = certificates::inventory(root);
-    let findings = judge(&present, now);
+    let mut findings = judge(&present, now);
+    if let Err(error) = ApiCertificate::installed(root, &machine.config) {
+        findings.push(codes::API_CERTIFICATE_UNUSABLE.finding(
+            "your API certificate",
+            format!("it is not used: {error:#}"),
+            "Install it again, or remove it: kaas-agent certificate",
+        ));
+    }
     machine.reporter.update(|status| status.certificates = present);
     Ok(findings)
 }
@@ -57,6 +68,19 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
             ));
         }
     }
+    for one in certificates.iter().filter(|one| one.name == API && one.ends <= now + OPERATORS) {
+        let days = (one.ends - now) / DAY;
+        let action = "Install the next one on each control node: kaas-agent certificate install";
+        findings.push(if one.ends <= now {
+            codes::API_CERTIFICATE_EXPIRED.finding(
+                "your API certificate",
+                format!("it ended {} days ago", -days),
+                action,
+            )
+        } else {
+            codes::API_CERTIFICATE_ENDS.finding("your API certificate", format!("it ends in {days} days"), action)
+        });
+    }
     findings
 }
 
@@ -73,6 +97,10 @@ mod tests {
         let findings = judge(&[end("ca", 364), end("etcd-ca", -2)], now);
         let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
         assert_eq!(codes, ["authority.ends-soon", "authority.expired"]);
+        assert!(judge(&[end("api", 31)], now).is_empty());
+        let operators = judge(&[end("api", 29), end("api", -1)], now);
+        let codes: Vec<&str> = operators.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(codes, ["api-certificate.ends-soon", "api-certificate.expired"]);
         assert!(findings.to_string().contains("authority ca: it ends in 364 days"), "{findings}");
     }
 }

@@ -40,8 +40,12 @@ const PLACES: &[(&str, &str)] = &[
     ("kaas-agent.conf", api::KUBECONFIG),
     ("kube-proxy.conf", proxy::KUBECONFIG),
     ("pod-network.conf", pod_network::KUBECONFIG),
+    (API, "/etc/kubernetes/pki/kaas-api.pem"),
     ("kaas-endpoint", "/etc/kubernetes/pki/kaas-endpoint.crt"),
 ];
+
+/// The name of the operator's own certificate of the API. He renews it.
+pub const API: &str = "api";
 
 /// The names of the authorities. They are not renewed.
 pub const AUTHORITIES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
@@ -49,7 +53,7 @@ pub const AUTHORITIES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
 /// Whether the agent renews the certificate of this name. The kubelet renews
 /// its rotating one itself, and starts from `kubelet.conf` when that has expired.
 pub(super) fn is_ours(name: &str) -> bool {
-    !AUTHORITIES.contains(&name) && name != "kubelet-client"
+    !AUTHORITIES.contains(&name) && ![API, "kubelet-client"].contains(&name)
 }
 
 /// Those of `root`'s certificates that are there and can be read, in a fixed order.

@@ -2,8 +2,11 @@
 //! is renewed when, and who has to be told. How single ones are made is known
 //! to [`crate::pki`] and [`crate::kubernetes::kubeadm`].
 
+pub mod api;
+pub mod command;
 mod inventory;
+pub mod issue;
 pub mod renewal;
 pub mod users;
 
-pub use inventory::{AUTHORITIES, Certificate, inventory};
+pub use inventory::{API, AUTHORITIES, Certificate, inventory};

@@ -22,6 +22,8 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+pub use access::MONITORING;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

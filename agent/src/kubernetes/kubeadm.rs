@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::{DOMAIN, FOLDER, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, kubelet};
+use crate::certificates;
+use crate::certificates::api::ApiCertificate;
 use crate::command::{Command, Runner};
 use crate::config::{API_PORT, Config};
 use crate::etcd;
@@ -50,8 +52,9 @@ const MADE: [&str; 11] = [
 ];
 
 /// kubeadm's configuration documents: `version` is the full version of the
-/// cluster's minor, without the leading v.
-pub fn configuration(config: &Config, platform: &Platform, version: &str) -> String {
+/// cluster's minor, without the leading v; `names` are those under which the
+/// API server shows the operator's own certificate.
+pub fn configuration(config: &Config, platform: &Platform, version: &str, names: &[String]) -> String {
     let cluster = &config.cluster;
     let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
     let patience = config.patience;
@@ -68,6 +71,11 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str) -> Str
     if patience > 1 {
         // Upstream's 50 s until a silent node counts as lost.
         manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * patience)));
+    }
+    let mut server = vec![argument("kubelet-certificate-authority", format!("{PKI}/ca.crt"))];
+    if !names.is_empty() {
+        let own = certificates::api::PATH;
+        server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));
     }
     let node = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -102,7 +110,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str) -> Str
         "proxy": {"disabled": true},
         "apiServer": {
             "certSANs": ["localhost", "127.0.0.1"],
-            "extraArgs": [argument("kubelet-certificate-authority", format!("{PKI}/ca.crt"))],
+            "extraArgs": server,
         },
         "controllerManager": {"extraArgs": manager},
         "scheduler": {"extraArgs": election},
@@ -186,7 +194,15 @@ impl<'a> Kubeadm<'a> {
     /// # Errors
     /// The file system's; laying again completes it.
     pub fn lay(&self, config: &Config, platform: &Platform, version: &str) -> anyhow::Result<bool> {
-        let content = configuration(config, platform, version);
+        let names = match ApiCertificate::installed(self.root, config) {
+            Ok(installed) => installed.map(|one| one.names).unwrap_or_default(),
+            // The API server would not start with it. Care makes it a finding.
+            Err(error) => {
+                log::warn!("the installed API certificate is not used: {error:#}");
+                Vec::new()
+            }
+        };
+        let content = configuration(config, platform, version, &names);
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
         let folder = self.path(PATCHES);
         fs::create_dir_all(&folder)?;

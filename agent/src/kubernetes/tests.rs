@@ -22,7 +22,15 @@ fn container() -> (tempfile::TempDir, Platform) {
 
 #[test]
 fn kubeadm_on_three_machines() {
-    insta::assert_snapshot!(kubeadm::configuration(&three_nodes(), &machine(), "1.36.3"));
+    insta::assert_snapshot!(kubeadm::configuration(&three_nodes(), &machine(), "1.36.3", &[]));
+}
+
+#[test]
+fn the_api_server_shows_the_operators_certificate_to_who_asks_for_its_names() {
+    let names = ["api.example.com".to_owned(), "*.k8s.example.com".to_owned()];
+    let text = kubeadm::configuration(&three_nodes(), &machine(), "1.36.3", &names);
+    let pem = "/etc/kubernetes/pki/kaas-api.pem";
+    assert!(text.contains(&format!("\"value\": \"{pem},{pem}:api.example.com,*.k8s.example.com\"")), "{text}");
 }
 
 #[test]

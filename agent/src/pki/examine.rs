@@ -20,6 +20,15 @@ pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
     Ok(time(parse(&pem)?.validity().not_after))
 }
 
+/// The serial number of a certificate in PEM, in hexadecimal as `openssl x509` writes it.
+///
+/// # Errors
+/// [`Error::Unusable`] when it is no certificate.
+pub fn serial(certificate: &str) -> Result<String, Error> {
+    let pem = pem(certificate)?;
+    Ok(parse(&pem)?.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect())
+}
+
 /// From when to when a certificate is valid that `authority` has signed and
 /// whose key is the one beside it.
 ///

@@ -98,18 +98,26 @@ impl Leaf {
     /// # Errors
     /// [`Error::Make`] when the authority cannot sign or a name is not ASCII.
     pub fn issue(&self, authority: &Certified, now: SystemTime) -> Result<Certified, Error> {
+        self.issue_for(authority, now, VALIDITY)
+    }
+
+    /// As [`Leaf::issue`], valid for `validity` from now on.
+    ///
+    /// # Errors
+    /// As [`Leaf::issue`].
+    pub fn issue_for(&self, authority: &Certified, now: SystemTime, validity: Duration) -> Result<Certified, Error> {
         let make = |source| Error::Make { what: format!("the certificate of {}", self.common_name), source };
         let signer = KeyPair::from_pem(authority.key.expose()).map_err(make)?;
         let issuer = Issuer::from_ca_cert_pem(&authority.certificate, signer).map_err(make)?;
         let key = new_key(&self.common_name)?;
-        let certificate = self.params(now).map_err(make)?.signed_by(&key, &issuer).map_err(make)?;
+        let certificate = self.params(now, validity).map_err(make)?.signed_by(&key, &issuer).map_err(make)?;
         Ok(Certified { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
     }
 
-    fn params(&self, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    fn params(&self, now: SystemTime, validity: Duration) -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.not_before = (now - BACKDATE).into();
-        params.not_after = (now + VALIDITY).into();
+        params.not_after = (now + validity).into();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
         if let Some(group) = &self.group {

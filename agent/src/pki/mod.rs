@@ -39,7 +39,7 @@ use crate::secret::Secret;
 
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
-pub use examine::{expiry, verified};
+pub use examine::{expiry, serial, verified};
 pub use kubeconfig::{Kubeconfig, embedded, ensure_kubeconfig};
 pub use leaf::{Leaf, RENEW_BEFORE};
 
