@@ -15,8 +15,10 @@ use crate::etcd::command::Snapshots;
 use crate::image::ImageFacts;
 use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
+use crate::preflight::Clock;
 use crate::records::Records;
 use crate::status::Status;
+use crate::system::clock;
 use crate::{amend, certificates, config, early, image, pod_network, run};
 
 const AFTER_HELP: &str = "\
@@ -45,6 +47,9 @@ enum Command {
     Run,
     /// Give the system its machine ID and host name before it starts: what the initrd does
     Early(early::Options),
+    /// Keep the time on the data disk, below which the clock is not believed at the next power-on
+    #[command(hide = true)]
+    KeepTime,
     /// Say how this node is
     Status {
         /// The form of the answer
@@ -101,6 +106,7 @@ const NOTHING_YET: u8 = 4;
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_journal_or_stderr();
+    leave_no_core_dump();
     match act(cli.command) {
         Ok(code) => code,
         Err(error) => {
@@ -110,11 +116,19 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What the agent knows, keys and secrets, is in no core dump.
+fn leave_no_core_dump() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        log::warn!("forbidding core dumps: {error}");
+    }
+}
+
 fn act(command: Command) -> anyhow::Result<ExitCode> {
     let root = Path::new("/");
     match command {
         Command::Run => Ok(run::run(root)),
         Command::Early(options) => early::command(&options).map(|()| ExitCode::SUCCESS),
+        Command::KeepTime => clock::keep(root, Clock::of(root), false).map(|_| ExitCode::SUCCESS),
         Command::Status { output } => status(root, output),
         Command::Plan { output } => plan(root, output),
         Command::Validate { environment, image, output } => {

@@ -46,6 +46,11 @@ impl Finding {
         }
     }
 
+    /// The same as a warning: where stopping would only do harm.
+    pub fn softened(self) -> Self {
+        Self { severity: Severity::Warning, ..self }
+    }
+
     /// A finding that does not stop the appliance.
     pub fn warning(code: &str, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, subject, seen, action) }
@@ -114,5 +119,11 @@ impl std::error::Error for Findings {}
 impl From<Finding> for Findings {
     fn from(finding: Finding) -> Self {
         Self(vec![finding])
+    }
+}
+
+impl From<Option<Finding>> for Findings {
+    fn from(finding: Option<Finding>) -> Self {
+        Self(finding.into_iter().collect())
     }
 }

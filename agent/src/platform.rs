@@ -109,6 +109,11 @@ impl Platform {
         matches!(self.carrier, Carrier::Container(_))
     }
 
+    /// Whether the clock is this node's own. A container's is its host's.
+    pub fn sets_clock(&self) -> bool {
+        !self.is_container()
+    }
+
     /// Whether the firmware names VMware as its maker. The backdoor code asks
     /// the processor as well before it talks to the hypervisor.
     pub fn is_vmware(&self) -> bool {

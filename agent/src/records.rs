@@ -1,8 +1,8 @@
 //! What the agent keeps on the data disk: one file for each thing, each
 //! written whole.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -18,6 +18,7 @@ use crate::secret::Secret;
 
 const CONFIG: &str = "config.json";
 const SECRET: &str = "secret";
+const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
 const PROGRESS: &str = "progress.json";
 const PLAN: &str = "plan.json";
@@ -88,16 +89,31 @@ impl Records {
         }
     }
 
-    /// Erases the deployment secret. Says whether it was there.
+    /// Erases the deployment secret, and what is known of the OVF environment
+    /// that it came with. Says whether it was there.
     ///
     /// # Errors
     /// The file system's.
     pub fn erase_secret(&self) -> anyhow::Result<bool> {
-        match fs::remove_file(self.path(SECRET)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error).context("erasing the deployment secret"),
-        }
+        let _ = fs::remove_file(self.path(ENVIRONMENT));
+        overwrite_and_remove(&self.path(SECRET)).context("erasing the deployment secret")
+    }
+
+    /// The fingerprint of the OVF environment that was last taken over.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn environment(&self) -> anyhow::Result<Option<String>> {
+        self.load(ENVIRONMENT)
+    }
+
+    /// Saves the fingerprint of an OVF environment that was taken over. Says
+    /// whether that is news.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn save_environment(&self, fingerprint: &str) -> anyhow::Result<bool> {
+        self.save(ENVIRONMENT, &fingerprint)
     }
 
     /// What the node remembers of the rendezvous.
@@ -159,6 +175,21 @@ impl Records {
     }
 }
 
+/// ext4 writes in place where a file has its blocks already: the old text is
+/// gone from the disk itself, as far as the storage below plays along.
+fn overwrite_and_remove(path: &Path) -> io::Result<bool> {
+    let mut file = match OpenOptions::new().write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    file.write_all(&vec![0; length])?;
+    file.sync_all()?;
+    fs::remove_file(path)?;
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,7 +219,11 @@ mod tests {
         let mode = fs::metadata(records.path(SECRET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(records.secret().unwrap().unwrap().expose(), "s");
+        // Another name of the file shows what becomes of its content.
+        let copy = root.path().join("copy");
+        fs::hard_link(records.path(SECRET), &copy).unwrap();
         assert!(records.erase_secret().unwrap());
+        assert_eq!(fs::read(&copy).unwrap(), [0]);
         assert!(!records.erase_secret().unwrap() && records.secret().unwrap().is_none());
     }
 }

@@ -16,11 +16,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
-use crate::amend::{self, Amendments};
+use crate::amend::{self, Amendments, Standing};
 use crate::care::Care;
 use crate::command::Host;
 use crate::config::{Config, Intake};
 use crate::disk::{self, DataDisk};
+use crate::environment::guestinfo::GuestInfo;
+use crate::environment::{Outcome, source};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::image::ImageFacts;
@@ -32,6 +34,7 @@ use crate::rendezvous::Record;
 use crate::secret::Secret;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
+use crate::system::clock;
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PLAN: &str = "/run/kaas/plan.json";
@@ -88,6 +91,8 @@ pub fn run(root: &Path) -> ExitCode {
 struct Known {
     config: Config,
     secret: Option<Secret>,
+    /// The fingerprint of the OVF environment, if they are from there.
+    environment: Option<String>,
     data_disk: DataDisk,
     disk: plan::Disk,
     progress: Progress,
@@ -126,6 +131,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     });
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let mut machine = Machine::new(platform, image, config, data_disk, progress, plan, reporter.clone())?;
+    machine.environment = known.environment;
     machine.warn(known.warnings);
     carry_out(&mut machine, reporter);
     let mut care = Care::begin(Instant::now());
@@ -232,6 +238,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
                     refuse(reporter, finding.into(), DISKS_AGAIN);
                     continue;
                 }
+                findings.extend(clock::raise(platform));
                 (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
             }
             DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } if !findings.has_errors() => {
@@ -243,13 +250,29 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         let facts = Facts::of(platform, examination.data_disk.size(), blank);
         findings.extend(preflight::judge(&facts, saved.as_ref()));
         let looked = Instant::now();
-        let (config, secret) = match saved {
-            Some(config) => (config, records.secret()?),
+        let saved = match saved {
+            Some(config) => match corrected(platform, image, &records)? {
+                None => Some((config, records.secret()?, None)),
+                Some(Ok(found)) => {
+                    log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
+                    findings.extend(found.warnings);
+                    Some((found.config, Some(found.secret), found.fingerprint))
+                }
+                Some(Err(mut wrong)) => {
+                    wrong.extend(findings);
+                    refuse(reporter, wrong, AGAIN);
+                    continue;
+                }
+            },
+            None => None,
+        };
+        let (config, secret, environment) = match saved {
+            Some(known) => known,
             // What is wrong with disk and environment is said together.
             None => match wait_for_environment(platform, image, reporter, &findings, &facts, looked) {
-                Some((config, secret, more)) => {
-                    findings.extend(more);
-                    (config, Some(secret))
+                Some(found) => {
+                    findings.extend(found.warnings);
+                    (found.config, Some(found.secret), found.fingerprint)
                 }
                 None => continue,
             },
@@ -262,6 +285,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             data_disk: examination.data_disk,
             config,
             secret,
+            environment,
             disk,
             warnings: findings,
         });
@@ -277,17 +301,14 @@ fn wait_for_environment(
     machine: &Findings,
     facts: &Facts,
     looked: Instant,
-) -> Option<(Config, Secret, Findings)> {
+) -> Option<Found> {
     loop {
         let (mut all, found) = match from_environment(platform, image) {
-            Ok((config, secret, mut warnings)) => {
+            Ok(mut found) => {
                 let facts = Facts { clock: Clock::of(platform.root()), ..*facts };
-                warnings.extend(preflight::judge(&facts, Some(&config)).without(machine).without(&warnings));
-                if warnings.has_errors() {
-                    (warnings, None)
-                } else {
-                    (Findings::default(), Some((config, secret, warnings)))
-                }
+                let judged = preflight::judge(&facts, Some(&found.config));
+                found.warnings.extend(judged.without(machine).without(&found.warnings));
+                if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
             }
             Err(findings) => (findings, None),
         };
@@ -302,14 +323,51 @@ fn wait_for_environment(
     }
 }
 
+/// What an OVF environment that is in order gives.
+struct Found {
+    config: Config,
+    secret: Secret,
+    fingerprint: Option<String>,
+    warnings: Findings,
+}
+
 /// Reads and validates the OVF environment, with what was amended on the console.
-fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<(Config, Secret, Findings), Findings> {
+fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<Found, Findings> {
     let amendments = Amendments::load(platform.root()).unwrap_or_else(|error| {
         log::warn!("{error:#}");
         Amendments::default()
     });
     let Intake { config, secret, warnings } = amend::intake(platform, image, &amendments, SystemTime::now())?;
-    Ok((config, secret, warnings))
+    Ok(Found { config, secret, fingerprint: fingerprint(platform), warnings })
+}
+
+/// Tells the OVF environment that is there now from others; none without one,
+/// or when its secrets were scrubbed.
+fn fingerprint(platform: &Platform) -> Option<String> {
+    let media = platform.environment_media().unwrap_or_default();
+    match source::read(GuestInfo::of_this_machine().as_mut(), &media) {
+        Outcome::Found { document, .. } => document.fingerprint(),
+        Outcome::Absent { .. } | Outcome::Refused(_) => None,
+    }
+}
+
+/// Properties that were corrected after the configuration had been saved:
+/// another OVF environment than the one that it came from. They count until
+/// the node belongs to a cluster, so that what was wrong on this node or on
+/// another one is mended in the form, without a new disk.
+fn corrected(
+    platform: &Platform,
+    image: &ImageFacts,
+    records: &Records,
+) -> anyhow::Result<Option<Result<Found, Findings>>> {
+    if !matches!(Standing::of(platform.root())?, Standing::Unformed(_)) {
+        return Ok(None);
+    }
+    let fingerprint = fingerprint(platform);
+    if fingerprint.is_none() || fingerprint == records.environment()? {
+        return Ok(None);
+    }
+    Ok(Some(from_environment(platform, image)))
 }
 
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {

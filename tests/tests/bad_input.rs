@@ -66,6 +66,17 @@ mod short {
             assert_eq!(written(&disk), 0, "{code}: something was written to the data disk");
         }
 
+        // Somebody who is no control node has the virtual address.
+        lab.insert_environment("cp1", good.as_bytes()).unwrap();
+        let taken = format!("{}/24", lab.plan().api);
+        let address = |verb: &str| {
+            assert!(lab.outside("ip", ["address", verb, &taken, "dev", "lab"]).status().unwrap().success());
+        };
+        address("add");
+        is_refused(&scenario, "cp1", "virtual-address.in-use");
+        assert_eq!(written(&disk), 0, "virtual-address.in-use: something was written to the data disk");
+        address("delete");
+
         // All of them together are reported together.
         let both = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::VIRTUAL_ADDRESS, "10.1.2.3");
         lab.insert_environment("cp1", both.as_bytes()).unwrap();
@@ -75,6 +86,66 @@ mod short {
         scenario.soon_says("cp1", "2 problems must be mended");
         scenario.cut("cp1");
         assert_eq!(written(&disk), 0);
+    }
+
+    /// A node with another secret than the others: both sides name it and
+    /// nothing is formed, until its property is right.
+    #[test]
+    fn a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form() {
+        let scenario = Scenario::prepare(&Setting { name: "secret", nodes: 3, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        let all = ["cp1", "cp2", "cp3"];
+        let good = lab.environment("cp2").unwrap();
+        let wrong = with(&good, keys::DEPLOYMENT_SECRET, "J7r&quot;uQ$x%2Kd&lt;W9z&amp;m!Tp'vB ü4");
+        lab.insert_environment("cp2", wrong.as_bytes()).unwrap();
+        scenario.power_on(&all);
+        for (node, other) in [("cp1", "cp2"), ("cp2", "cp1"), ("cp2", "cp3"), ("cp3", "cp2")] {
+            scenario.soon_says(node, &format!("kaas: error peer.secret-mismatch: {other} ("));
+        }
+        for node in all {
+            let etcd = lab.run_inside(node, &["systemctl", "is-active", "etcd.service"], MOMENT);
+            assert!(etcd.is_err(), "{node} has started etcd beside a node with another secret");
+            assert_eq!(scenario.inside(node, &["stat", "--format=%a %U", "/data/kaas/secret"]).trim(), "600 root");
+            // The pattern comes from the file, so that the search does not find itself.
+            let search = "cd /; {
+                grep --fixed-strings --files-with-matches --no-messages --recursive -f data/kaas/secret run/!(host);
+                grep --fixed-strings --files-with-matches --no-messages -f data/kaas/secret \
+                    proc/[0-9]*/cmdline proc/[0-9]*/environ;
+                journalctl --output=cat | grep --fixed-strings -f data/kaas/secret; } || true";
+            assert_eq!(
+                scenario.inside(node, &["bash", "-O", "extglob", "-c", search]),
+                "",
+                "the secret of {node} shows"
+            );
+        }
+
+        scenario.cut("cp2");
+        lab.insert_environment("cp2", good.as_bytes()).unwrap();
+        scenario.power_on(&["cp2"]);
+        for node in all {
+            scenario.soon_says(node, "kaas: starting etcd");
+        }
+    }
+
+    /// A VM whose clock was lost, as far as a container can have one: its data
+    /// disk has seen a later time.
+    #[test]
+    fn a_clock_behind_the_last_known_time_is_named() {
+        let scenario = Scenario::prepare(&Setting { name: "clock", nodes: 1, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1"]);
+        scenario.wait("the time to be kept on the data disk", MOMENT, || {
+            Ok(lab.run_inside("cp1", &["test", "-e", "/data/kaas/clock"], MOMENT).is_ok())
+        });
+        scenario.inside("cp1", &["touch", "--date=5 years", "/data/kaas/clock"]);
+        scenario.inside("cp1", &["sync"]);
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: warning clock.behind: ");
+        // It does not keep the node from its work, and the later time stays.
+        scenario.soon_says("cp1", "kaas: starting etcd");
+        let kept = scenario.inside("cp1", &["find", "/data/kaas/clock", "-newermt", "4 years"]);
+        assert_eq!(kept.trim(), "/data/kaas/clock");
     }
 
     /// Disks and networks that cannot be used.

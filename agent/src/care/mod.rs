@@ -3,6 +3,7 @@
 //! what a person should know. Knows nothing of what a duty does.
 
 mod certificates;
+mod clock;
 mod data_disk;
 mod endpoint;
 mod errand;
@@ -37,6 +38,7 @@ const DUTIES: &[Duty] = &[
     Duty { what: SURROUNDINGS, every: MINUTE, look: surroundings::look },
     Duty { what: "the size of the data disk", every: MINUTE, look: data_disk::look },
     Duty { what: "the room on the disks", every: MINUTE, look: space::look },
+    Duty { what: "the clock", every: MINUTE, look: clock::look },
 ];
 
 /// The duty that the boot flow has done for the first time.

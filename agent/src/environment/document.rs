@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use roxmltree::{Error, Node, ParsingOptions};
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::codes;
@@ -162,6 +163,24 @@ impl Document {
         codes::ENVIRONMENT_UNKNOWN
             .finding(SUBJECT, format!("there are unknown properties: {shown}"), "Look for typing mistakes in the keys")
             .into()
+    }
+
+    /// Tells one set of properties from another: the SHA-256 of keys and values,
+    /// in hexadecimal digits. None without a deployment secret: it was read
+    /// before and scrubbed. With one, nobody can guess what the rest is.
+    pub fn fingerprint(&self) -> Option<String> {
+        let secret = properties::find(properties::DEPLOYMENT_SECRET)?;
+        self.value(secret).ok()??;
+        let mut pairs: Vec<_> = self.properties.iter().collect();
+        pairs.sort_by(|one, other| (&one.0, one.1.as_str()).cmp(&(&other.0, other.1.as_str())));
+        let mut hash = Sha256::new();
+        for (key, value) in pairs {
+            for text in [key.as_str(), value.as_str()] {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+        }
+        Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The keys whose values differ between two documents, for the properties of
@@ -326,6 +345,18 @@ mod tests {
         );
         assert!(document.unknown().is_empty());
         assert!(!format!("{document:?}").contains("x7$Qm"));
+    }
+
+    #[test]
+    fn a_fingerprint_tells_properties_apart_and_needs_the_secret() {
+        let of = |properties: &[(&str, &str)]| document(properties).fingerprint();
+        let secret = (DEPLOYMENT_SECRET, "s");
+        let one = of(&[(NODE_NAME, "cp1"), secret]).unwrap();
+        assert_eq!(of(&[secret, (NODE_NAME, "cp1")]).unwrap(), one, "the order does not matter");
+        assert_ne!(of(&[(NODE_NAME, "cp2"), secret]).unwrap(), one);
+        assert_ne!(of(&[(NODE_NAME, "cp1"), (DEPLOYMENT_SECRET, "t")]).unwrap(), one);
+        assert_ne!(of(&[(NODE_NAME, ""), ("cp1", ""), secret]), of(&[(NODE_NAME, "cp1"), ("", ""), secret]));
+        assert_eq!(of(&[(NODE_NAME, "cp1"), (DEPLOYMENT_SECRET, "")]), None, "a scrubbed one was read before");
     }
 
     #[test]

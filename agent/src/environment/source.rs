@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use zeroize::Zeroizing;
+
 use super::backdoor::Port;
 use super::document::{self, Document};
 use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
@@ -112,7 +114,7 @@ pub fn from_content(content: &[u8], name: &str) -> Result<Document, Findings> {
 
 fn from_guestinfo(guestinfo: &mut GuestInfo<impl Port>) -> Place {
     let bytes = match guestinfo.environment() {
-        Ok(Some(bytes)) => bytes,
+        Ok(Some(bytes)) => Zeroizing::new(bytes),
         Ok(None) => return Place::Nothing(format!("{OVF_ENVIRONMENT} is not set")),
         Err(error) => {
             let finding = codes::ENVIRONMENT_GUESTINFO.finding(
@@ -131,7 +133,7 @@ fn from_medium(path: &Path) -> Place {
         iso::read_file(&mut File::open(path)?, FILE_NAME, document::LARGEST)
     };
     match read() {
-        Ok(Some(bytes)) => parsed(&bytes, Origin::Medium(path.to_owned())),
+        Ok(Some(bytes)) => parsed(&Zeroizing::new(bytes), Origin::Medium(path.to_owned())),
         Ok(None) => Place::Nothing(format!("{} has no {FILE_NAME}", path.display())),
         Err(iso::Error::NotIso) => Place::Nothing(format!("{} holds no ISO 9660 file system", path.display())),
         Err(iso::Error::Io(error)) if is_empty_drive(&error) => Place::Nothing(format!("{} is empty", path.display())),

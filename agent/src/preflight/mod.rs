@@ -10,7 +10,7 @@ mod facts;
 
 use crate::codes::{self, Code};
 use crate::config::Config;
-use crate::finding::{Finding, Findings, Severity};
+use crate::finding::Findings;
 use crate::properties::EXTRA_CA_CERTIFICATES;
 use crate::properties::parse::certificates;
 
@@ -42,7 +42,8 @@ const DATA_DISK: u64 = 8 << 30;
 pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     let mut findings = Findings::default();
     let mut say = |code: &Code, subject: &str, seen: String, action: &str| {
-        findings.push(softened(code.finding(subject, seen, action), facts.blank));
+        let finding = code.finding(subject, seen, action);
+        findings.push(if facts.blank { finding } else { finding.softened() });
     };
     if let Some(count) = facts.processors.filter(|count| *count < PROCESSORS) {
         say(
@@ -79,7 +80,7 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     if let Some(finding) = facts.clock.implausible() {
         // A time server will correct it, and it is waited for.
         let corrected = !config.node.ntp_servers.is_empty();
-        findings.push(softened(finding, facts.blank && !corrected));
+        findings.push(if facts.blank && !corrected { finding } else { finding.softened() });
     }
     for problem in certificates::validity(&config.node.extra_ca_certificates, facts.clock.now) {
         findings.push(problem.code.finding(EXTRA_CA_CERTIFICATES, problem.seen, problem.action));
@@ -87,15 +88,12 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     findings
 }
 
-fn softened(finding: Finding, stops: bool) -> Finding {
-    Finding { severity: if stops { finding.severity } else { Severity::Warning }, ..finding }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
+    use crate::finding::Severity;
     use crate::plan::tests::one_node;
 
     fn day(number: u64) -> SystemTime {

@@ -18,25 +18,32 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 pub(super) struct Consoles {
     page: PathBuf,
     lines: PathBuf,
-    said: String,
+    summary: String,
+    findings: String,
 }
 
 impl Consoles {
     pub(super) fn new(root: &Path) -> Self {
-        Self { page: root.join("dev/tty1"), lines: root.join("dev/console"), said: String::new() }
+        Self {
+            page: root.join("dev/tty1"),
+            lines: root.join("dev/console"),
+            summary: String::new(),
+            findings: String::new(),
+        }
     }
 
     /// Shows a status. A missing or broken terminal is no trouble.
     pub(super) fn show(&mut self, status: &Status) {
         write(&self.page, &format!("{CLEAR}\r\n{}", page::page(status).replace('\n', "\r\n")));
-        let mut said = format!("kaas: {}\r\n", status.summary());
-        for finding in status.findings.iter() {
-            said.push_str(&format!("kaas: {finding}\r\n"));
+        let summary = format!("kaas: {}\r\n", status.summary());
+        let findings: String = status.findings.iter().map(|finding| format!("kaas: {finding}\r\n")).collect();
+        // Findings are said again when they change, not with each step.
+        match (summary == self.summary, findings == self.findings) {
+            (true, true) => return,
+            (false, true) => write(&self.lines, &summary),
+            (_, false) => write(&self.lines, &format!("{summary}{findings}")),
         }
-        if said != self.said {
-            write(&self.lines, &said);
-            self.said = said;
-        }
+        (self.summary, self.findings) = (summary, findings);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The steps that prepare the host itself: data disk, network, access, images.
 
+use std::time::Instant;
+
 use anyhow::Context as _;
 
 use super::{Done, Machine, Trouble};
@@ -11,8 +13,10 @@ use crate::finding::{Finding, Findings};
 use crate::image;
 use crate::kubernetes::kubeadm;
 use crate::payload::{self, Containerd, Payload};
+use crate::preflight::Clock;
+use crate::rendezvous::Record;
 use crate::surroundings;
-use crate::system::{access, hostname, network, proxy, time, trust};
+use crate::system::{access, clock, hostname, network, proxy, time, trust};
 
 impl Machine {
     pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
@@ -59,8 +63,32 @@ impl Machine {
             }
             None => self.secret = self.records.secret()?,
         }
+        changed |= self.name_data_disk()?;
+        if let Some(environment) = &self.environment {
+            changed |= self.records.save_environment(environment)?;
+        }
         let plan = serde_json::to_vec_pretty(&self.plan).context("saving the plan")?;
         Ok((files::ensure_content(&self.records.plan(), &plan, 0o644)? || changed).into())
+    }
+
+    /// A node that belongs to no cluster yet may have been given another name
+    /// since its disk was prepared.
+    fn name_data_disk(&mut self) -> anyhow::Result<bool> {
+        let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) else { return Ok(false) };
+        let node = &self.config.node.name;
+        if (&identity.node, &identity.cluster) == (node, &self.config.cluster.name) {
+            return Ok(false);
+        }
+        let named = disk::Identity {
+            cluster: self.config.cluster.name.clone(),
+            node: node.clone(),
+            member: node.clone(),
+            host_name: node.clone(),
+            ..identity.clone()
+        };
+        disk::identity::write(path, &named).context("naming the data disk")?;
+        self.identity = Some(named);
+        Ok(true)
     }
 
     /// vCenter puts the secrets back at each power-on. A failure is worth a
@@ -117,7 +145,24 @@ impl Machine {
     }
 
     pub(super) fn time(&mut self) -> Result<Done, Trouble> {
-        Ok(time::ensure(&self.platform, &self.services(), &self.config.node.ntp_servers)?.into())
+        let servers = &self.config.node.ntp_servers;
+        let changed = time::ensure(&self.platform, &self.services(), servers)?;
+        let unsynchronized = time::unsynchronized(&self.platform, servers);
+        let asked = *self.time_asked.get_or_insert_with(Instant::now);
+        if unsynchronized.is_some() && asked.elapsed() < self.config.patiently(time::FIRST_ANSWER) {
+            return Err(Trouble::Waiting("waiting for a time server".to_owned()));
+        }
+        let now = Clock::of(self.root());
+        // Certificates made at such a time would be useless.
+        let forms = self.records.rendezvous()? == Record::Unformed;
+        let mut passing = Findings::from(unsynchronized);
+        match clock::judge(now, forms) {
+            Some(finding) if forms => return Err(finding.into()),
+            implausible => passing.extend(implausible.into()),
+        }
+        self.passing.extend(passing);
+        clock::keep(self.root(), now, time::synchronized(&self.platform))?;
+        Ok(changed.into())
     }
 
     pub(super) fn access(&mut self) -> Result<Done, Trouble> {

@@ -9,7 +9,7 @@ mod trouble;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
@@ -80,6 +80,10 @@ pub struct Machine {
     pub watch: Option<Watch>,
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
+    /// The fingerprint of the OVF environment that the configuration is from,
+    /// if it was read at this boot.
+    pub environment: Option<String>,
+    time_asked: Option<Instant>,
     rendezvous: Option<Rendezvous>,
     bus: Bus,
     warnings: Findings,
@@ -115,6 +119,8 @@ impl Machine {
             reporter,
             passing: Findings::default(),
             watch: None,
+            environment: None,
+            time_asked: None,
             rendezvous: None,
             warnings: Findings::default(),
             runner: Host,

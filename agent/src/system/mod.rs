@@ -6,6 +6,7 @@
 
 pub mod access;
 mod arp;
+pub mod clock;
 mod devices;
 pub mod hostname;
 pub mod network;

@@ -5,12 +5,22 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::codes;
 use crate::files::ensure_content;
+use crate::finding::Finding;
 use crate::platform::Platform;
 use crate::services::Services;
 
 const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
 const UNIT: &str = "systemd-timesyncd.service";
+
+/// timesyncd makes it when a server has given the time for the first time since
+/// power-on (systemd-timesyncd.service(8), FILES).
+const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
+
+/// How long the first answer of a time server is waited for, before patience. Certificates
+/// are made after that.
+pub const FIRST_ANSWER: Duration = Duration::from_secs(15);
 
 /// Hands the time servers to timesyncd. A container's clock is its host's.
 ///
@@ -18,7 +28,7 @@ const UNIT: &str = "systemd-timesyncd.service";
 /// The file cannot be written, or systemd does not answer.
 pub fn ensure(platform: &Platform, services: &Services<'_>, servers: &[String]) -> anyhow::Result<bool> {
     let changed = lay(platform, servers).with_context(|| format!("writing {FILE}"))?;
-    if platform.is_container() {
+    if !platform.sets_clock() {
         return Ok(changed);
     }
     if servers.is_empty() {
@@ -26,6 +36,23 @@ pub fn ensure(platform: &Platform, services: &Services<'_>, servers: &[String]) 
         return Ok(changed);
     }
     services.start_with(UNIT, changed)
+}
+
+/// Whether a server has given the time since power-on.
+pub fn synchronized(platform: &Platform) -> bool {
+    platform.sets_clock() && platform.path(SYNCHRONIZED).exists()
+}
+
+/// A finding while none of the servers has given the time.
+pub fn unsynchronized(platform: &Platform, servers: &[String]) -> Option<Finding> {
+    let expected = platform.sets_clock() && !servers.is_empty();
+    (expected && !synchronized(platform)).then(|| {
+        codes::CLOCK_UNSYNCHRONIZED.finding(
+            "clock",
+            format!("none of the time servers {} has given the time since power-on", servers.join(", ")),
+            "Make one of them reachable, or correct the time servers",
+        )
+    })
 }
 
 fn lay(platform: &Platform, servers: &[String]) -> io::Result<bool> {
@@ -48,5 +75,19 @@ mod tests {
         let text = std::fs::read_to_string(folder.path().join(FILE.trim_start_matches('/'))).unwrap();
         assert_eq!(text, "[Time]\nNTP=10.0.0.1 time.example\n");
         assert!(lay(&platform, &[]).unwrap());
+    }
+
+    #[test]
+    fn servers_that_have_not_given_the_time_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(folder.path()).unwrap();
+        assert_eq!(unsynchronized(&platform, &[]), None);
+        let servers = ["10.0.0.1".to_owned()];
+        assert!(unsynchronized(&platform, &servers).unwrap().seen.contains("10.0.0.1"));
+        let file = platform.path(SYNCHRONIZED);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "").unwrap();
+        assert_eq!(unsynchronized(&platform, &servers), None);
+        assert!(synchronized(&platform));
     }
 }

@@ -1,0 +1,17 @@
+//! The clock: keeps the time on the data disk, and says when it is not right or
+//! no time server has been heard.
+
+use crate::finding::Findings;
+use crate::preflight::Clock;
+use crate::steps::Machine;
+use crate::system::{clock, time};
+
+pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
+    let (platform, servers) = (&machine.platform, &machine.config.node.ntp_servers);
+    let now = Clock::of(platform.root());
+    clock::keep(platform.root(), now, time::synchronized(platform))?;
+    let mut findings = Findings::default();
+    findings.extend(time::unsynchronized(platform, servers).into());
+    findings.extend(clock::judge(now, false).into());
+    Ok(findings)
+}
