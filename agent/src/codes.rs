@@ -76,7 +76,9 @@ codes! {
     RANGE_HOST_BITS, "range.host-bits", Error, "A range is not written with its first address.";
     RANGE_SIZE, "range.size", Error, "A range is too small or too large.";
     RANGE_UNUSABLE, "range.unusable", Error, "A range holds addresses that can never be hosts'.";
-    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the pod range and the service range overlap.";
+    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the data subnet, the pod range and the service range overlap, or a static route covers pods or services.";
+    ROUTES_GATEWAY, "routes.gateway", Error, "The gateway of a static route is in no subnet of the VM, or can be nobody else's address there.";
+    ROUTES_DUPLICATE, "routes.duplicate", Error, "There are two static routes to one network.";
     RANGE_COVERS_SERVER, "range.covers-server", Error, "A server that the node needs has an address inside the pod or service range and could not be reached.";
 
     SECRET_INVALID, "deployment-secret.invalid", Error, "The deployment secret is longer than 1,024 characters or holds control characters.";

@@ -13,9 +13,9 @@ use crate::image::ImageFacts;
 use crate::properties::parse::addresses::overlap;
 use crate::properties::parse::certificates;
 use crate::properties::{
-    ADDRESS, CONTROL_NODES, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY,
-    KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, SERVICE_RANGE, SNAPSHOT_TARGET,
-    VIRTUAL_ADDRESS,
+    ADDRESS, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY,
+    HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, ROUTES, SERVICE_RANGE,
+    SNAPSHOT_TARGET, VIRTUAL_ADDRESS,
 };
 
 /// Resolvers that the C library looks at (MAXNS in resolv.h).
@@ -33,6 +33,7 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     addresses_are_in_the_subnet(draft, &mut findings);
     addresses_are_used_once(draft, &mut findings);
     ranges_are_apart(draft, &mut findings);
+    routes_lead_somewhere(draft, &mut findings);
     pods_have_room(draft, &mut findings);
     servers_can_be_reached(draft, &mut findings);
     kubernetes_is_in_the_image(draft, image, &mut findings);
@@ -157,6 +158,7 @@ fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
 fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
     let ranges: Vec<(&str, &str, Ipv4Net)> = [
         (ADDRESS, "the node subnet", draft.address.map(|own| own.trunc())),
+        (DATA_ADDRESS, "the data subnet", draft.data_address.map(|own| own.trunc())),
         (POD_RANGE, "the pod range", draft.pod_range),
         (SERVICE_RANGE, "the service range", draft.service_range),
     ]
@@ -170,6 +172,47 @@ fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
                 format!("{what} {range} overlaps {other} {earlier}"),
                 "Choose another range, the same on every node",
             ));
+        }
+    }
+}
+
+/// Routes lead through neighbours, each network by one way, and away from pods and services.
+fn routes_lead_somewhere(draft: &Draft, findings: &mut Findings) {
+    let own: Vec<Ipv4Net> = draft.address.into_iter().chain(draft.data_address).collect();
+    let missing = draft.address.is_none() || draft.wrong.contains(DATA_ADDRESS);
+    for (index, route) in draft.routes.iter().enumerate() {
+        let near = own.iter().find(|own| own.contains(&route.gateway));
+        let problem = match near {
+            None if missing => None,
+            None => Some("is in no subnet of this VM"),
+            Some(own) if own.addr() == route.gateway => Some("is this VM's own address"),
+            Some(own) if [own.network(), own.broadcast()].contains(&route.gateway) => {
+                Some("is the first or last address of its subnet")
+            }
+            Some(_) => None,
+        };
+        if let Some(problem) = problem {
+            findings.push(codes::ROUTES_GATEWAY.finding(
+                ROUTES,
+                format!("the gateway of \"{route}\" {problem}"),
+                "Give a router in the subnet of the VM's address or of its data address",
+            ));
+        }
+        if draft.routes[..index].iter().any(|other| other.network == route.network && other != route) {
+            findings.push(codes::ROUTES_DUPLICATE.finding(
+                ROUTES,
+                format!("there are two ways to {}", route.network),
+                "Leave one of them",
+            ));
+        }
+        for (what, range) in [("pod range", draft.pod_range), ("service range", draft.service_range)] {
+            if let Some(range) = range.filter(|range| overlap(range, &route.network)) {
+                findings.push(codes::RANGE_OVERLAP.finding(
+                    ROUTES,
+                    format!("the network of \"{route}\" overlaps the {what} {range}"),
+                    format!("Give narrower networks, or choose another {what}, the same on every node"),
+                ));
+            }
         }
     }
 }
@@ -226,6 +269,8 @@ fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     let far: Vec<String> = servers
         .iter()
         .filter(|(_, address)| !subnet.contains(address))
+        .filter(|(_, address)| !draft.data_address.is_some_and(|data| data.contains(address)))
+        .filter(|(_, address)| !draft.routes.iter().any(|route| route.network.contains(address)))
         .map(|(_, address)| address.to_string())
         .collect();
     if draft.gateway.is_none() && !draft.wrong.contains(GATEWAY) && !far.is_empty() {

@@ -9,6 +9,7 @@ mod command;
 mod properties;
 mod validate;
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -74,6 +75,9 @@ pub struct Node {
     pub name: String,
     /// The network interfaces; the first is the primary one.
     pub interfaces: Vec<Interface>,
+    /// Static routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
     /// Resolvers, in order; may be empty.
     pub dns_servers: Vec<Ipv4Addr>,
     /// Search domains, in order.
@@ -108,6 +112,22 @@ pub struct Interface {
     pub address: Ipv4Net,
     /// Default gateway.
     pub gateway: Option<Ipv4Addr>,
+}
+
+/// A network behind a gateway other than the default one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// The network.
+    pub network: Ipv4Net,
+    /// The gateway, in a subnet of one of the interfaces.
+    pub gateway: Ipv4Addr,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} via {}", self.network, self.gateway)
+    }
 }
 
 /// HTTP proxy settings.

@@ -15,11 +15,14 @@ impl Config {
         let proxy = node.proxy.as_ref();
         let control_nodes: Vec<String> =
             cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
+        let routes: Vec<String> = node.routes.iter().map(ToString::to_string).collect();
         let dns_servers: Vec<String> = node.dns_servers.iter().map(ToString::to_string).collect();
         let all = [
             (table::NODE_NAME, Some(node.name.clone())),
             (table::ADDRESS, Some(primary.address.to_string())),
             (table::GATEWAY, primary.gateway.map(|address| address.to_string())),
+            (table::DATA_ADDRESS, node.interfaces.get(1).map(|data| data.address.to_string())),
+            (table::ROUTES, Some(routes.join(","))),
             (table::DNS_SERVERS, Some(dns_servers.join(","))),
             (table::SEARCH_DOMAINS, Some(node.search_domains.join(","))),
             (table::NTP_SERVERS, Some(node.ntp_servers.join(","))),

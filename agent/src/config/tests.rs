@@ -24,6 +24,8 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("node-name", "cp2"),
         ("address", "192.168.10.12/24"),
         ("gateway", "192.168.10.1"),
+        ("data-address", "10.20.0.12/24"),
+        ("routes", "10.30.0.0/16 via 10.20.0.1, 172.16.0.0/12 via 192.168.10.254"),
         ("dns-servers", "192.168.10.2, 192.168.10.3"),
         ("search-domains", "example.com lab.example.com"),
         ("ntp-servers", "ntp.example.com,192.168.10.2"),
@@ -73,7 +75,8 @@ fn document<K: AsRef<str>, V: AsRef<str>>(properties: &[(K, V)]) -> Document {
     let text = format!(
         "<Environment xmlns=\"{namespace}\" xmlns:oe=\"{namespace}\" xmlns:ve=\"http://www.vmware.com/schema/ovfenv\">\
          <PropertySection>{rows}</PropertySection><ve:EthernetAdapterSection>\
-         <ve:Adapter ve:mac=\"00:50:56:99:C0:4C\" ve:network=\"VM Network\"/></ve:EthernetAdapterSection></Environment>"
+         <ve:Adapter ve:mac=\"00:50:56:99:C0:4C\" ve:network=\"VM Network\"/>\
+         <ve:Adapter ve:mac=\"00:50:56:99:C0:4D\" ve:network=\"Data\"/></ve:EthernetAdapterSection></Environment>"
     );
     Document::parse(text.as_bytes()).unwrap()
 }
@@ -200,17 +203,30 @@ rejects! {
     address_is_the_network: ["address" = "192.168.10.0/24"] => ["address.subnet-reserved"];
     address_is_the_broadcast: ["address" = "192.168.10.255/24"] => ["address.subnet-reserved"];
     address_differs_from_the_list: ["address" = "192.168.10.14/24"] => ["control-nodes.address-differs"];
-    subnet_is_too_narrow: ["address" = "192.168.10.12/29"] => ["gateway.off-subnet"];
+    subnet_is_too_narrow: ["address" = "192.168.10.12/29", "routes" = None] => ["gateway.off-subnet"];
     subnet_is_a_pair: ["address" = "192.168.10.12/31"] => ["address.prefix"];
     address_is_another_nodes: ["address" = "192.168.10.11/24"] => ["control-nodes.address-differs"];
     subnet_covers_everything: ["address" = "10.0.0.12/8",
         "control-nodes" = "cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13", "gateway" = "10.0.0.1",
-        "virtual-address" = "10.0.0.10", "https-proxy" = None] => ["range.overlap", "range.overlap"];
+        "virtual-address" = "10.0.0.10", "https-proxy" = None, "data-address" = None, "routes" = None] => ["range.overlap", "range.overlap"];
     gateway_is_elsewhere: ["gateway" = "192.168.11.1"] => ["gateway.off-subnet"];
     gateway_is_the_broadcast: ["gateway" = "192.168.10.255"] => ["address.subnet-reserved"];
     gateway_is_this_node: ["gateway" = "192.168.10.12"] => ["address.duplicate"];
     gateway_is_the_virtual_address: ["gateway" = "192.168.10.10"] => ["address.duplicate"];
     gateway_is_no_address: ["gateway" = "router"] => ["property.malformed"];
+    data_address_has_no_prefix: ["data-address" = "10.20.0.12"] => ["property.malformed"];
+    data_address_is_ipv6: ["data-address" = "2001:db8:1::12/64"] => ["property.ipv6"];
+    data_subnet_is_the_nodes: ["data-address" = "192.168.10.99/24", "routes" = None] => ["range.overlap"];
+    data_subnet_is_in_the_pods: ["data-address" = "10.244.7.12/24", "routes" = None] => ["range.overlap"];
+    route_has_no_gateway: ["routes" = "10.30.0.0/16"] => ["property.malformed"];
+    route_is_the_default: ["routes" = "0.0.0.0/0 via 10.20.0.1"] => ["range.size"];
+    route_gateway_is_far: ["routes" = "10.30.0.0/16 via 10.99.0.1"] => ["routes.gateway"];
+    route_gateway_needs_the_data_network: ["data-address" = None] => ["routes.gateway"];
+    route_gateway_is_this_node: ["routes" = "10.30.0.0/16 via 10.20.0.12"] => ["routes.gateway"];
+    route_gateway_is_the_broadcast: ["routes" = "10.30.0.0/16 via 10.20.0.255"] => ["routes.gateway"];
+    route_is_there_twice: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.2"] => ["routes.duplicate"];
+    route_covers_the_pods: ["routes" = "10.240.0.0/12 via 10.20.0.1"] => ["range.overlap"];
+    route_is_in_the_services: ["routes" = "10.96.3.0/24 via 10.20.0.1"] => ["range.overlap"];
     dns_server_is_a_name: ["dns-servers" = "dns.example.com"] => ["property.malformed"];
     dns_server_is_ipv6: ["dns-servers" = "192.168.10.2,2001:db8::53"] => ["property.ipv6"];
     dns_server_is_loopback: ["dns-servers" = "127.0.0.53"] => ["address.unusable"];
@@ -278,6 +294,9 @@ warns! {
     one_node_may_have_one: ["control-nodes" = "cp2=192.168.10.12"] => [];
     pods_for_one_node_fit_a_24: ["control-nodes" = "cp2=192.168.10.12", "pod-range" = "10.244.0.0/24"] => [];
     secret_ends_in_a_space: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015 "] => ["deployment-secret.whitespace"];
+    route_is_repeated: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.1"] => ["property.repeated"];
+    one_network_is_enough: ["data-address" = None, "routes" = None] => [];
+    a_route_replaces_the_gateway: ["gateway" = None, "routes" = "10.1.0.0/16 via 10.20.0.1"] => [];
     dns_servers_are_many: ["dns-servers" = "192.168.10.2,192.168.10.3,192.168.10.4,192.168.10.5"] => ["dns-servers.many"];
     dns_server_is_repeated: ["dns-servers" = "192.168.10.2,192.168.10.2"] => ["property.repeated"];
     gateway_is_missing: ["gateway" = None] => ["gateway.missing"];
@@ -324,6 +343,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         label.prop_filter("a reserved name", |name| name != "localhost"),
     );
     let network = (0u8..=255, 24u8..=26, 0usize..3, any::<bool>(), any::<bool>(), 10u8..=22, 14u8..=24);
+    let data = (any::<bool>(), prop::collection::btree_set(0u8..=255, 0..4));
     let lists = (
         prop::collection::btree_set(1u8..250, 0..3),
         prop::collection::btree_set("[a-z]{1,8}\\.(com|org)", 0..3),
@@ -345,7 +365,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         prop_oneof![Just("1.35"), Just("1.36")],
         "[^\\p{C}\\p{Zs}]{0,40}",
     );
-    (names, network, lists, site).prop_map(|((names, cluster), network, lists, site)| {
+    (names, network, data, lists, site).prop_map(|((names, cluster), network, (data, routed), lists, site)| {
         let (third, prefix, position, three, gateway, pods, services) = network;
         let address = |last: u8| Ipv4Addr::new(172, 20, third, last);
         let names: Vec<String> = names.into_iter().collect();
@@ -367,12 +387,26 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             },
             node: Node {
                 name: nodes[position].name.clone(),
-                interfaces: vec![Interface {
+                interfaces: std::iter::once(Interface {
                     mac: Some("00:50:56:99:c0:4c".into()),
                     network: Some("VM Network".into()),
                     address: Ipv4Net::new(nodes[position].address, prefix).unwrap(),
                     gateway: gateway.then(|| address(1)),
-                }],
+                })
+                .chain(data.then(|| Interface {
+                    mac: Some("00:50:56:99:c0:4d".into()),
+                    network: Some("Data".into()),
+                    address: "172.21.7.9/16".parse().unwrap(),
+                    gateway: None,
+                }))
+                .collect(),
+                routes: routed
+                    .into_iter()
+                    .map(|third| Route {
+                        network: Ipv4Net::new_assert(Ipv4Addr::new(172, 22, third, 0), 24),
+                        gateway: if data { Ipv4Addr::new(172, 21, 0, third.max(1)) } else { address(1) },
+                    })
+                    .collect(),
                 dns_servers: dns.into_iter().map(address).collect(),
                 search_domains: domains.into_iter().collect(),
                 ntp_servers: ntp.into_iter().collect(),
@@ -393,6 +427,25 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
     })
 }
 
+/// Texts that come close to values: pieces of them in any order, and anything else.
+fn any_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("10.0.0.1".to_owned()),
+        Just("/24".to_owned()),
+        Just(",".to_owned()),
+        Just(" via ".to_owned()),
+        Just("cp1=".to_owned()),
+        Just("::1".to_owned()),
+        Just("http://".to_owned()),
+        Just("$6$".to_owned()),
+        Just("ssh-rsa AAAA".to_owned()),
+        Just("-----BEGIN CERTIFICATE-----".to_owned()),
+        Just("\\n".to_owned()),
+        "[^\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,8}",
+    ];
+    prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+}
+
 proptest! {
     #[test]
     fn what_is_valid_comes_back_as_it_was((config, secret) in configurations()) {
@@ -405,10 +458,31 @@ proptest! {
     }
 
     #[test]
-    fn any_value_gives_a_verdict(index in 0usize..22, value in "[^\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,60}") {
+    fn any_value_gives_a_verdict(index in 0..properties::table().len(), value in "[^\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,60}") {
         let key = properties::table()[index].key;
         if let Err(findings) = changed(&[(key, Some(&value))]) {
             prop_assert!(findings.iter().any(|finding| finding.severity == Severity::Error));
+        }
+    }
+
+    #[test]
+    fn any_properties_give_findings_and_what_they_find_is_documented(
+        given in prop::collection::vec((0..properties::table().len(), any_text()), 0..12),
+        others in prop::collection::vec(("[a-z.-]{0,12}", any_text()), 0..4),
+    ) {
+        let table = properties::table();
+        let named = given.iter().map(|(index, value)| (table[*index].key, value.as_str()));
+        let mut all: Vec<(&str, &str)> = named.chain(others.iter().map(|(key, value)| (key.as_str(), value.as_str()))).collect();
+        all.push(("node-name", "cp1"));
+        let findings = match validate(&document(&all), &image(), now()) {
+            Ok(intake) => intake.warnings,
+            Err(findings) => {
+                prop_assert!(findings.has_errors());
+                findings
+            }
+        };
+        for finding in findings.iter() {
+            prop_assert!(crate::codes::CODES.iter().any(|code| code.code == finding.code), "{}", finding);
         }
     }
 

@@ -8,9 +8,10 @@ use std::time::SystemTime;
 
 use ipnet::Ipv4Net;
 
-use super::{Cluster, Config, ControlNode, Interface, Node, Proxy, checks};
+use super::{Cluster, Config, ControlNode, Interface, Node, Proxy, Route, checks};
 use crate::codes;
 use crate::environment::Document;
+use crate::environment::document::Adapter;
 use crate::finding::Findings;
 use crate::image::ImageFacts;
 use crate::properties::{self, Value};
@@ -33,6 +34,8 @@ pub(super) struct Draft {
     pub name: Option<String>,
     pub address: Option<Ipv4Net>,
     pub gateway: Option<Ipv4Addr>,
+    pub data_address: Option<Ipv4Net>,
+    pub routes: Vec<Route>,
     pub dns_servers: Vec<Ipv4Addr>,
     pub search_domains: Vec<String>,
     pub ntp_servers: Vec<String>,
@@ -102,8 +105,7 @@ fn judge(
     if findings.has_errors() {
         return Err(findings);
     }
-    let adapter = document.adapters().first();
-    match finish(draft, adapter.cloned(), image) {
+    match finish(draft, document.adapters(), image) {
         Some((config, secret)) => Ok((config, secret, findings)),
         // Every value that `finish` needs is either there or has a finding of its own.
         None => unreachable!("a required property is missing without a finding"),
@@ -116,6 +118,8 @@ fn read(document: &Document, need: Need) -> (Draft, Findings) {
         name: form.value(properties::NODE_NAME),
         address: form.value(properties::ADDRESS),
         gateway: form.value(properties::GATEWAY),
+        data_address: form.value(properties::DATA_ADDRESS),
+        routes: form.list(properties::ROUTES),
         dns_servers: form.list(properties::DNS_SERVERS),
         search_domains: form.list(properties::SEARCH_DOMAINS),
         ntp_servers: form.list(properties::NTP_SERVERS),
@@ -205,12 +209,15 @@ impl Form<'_> {
 }
 
 /// The configuration from values that have passed all checks.
-fn finish(
-    draft: Draft,
-    adapter: Option<crate::environment::document::Adapter>,
-    image: &ImageFacts,
-) -> Option<(Config, Option<Secret>)> {
-    let (mac, network) = adapter.map_or((None, None), |adapter| (adapter.mac, adapter.network));
+fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Config, Option<Secret>)> {
+    // The first adapter is the cluster's, the second the data network's.
+    let mut adapters = adapters.iter().cloned();
+    let mut interface = |address: Ipv4Net, gateway: Option<Ipv4Addr>| {
+        let (mac, network) = adapters.next().map_or((None, None), |adapter| (adapter.mac, adapter.network));
+        Interface { mac, network, address, gateway }
+    };
+    let mut interfaces = vec![interface(draft.address?, draft.gateway)];
+    interfaces.extend(draft.data_address.map(|address| interface(address, None)));
     let proxy = (draft.http_proxy.is_some() || draft.https_proxy.is_some()).then_some(Proxy {
         http: draft.http_proxy,
         https: draft.https_proxy,
@@ -228,7 +235,8 @@ fn finish(
         },
         node: Node {
             name: draft.name?,
-            interfaces: vec![Interface { mac, network, address: draft.address?, gateway: draft.gateway }],
+            interfaces,
+            routes: draft.routes,
             dns_servers: draft.dns_servers,
             search_domains: draft.search_domains,
             ntp_servers: draft.ntp_servers,

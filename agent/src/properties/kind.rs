@@ -1,6 +1,6 @@
 //! What values look like: for each kind its OVF type, its documentation and its parser.
 
-use super::parse::{addresses, certificates, names, numbers, password, secret, ssh, urls};
+use super::parse::{addresses, certificates, names, numbers, password, routes, secret, ssh, urls};
 use super::value::{Problem, Value};
 
 /// The longest text that is accepted for a value of one line, in characters.
@@ -17,6 +17,8 @@ pub enum Kind {
     Address,
     /// IPv4 addresses of hosts.
     AddressList,
+    /// `network via gateway` entries.
+    Routes,
     /// DNS domains.
     DomainList,
     /// DNS names or IPv4 addresses.
@@ -96,7 +98,12 @@ impl Kind {
             Self::Address => 15,
             Self::AddressWithPrefix | Self::Range { .. } => 18,
             Self::Secret => secret::LONGEST as u32,
-            Self::AddressList | Self::DomainList | Self::HostList | Self::ControlNodes | Self::ExclusionList => LONG,
+            Self::AddressList
+            | Self::Routes
+            | Self::DomainList
+            | Self::HostList
+            | Self::ControlNodes
+            | Self::ExclusionList => LONG,
             Self::Url { .. } | Self::FolderUrl => LONG / 2,
             _ => return required.then(|| "MinLen(1)".to_owned()),
         };
@@ -110,6 +117,7 @@ impl Kind {
             Self::AddressWithPrefix => "IPv4 address/prefix length, /8 to /30".into(),
             Self::Address => "IPv4 address".into(),
             Self::AddressList => "IPv4 addresses, separated by commas or spaces".into(),
+            Self::Routes => "`network via gateway`, IPv4, networks /8 to /32, separated by commas".into(),
             Self::DomainList => "DNS domains, separated by commas or spaces".into(),
             Self::HostList => "DNS names or IPv4 addresses, separated by commas or spaces".into(),
             Self::ControlNodes => "name=address, one or three of them, separated by commas or spaces".into(),
@@ -151,6 +159,7 @@ impl Kind {
             Self::AddressWithPrefix => Ok(Value::Network(addresses::address_with_prefix(text)?)),
             Self::Address => Ok(Value::Address(addresses::host_address(text)?)),
             Self::AddressList => names::list(text, addresses::host_address).map(Value::Addresses),
+            Self::Routes => routes::routes(text).map(Value::Routes),
             Self::DomainList => names::list(text, names::domain).map(Value::Texts),
             Self::HostList => names::list(text, names::host).map(Value::Texts),
             Self::ControlNodes => names::list(text, names::control_node).map(Value::ControlNodes),

@@ -12,6 +12,8 @@ keys! {
     NODE_NAME = "node-name";
     ADDRESS = "address";
     GATEWAY = "gateway";
+    DATA_ADDRESS = "data-address";
+    ROUTES = "routes";
     DNS_SERVERS = "dns-servers";
     SEARCH_DOMAINS = "search-domains";
     NTP_SERVERS = "ntp-servers";
@@ -99,6 +101,22 @@ pub(super) const TABLE: &[Property] = &[
              none.",
         )
         .example("192.168.10.1"),
+    Property::new(DATA_ADDRESS, Category::Node, Kind::AddressWithPrefix)
+        .changeable()
+        .label("IPv4 address on a data network")
+        .description(
+            "For a second network adapter: the VM's address there and the prefix length of that subnet. Add the \
+             adapter to the VM before its first power-on. Leave it empty with one adapter.",
+        )
+        .example("10.20.0.11/24"),
+    Property::new(ROUTES, Category::Node, Kind::Routes)
+        .changeable()
+        .label("Static routes")
+        .description(
+            "Networks behind other gateways than the default one, as \"network via gateway\", separated by commas. \
+             Each gateway is in the VM's subnet or in that of its data network.",
+        )
+        .example("10.30.0.0/16 via 10.20.0.1, 172.16.0.0/12 via 192.168.10.254"),
     Property::new(DNS_SERVERS, Category::Node, Kind::AddressList)
         .changeable()
         .label("DNS servers")

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use crate::codes::Code;
-use crate::config::ControlNode;
+use crate::config::{ControlNode, Route};
 use crate::secret::Secret;
 
 /// A value whose form is right.
@@ -21,6 +21,8 @@ pub enum Value {
     Addresses(Vec<Ipv4Addr>),
     /// An address with its prefix length, or a range.
     Network(Ipv4Net),
+    /// Static routes.
+    Routes(Vec<Route>),
     /// The control node list.
     ControlNodes(Vec<ControlNode>),
     /// A number.
@@ -46,6 +48,7 @@ macro_rules! try_from_value {
 try_from_value! {
     Text(String);
     Texts(Vec<String>);
+    Routes(Vec<Route>);
     Address(Ipv4Addr);
     Addresses(Vec<Ipv4Addr>);
     Network(Ipv4Net);

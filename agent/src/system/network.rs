@@ -265,6 +265,9 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
         }
     }
     let _ = write!(text, "\n[Address]\nAddress={}\nDuplicateAddressDetection=none\n", interface.address);
+    for route in node.routes.iter().filter(|route| interface.address.contains(&route.gateway)) {
+        let _ = write!(text, "\n[Route]\nDestination={}\nGateway={}\n", route.network, route.gateway);
+    }
     text
 }
 
@@ -311,6 +314,7 @@ pub(crate) mod tests {
                     address: "10.0.0.11/24".parse().unwrap(),
                     gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 }],
+                routes: vec![],
                 dns_servers: vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)],
                 search_domains: vec!["example".into(), "lab.example".into()],
                 ntp_servers: vec![],
@@ -326,8 +330,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_primary_interface_carries_the_resolvers() {
+    fn the_primary_interface_carries_the_resolvers_and_each_its_routes() {
         let mut config = config();
+        let route = |network: &str, gateway: &str| crate::config::Route {
+            network: network.parse().unwrap(),
+            gateway: gateway.parse().unwrap(),
+        };
+        config.node.routes = vec![
+            route("10.30.0.0/16", "192.168.7.1"),
+            route("172.16.0.0/12", "10.0.0.254"),
+            route("10.31.0.7/32", "192.168.0.1"),
+        ];
         config.node.interfaces.push(Interface {
             mac: None,
             network: None,

@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod names;
 pub mod numbers;
 pub mod password;
+pub mod routes;
 pub mod secret;
 pub mod ssh;
 pub mod urls;

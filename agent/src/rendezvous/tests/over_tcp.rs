@@ -30,6 +30,7 @@ pub(super) fn config(index: usize) -> Config {
                 address: format!("{}/24", nodes[index].address).parse().unwrap(),
                 gateway: None,
             }],
+            routes: Vec::new(),
             dns_servers: Vec::new(),
             search_domains: Vec::new(),
             ntp_servers: Vec::new(),
