@@ -19,7 +19,7 @@ use crate::preflight::Clock;
 use crate::records::Records;
 use crate::status::Status;
 use crate::system::clock;
-use crate::{amend, certificates, config, early, image, pod_network, run};
+use crate::{amend, bundle, certificates, config, early, image, pod_network, reset, run};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -92,6 +92,16 @@ enum Command {
     /// cannot be called back, so give it a short life; an administrator's loses its power when the cluster
     /// role binding of the group kubeadm:cluster-admins is removed.
     Kubeconfig(certificates::command::KubeconfigOptions),
+    /// Gather what helps to understand this node in one .tar.gz, without secrets
+    ///
+    /// Plain text and JSON; README.txt in it says what is where, what was cut and what is
+    /// missing. To fetch one: `ssh admin@NODE sudo kaas-agent support-bundle --file - > bundle.tar.gz`
+    SupportBundle(bundle::Options),
+    /// Erase this node's data and restart it as freshly deployed
+    ///
+    /// The node's name must be typed out, and where the cluster ends with this node the
+    /// cluster's name as well. No disk is touched that is not certainly this node's.
+    Reset(reset::Options),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -148,6 +158,8 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::Kubeconfig(options) => {
             certificates::command::kubeconfig(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
+        Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),
     }

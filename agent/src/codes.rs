@@ -46,6 +46,7 @@ codes! {
     ENVIRONMENT_UNKNOWN, "environment.unknown-property", Warning, "The OVF environment has a property that the appliance does not know; it is ignored.";
     ENVIRONMENT_CONFLICT, "environment.conflict", Error, "guestinfo and a CD-ROM, or two CD-ROMs, give different OVF environments.";
     ENVIRONMENT_MEDIUM, "environment.medium-unreadable", Error, "A CD-ROM holds a damaged ISO 9660 file system, or reading it failed.";
+    MEDIUM_NOT_EJECTED, "environment.medium-not-ejected", Warning, "The CD-ROM that the OVF environment came on could not be ejected. It holds secrets and cannot be scrubbed.";
     ENVIRONMENT_GUESTINFO, "environment.guestinfo-unreadable", Error, "The hypervisor refused or broke off the reading of guestinfo.";
     ENVIRONMENT_IGNORED, "environment.source-ignored", Warning, "One source of the OVF environment could not be used; another one was.";
 
@@ -123,6 +124,8 @@ codes! {
     DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
+    RESET_UNDER_WAY, "reset.under-way", Warning, "The node is being reset, as was confirmed by its typed name: its data disk is erased.";
+    RESET_FAILED, "reset.failed", Error, "Erasing the data disk for a reset failed. It is tried again.";
     DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written anew.";
     DISK_SPARE, "disk.spare", Warning, "There is another disk beside the data disk; it is left alone.";
     DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.";

@@ -19,7 +19,7 @@ use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::codes;
-use crate::disk::identity::{Identity, MachineId, Slots};
+use crate::disk::identity::{Identity, MachineId, Slots, State};
 use crate::files::write_atomically;
 use crate::finding::Findings;
 use crate::platform::Platform;
@@ -140,7 +140,9 @@ fn find_identity(platform: &Platform, root: &Path) -> anyhow::Result<Option<(Pat
 /// A disk that cannot be read yet, or at all, counts as one without identity here.
 fn identity_of(disk: &Path, platform: &Platform) -> Option<(PathBuf, Identity)> {
     let slots = Slots::read(disk).ok()?;
-    let identity = slots.newest().filter(|_| slots.later_format().is_none())?;
+    // A node whose disk is to be erased begins as a new one.
+    let lasting = |identity: &&Identity| slots.later_format().is_none() && identity.state != State::Erasing;
+    let identity = slots.newest().filter(lasting)?;
     let ours = identity.holder.is_none() || identity.holder == platform.bios_uuid();
     ours.then(|| (disk.to_owned(), identity.clone()))
 }

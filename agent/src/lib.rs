@@ -5,6 +5,7 @@
 
 pub mod addons;
 pub mod amend;
+pub mod bundle;
 pub mod bus;
 pub mod care;
 pub mod certificates;
@@ -32,6 +33,7 @@ pub mod preflight;
 pub mod properties;
 pub mod records;
 pub mod rendezvous;
+pub mod reset;
 pub mod run;
 pub mod secret;
 pub mod services;

@@ -145,6 +145,14 @@ impl Platform {
         }
     }
 
+    /// Those of [`Platform::environment_media`] that can be ejected: a container has no drive.
+    ///
+    /// # Errors
+    /// `/sys` cannot be listed.
+    pub fn ejectable_media(&self) -> io::Result<Vec<PathBuf>> {
+        if self.is_container() { Ok(Vec::new()) } else { self.environment_media() }
+    }
+
     /// Whole disks that could be the data disk, in name order: all but the one
     /// that carries `system_root`, the one that the kernel was loaded from,
     /// optical drives, removable media and devices made by software. They appear some time after the kernel has started.
@@ -162,11 +170,6 @@ impl Platform {
                 Ok(disks.iter().map(|name| self.path("/dev").join(name)).collect())
             }
         }
-    }
-
-    /// Whether /var is a file system of this node's own: a container's is a folder of its host.
-    pub fn has_own_scratch(&self) -> bool {
-        !self.is_container()
     }
 
     /// The kubelet's cgroup root, where it does not have the hierarchy to itself.

@@ -20,7 +20,7 @@ use crate::amend::{self, Amendments, Standing};
 use crate::care::Care;
 use crate::command::Host;
 use crate::config::{Config, Intake};
-use crate::disk::{self, DataDisk};
+use crate::disk::{self, DataDisk, State};
 use crate::environment::guestinfo::GuestInfo;
 use crate::environment::{Outcome, source};
 use crate::files;
@@ -31,6 +31,7 @@ use crate::platform::Platform;
 use crate::preflight::{self, Clock, Facts};
 use crate::records::{Progress, Records};
 use crate::rendezvous::Record;
+use crate::reset;
 use crate::secret::Secret;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
@@ -233,6 +234,16 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         let examination = disk::examine(platform, platform.root(), &Host).context("looking at the disks")?;
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
+            DataDisk::Ours { disk, identity } if identity.state == State::Erasing => {
+                let mut tell = |finding: Finding| {
+                    reporter.alive(LOOP, STEP);
+                    reporter.update(|status| status.findings = finding.into());
+                };
+                if let Err(finding) = reset::finish(disk, platform, &Host, &mut tell) {
+                    refuse(reporter, finding.into(), DISKS_AGAIN);
+                }
+                continue;
+            }
             DataDisk::Ours { disk, identity } if !findings.has_errors() => {
                 if let Err(finding) = disk::mount(disk, identity, platform, &Host) {
                     refuse(reporter, finding.into(), DISKS_AGAIN);

@@ -37,7 +37,12 @@ struct Place {
 const DATA: Place = Place {
     point: paths::DATA,
     name: "the data disk",
-    users: &[("etcd", "etcd"), ("kaas", "the agent's records"), ("kubernetes", "certificates and manifests")],
+    users: &[
+        ("etcd", "etcd"),
+        ("snapshots", "snapshots of etcd"),
+        ("kaas", "the agent's records"),
+        ("kubernetes", "certificates and manifests"),
+    ],
     action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or free space on it",
 };
 
@@ -56,7 +61,7 @@ const SCRATCH: Place = Place {
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let platform = &machine.platform;
     let mut findings = Findings::default();
-    for place in [Some(&DATA), platform.has_own_scratch().then_some(&SCRATCH)].into_iter().flatten() {
+    for place in [&DATA, &SCRATCH] {
         findings.extend(judge(place, &platform.path(place.point))?);
     }
     Ok(findings)

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::blank;
 use super::device::Disk;
-use super::identity::{Identity, Preparation, Slots};
+use super::identity::{Identity, Preparation, Slots, State};
 use super::layout;
 use crate::codes;
 use crate::command::{Command, Error, Runner};
@@ -132,8 +132,13 @@ fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Conte
         return Ok(Content::Later(version));
     }
     if let Some(identity) = slots.newest() {
-        return Ok(match layout::check_table(&disk.path, identity.disk, disk.size, runner) {
-            Ok(_) => Content::Ours { identity: identity.clone(), redundant: slots.is_redundant() },
+        // A disk that is being erased may have lost its table already.
+        let table = match identity.state {
+            State::Erasing => Ok(()),
+            _ => layout::check_table(&disk.path, identity.disk, disk.size, runner).map(drop),
+        };
+        return Ok(match table {
+            Ok(()) => Content::Ours { identity: identity.clone(), redundant: slots.is_redundant() },
             Err(reason) => Content::Damaged(format!("it bears a valid identity of {}, but {reason}", identity.node)),
         });
     }
@@ -309,7 +314,7 @@ fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Finding
                 ));
                 return DataDisk::HeldElsewhere { disk, identity: identity.clone() };
             }
-            if !redundant {
+            if !redundant && identity.state != State::Erasing {
                 findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
                     &name,
                     "one of its two identity slots is not whole; the other one is used and the first written anew",

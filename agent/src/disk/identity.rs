@@ -81,6 +81,8 @@ pub enum State {
     Unformed,
     /// The node is part of its cluster.
     Formed,
+    /// The disk is to be erased before anything else is done with it.
+    Erasing,
 }
 
 /// Who a data disk belongs to.

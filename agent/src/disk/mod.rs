@@ -5,6 +5,7 @@
 
 pub mod blank;
 pub mod device;
+pub mod erase;
 mod examine;
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -9,6 +9,7 @@ pub mod document;
 pub mod guestinfo;
 mod hardware;
 pub mod iso;
+pub mod medium;
 pub mod source;
 
 pub use document::Document;

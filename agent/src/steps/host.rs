@@ -8,6 +8,7 @@ use super::{Done, Machine, Trouble};
 use crate::amend;
 use crate::disk::{self, DataDisk, Identity, MachineId, Owner, State};
 use crate::environment::guestinfo::{GuestInfo, Scrubbed};
+use crate::environment::medium;
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::image;
@@ -94,9 +95,11 @@ impl Machine {
     /// vCenter puts the secrets back at each power-on. A failure is worth a
     /// warning; the node is no worse off than with any other appliance.
     pub(super) fn scrub(&mut self) -> Result<Done, Trouble> {
-        let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(Done::Already) };
+        let (ejected, warnings) = medium::eject(&self.platform, &self.runner);
+        self.warn(warnings);
+        let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(ejected.into()) };
         match guestinfo.scrub() {
-            Ok(scrubbed) => Ok((scrubbed != Scrubbed::Nothing).into()),
+            Ok(scrubbed) => Ok((ejected || scrubbed != Scrubbed::Nothing).into()),
             Err(error) => {
                 self.warn(Findings::from(Finding::warning(
                     "guestinfo.not-scrubbed",
@@ -104,7 +107,7 @@ impl Machine {
                     format!("the secrets of the OVF environment are still there: {error}"),
                     "Remove guestinfo.ovfEnv from the VM's settings",
                 )));
-                Ok(Done::Already)
+                Ok(ejected.into())
             }
         }
     }

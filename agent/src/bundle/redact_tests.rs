@@ -1,0 +1,101 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const BODY: &str = "MHcCAQEEIGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhoAoGCCqGSM49\nAwEHoUQDQgAE0123456789==";
+
+fn redact(text: &str) -> String {
+    Redactor::new([Secret::new("open sesame \"1234\"".into())]).redact(text)
+}
+
+fn pem() -> String {
+    format!("-----BEGIN EC PRIVATE KEY-----\n{BODY}\n-----END EC PRIVATE KEY-----\n")
+}
+
+#[track_caller]
+fn becomes(text: &str, expected: &str) {
+    assert_eq!(redact(text), expected);
+}
+
+#[test]
+fn a_known_secret_goes_in_each_of_its_forms() {
+    becomes("it is open sesame \"1234\", yes", "it is [removed], yes");
+    becomes(r#"{"a": "open sesame \"1234\""}"#, r#"{"a": "[removed]"}"#);
+    let encoded = STANDARD.encode("open sesame \"1234\"");
+    becomes(&format!("data: {encoded}."), "data: [removed].");
+    assert_eq!(Redactor::new([Secret::new(String::new())]).redact("abc"), "abc");
+}
+
+#[test]
+fn private_keys_go_and_certificates_stay() {
+    becomes(&format!("a\n{}b\n", pem()), "a\n[removed]\nb\n");
+    let certificate = format!("-----BEGIN CERTIFICATE-----\n{BODY}\n-----END CERTIFICATE-----\n");
+    becomes(&format!("{certificate}{}{certificate}", pem()), &format!("{certificate}[removed]\n{certificate}"));
+    becomes(&format!("{{\"k\": \"{}\"}}", pem().replace('\n', "\\n")), "{\"k\": \"[removed]\\n\"}");
+    // In a journal, each line has a prefix.
+    let journal: String = pem().lines().map(|line| format!("Nov 21 cp1 kubelet[7]: {line}\n")).collect();
+    becomes(&format!("{journal}next\n"), "Nov 21 cp1 kubelet[7]: [removed]\nnext\n");
+}
+
+#[test]
+fn what_a_cut_left_of_a_private_key_goes_too() {
+    let pem = pem();
+    let (head, tail) = pem.split_at(60);
+    becomes(&format!("a\n{head}"), "a\n[removed]");
+    becomes(&format!("{tail}b\n"), "[removed]\nb\n");
+    let prefixed = |text: &str| text.lines().map(|line| format!("cp1 x[7]: {line}\n")).collect::<String>();
+    assert!(!redact(&prefixed(tail)).contains("AwEHoUQ"), "{}", redact(&prefixed(tail)));
+    assert!(!redact(&format!("{}it goes on\n", prefixed(head))).contains("MHcC"));
+}
+
+#[test]
+fn values_go_by_their_names() {
+    becomes("deployment-secret=abc def", "deployment-secret=[removed] def");
+    becomes("password: hunter2\n", "password: [removed]\n");
+    becomes(r#"  "console_password_hash": "x","#, r#"  "console_password_hash": "[removed]","#);
+    becomes(r#"{\"token\":\"abc\"}"#, r#"{\"token\":\"[removed]\"}"#);
+    becomes("    client-key-data: LS0tLS1C\n", "    client-key-data: [removed]\n");
+    becomes("kubelet --token abc --v=2", "kubelet --token [removed] --v=2");
+    becomes("Authorization: Bearer abc.def\n", "Authorization: [removed]\n");
+    becomes("Authorization: Basic YTpi\n", "Authorization: [removed]\n");
+    becomes("curl -H 'X: Bearer abcdefgh'", "curl -H 'X: Bearer [removed]'");
+}
+
+#[test]
+fn what_only_sounds_like_a_secret_stays() {
+    for text in [
+        "MountVolume.SetUp failed for secret \"web\" not found\n",
+        "the token expired\n",
+        "secretName: web\n",
+        "\"console_password_hash\": null,\n",
+        "https://10.0.0.1:6443/api/v1/namespaces/kube-system/secrets?limit=500\n",
+        "automountServiceAccountToken: false\n",
+        "cp1 kaas-agent[1]: meeting the other control nodes (12/28)\n",
+        "sha256:0584fba32e13e0ab8285fb16c27adea1ec03a73669c18702821094fd6ca86675\n",
+    ] {
+        becomes(text, text);
+    }
+}
+
+#[test]
+fn secrets_go_by_their_form() {
+    becomes("joins with abcdef.0123456789abcdef.", "joins with [removed]");
+    becomes("--token=abcdef.0123456789abcdef", "--token=[removed]");
+    becomes("x eyJhbGciOiJI.eyJpc3MiOiJr.c2lnbmF0dXJl y", "x [removed] y");
+    becomes("admin:$y$j9T$abcdefghijk$0123456789/AB:19000:", "admin:[removed]:19000:");
+    becomes("http://user:pass@proxy:3128/ and socks://u@h", "http://[removed]@proxy:3128/ and socks://[removed]@h");
+    let encoded = STANDARD.encode(pem());
+    becomes(&format!("  data: {encoded}\n"), "  data: [removed]\n");
+}
+
+proptest! {
+    #[test]
+    fn a_planted_key_or_secret_never_gets_through(before in "(?s).{0,200}", after in "(?s).{0,200}") {
+        let text = format!("{before}\n{}{after}open sesame \"1234\"{before}", pem());
+        let clean = redact(&text);
+        for part in BODY.lines() {
+            prop_assert!(!clean.contains(part));
+        }
+        prop_assert!(!clean.contains("open sesame \"1234\""));
+    }
+}

@@ -1,0 +1,129 @@
+//! Everyday care of a node on the container engine: what a support bundle may
+//! not hold, a disk that fills up, a node that is reset.
+
+use std::time::Duration;
+
+use agent::properties::DEPLOYMENT_SECRET;
+use scenarios::scenario::{Scenario, Setting};
+
+const FORMING: Duration = Duration::from_secs(300);
+/// Twice the pace of a duty, and some.
+const DUTY: Duration = Duration::from_secs(180);
+const MOMENT: Duration = Duration::from_secs(90);
+
+/// The codes of a node's findings.
+fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
+    let status = scenario.lab().status(vm)?;
+    let findings = status["findings"].as_array().cloned().unwrap_or_default();
+    Ok(findings.iter().filter_map(|finding| finding["code"].as_str().map(str::to_owned)).collect())
+}
+
+fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
+    Ok(codes(scenario, vm)?.iter().any(|own| own == code))
+}
+
+mod short {
+    use super::*;
+
+    /// A node that waits for its peers still has the deployment secret. It is planted in the journal, in a
+    /// container's log and in a file that the bundle takes; no file of the bundle has it.
+    #[test]
+    fn a_support_bundle_holds_no_planted_secret() {
+        let scenario = Scenario::prepare(&Setting { name: "bundle", nodes: 3, hardware: None, properties: &[] });
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "cp2");
+        let secret = scenario.properties("cp1")[DEPLOYMENT_SECRET].clone();
+        let sh = |script: &str| scenario.inside("cp1", &["sh", "-ec", script]);
+        sh(&format!(
+            "echo 'the secret is {secret}.' | systemd-cat --identifier=planted --priority=warning
+             mkdir -p /var/log/pods/default_planted_1/app
+             echo 'secret: {secret}' > /var/log/pods/default_planted_1/app/0.log
+             echo '{{\"secret\": \"{secret}\"}}' > /run/kaas/plan.json
+             journalctl --flush --sync"
+        ));
+        let summary = sh("kaas-agent support-bundle --file /var/tmp/bundle.tar.gz --output json 2>/dev/null");
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert!(summary["bytes"].as_u64().unwrap() < 25 << 20, "{summary}");
+        let seen = sh("mkdir /var/tmp/bundle && tar --extract --gzip --file=/var/tmp/bundle.tar.gz \
+                           --directory=/var/tmp/bundle --strip-components=1
+                       cd /var/tmp/bundle
+                       cat README.txt journal/warnings.txt containers/default_planted_1/app/0.log plan.json");
+        assert!(seen.contains("the secret is [removed]") && seen.contains("secret: [removed]"), "{seen}");
+        let found =
+            sh(&format!("grep --recursive --fixed-strings --files-with-matches -e '{secret}' /var/tmp/bundle || true"));
+        assert_eq!(found.trim(), "", "the deployment secret is in the bundle");
+        let key = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
+        assert_eq!(key.trim(), "", "a private key is in the bundle");
+        scenario.reached("the bundle is searched");
+    }
+}
+
+mod long {
+    use super::*;
+
+    /// Somebody fills the data disk: the node says so with what fills it, goes on, and is content
+    /// again when there is room.
+    #[test]
+    fn a_disk_that_fills_up_is_a_finding_until_it_is_freed() {
+        let scenario = Scenario::prepare(&Setting { name: "full", nodes: 1, hardware: None, properties: &[] });
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        let fill = |share: u32| {
+            let script = format!(
+                "set -- $(stat --file-system --format='%S %b %f' /data)
+                 wanted=$(( $1 * ($2 / 100 * {share} - ($2 - $3)) ))
+                 held=$(stat --format=%s /data/filling 2>/dev/null || echo 0)
+                 fallocate --length $(( wanted + held )) /data/filling"
+            );
+            scenario.inside("cp1", &["sh", "-ec", &script]);
+        };
+        fill(85);
+        scenario.wait("the finding of a disk that is nearly full", DUTY, || has(&scenario, "cp1", "disk.nearly-full"));
+        let status = scenario.lab().status("cp1").unwrap().to_string();
+        assert!(status.contains("most is used by /data/filling"), "{status}");
+        fill(95);
+        scenario.wait("the finding of a disk that is almost full", DUTY, || has(&scenario, "cp1", "disk.almost-full"));
+        scenario.kubectl(&["create", "configmap", "written", "--from-literal=when=full"]);
+        scenario.ready(&["cp1"], MOMENT);
+        scenario.inside("cp1", &["rm", "/data/filling"]);
+        scenario.wait("the finding to go", DUTY, || {
+            Ok(!codes(&scenario, "cp1")?.iter().any(|code| code.starts_with("disk.")))
+        });
+    }
+
+    /// A node is reset: not without its name, not without the cluster's name since it is the last one. It then
+    /// forms a cluster anew from its OVF environment, and nothing of the old one is left.
+    #[test]
+    fn a_reset_node_begins_as_freshly_deployed() {
+        let scenario = Scenario::prepare(&Setting { name: "reset", nodes: 1, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        let identity = scenario.cluster_identity();
+        let machine = scenario.inside("cp1", &["cat", "/etc/machine-id"]);
+        let cluster = lab.status("cp1").unwrap()["cluster"].as_str().unwrap().to_owned();
+
+        let refused = lab.run_inside("cp1", &["kaas-agent", "reset", "--confirm", "cp2"], MOMENT).unwrap_err();
+        assert!(format!("{refused:#}").contains("this node is cp1"), "{refused:#}");
+        let refused = lab.run_inside("cp1", &["kaas-agent", "reset", "--confirm", "cp1"], MOMENT).unwrap_err();
+        assert!(format!("{refused:#}").contains("--confirm-end-of"), "{refused:#}");
+        assert_eq!(scenario.cluster_identity(), identity);
+
+        // The system may go down before the command has ended.
+        let _ =
+            lab.run_inside("cp1", &["kaas-agent", "reset", "--confirm", "cp1", "--confirm-end-of", &cluster], MOMENT);
+        scenario.wait("the node to begin anew", FORMING, || {
+            let id = lab.run_inside("cp1", &["cat", "/etc/machine-id"], MOMENT).unwrap_or_else(|_| machine.clone());
+            Ok(id != machine)
+        });
+        // The administrator's credentials of the old cluster open nothing: asked inside.
+        scenario.wait("the node to be ready again", FORMING, || {
+            Ok(lab.run_inside("cp1", &["kaas-agent", "status"], MOMENT).is_ok())
+        });
+        let uid = ["kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "namespace", "kube-system"];
+        let now = scenario.inside("cp1", &[&uid[..], &["--output=jsonpath={.metadata.uid}"]].concat());
+        assert!(!now.is_empty() && now != identity, "{now} after {identity}");
+        assert!(lab.kubectl(&["get", "nodes"]).is_err(), "the old cluster's credentials still open something");
+        assert_eq!(scenario.etcd_members("cp1").len(), 1);
+    }
+}
