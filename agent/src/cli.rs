@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use crate::command::Host;
 use crate::config::Output;
 use crate::etcd::command::Snapshots;
+use crate::etcd::restore;
 use crate::image::ImageFacts;
 use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
@@ -102,6 +103,12 @@ enum Command {
     /// The node's name must be typed out, and where the cluster ends with this node the
     /// cluster's name as well. No disk is touched that is not certainly this node's.
     Reset(reset::Options),
+    /// Restore the cluster's store from a snapshot: after the quorum was lost, or to turn the cluster back
+    ///
+    /// The first node that restores a snapshot says with which code the others restore the same
+    /// one. With --alone this node goes on without them. What was written after the
+    /// snapshot is lost; the old data are kept beside the new ones.
+    Restore(restore::Options),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -157,6 +164,8 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Kubeconfig(options) => {
             certificates::command::kubeconfig(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        Command::Restore(options) => {
+            restore::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
         Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::config::Config;
+use crate::etcd::restore::Restored;
 use crate::files;
 use crate::paths;
 use crate::rendezvous::Record;
@@ -22,6 +23,7 @@ const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
 const PROGRESS: &str = "progress.json";
 const PLAN: &str = "plan.json";
+const RESTORED: &str = "restored.json";
 
 /// What this node has done once and need not, or must not, do again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +132,22 @@ impl Records {
     /// The file system's; the old record then still stands.
     pub fn save_rendezvous(&self, record: &Record) -> anyhow::Result<()> {
         self.save(RENDEZVOUS, record).map(drop)
+    }
+
+    /// The cluster of etcd members that a snapshot was last restored to here, if any was.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn restored(&self) -> anyhow::Result<Option<Restored>> {
+        self.load(RESTORED)
+    }
+
+    /// Saves what a snapshot is restored to.
+    ///
+    /// # Errors
+    /// The file system's; the old record then still stands.
+    pub fn save_restored(&self, restored: &Restored) -> anyhow::Result<bool> {
+        self.save(RESTORED, restored)
     }
 
     /// How far the node has come.

@@ -6,6 +6,7 @@
 pub mod command;
 pub mod gateway;
 mod log;
+pub mod restore;
 pub mod snapshot;
 pub mod target;
 pub mod upkeep;
