@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use crate::command::Host;
 use crate::config::Output;
 use crate::etcd::command::Snapshots;
-use crate::etcd::restore;
+use crate::etcd::{replace, restore};
 use crate::image::ImageFacts;
 use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
@@ -109,6 +109,12 @@ enum Command {
     /// one. With --alone this node goes on without them. What was written after the
     /// snapshot is lost; the old data are kept beside the new ones.
     Restore(restore::Options),
+    /// Replace a control node that has lost its data disk, on one that is well
+    ///
+    /// Removes the lost node and says a one-time code with which a blank VM of the same
+    /// name and address joins in its place. Refused while the node still answers, or if
+    /// etcd would lose its quorum.
+    ReplaceMember(replace::Options),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -169,6 +175,9 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::ReplaceMember(options) => {
+            replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::config::Config;
+use crate::etcd::replace::Admission;
 use crate::etcd::restore::Restored;
 use crate::files;
 use crate::paths;
@@ -23,6 +24,7 @@ const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
 const PROGRESS: &str = "progress.json";
 const PLAN: &str = "plan.json";
+const ADMISSION: &str = "admission.json";
 const RESTORED: &str = "restored.json";
 
 /// What this node has done once and need not, or must not, do again.
@@ -132,6 +134,33 @@ impl Records {
     /// The file system's; the old record then still stands.
     pub fn save_rendezvous(&self, record: &Record) -> anyhow::Result<()> {
         self.save(RENDEZVOUS, record).map(drop)
+    }
+
+    /// The node that is being admitted in place of a lost one, if any is.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn admission(&self) -> anyhow::Result<Option<Admission>> {
+        self.load(ADMISSION)
+    }
+
+    /// Saves which node is being admitted and how far that is.
+    ///
+    /// # Errors
+    /// The file system's; the old record then still stands.
+    pub fn save_admission(&self, admission: &Admission) -> anyhow::Result<bool> {
+        self.save(ADMISSION, admission)
+    }
+
+    /// Forgets the admission: it is over.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn forget_admission(&self) -> anyhow::Result<()> {
+        match fs::remove_file(self.path(ADMISSION)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("forgetting the admission"),
+            _ => Ok(()),
+        }
     }
 
     /// The cluster of etcd members that a snapshot was last restored to here, if any was.

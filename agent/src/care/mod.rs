@@ -4,6 +4,7 @@
 
 mod certificates;
 mod clock;
+mod admission;
 mod data_disk;
 mod endpoint;
 mod errand;

@@ -6,6 +6,7 @@
 pub mod command;
 pub mod gateway;
 mod log;
+pub mod replace;
 pub mod restore;
 pub mod snapshot;
 pub mod target;
@@ -22,7 +23,8 @@ use uuid::Uuid;
 
 use crate::config::{Config, ControlNode};
 use crate::https::Client;
-use gateway::Gateway;
+use gateway::{Gateway, Member};
+use restore::Restored;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/etcd.yaml";
@@ -45,16 +47,53 @@ pub fn client_url(node: &ControlNode) -> String {
     format!("https://{}:{CLIENT_PORT}", node.address)
 }
 
-fn peer_url(node: &ControlNode) -> String {
+/// Where members reach a node's member.
+pub fn peer_url(node: &ControlNode) -> String {
     format!("https://{}:{PEER_PORT}", node.address)
+}
+
+/// How a member comes into its cluster. Once it has data, etcd goes by these alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    token: String,
+    /// `name=URL` each.
+    members: Vec<String>,
+    existing: bool,
+}
+
+impl Beginning {
+    /// All listed nodes begin together.
+    pub fn of_forming(config: &Config, cluster: Uuid) -> Self {
+        Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
+    }
+
+    /// As a restored snapshot has begun anew.
+    pub fn of_restored(config: &Config, restored: &Restored) -> Self {
+        let nodes = config.cluster.control_nodes.iter();
+        Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
+    }
+
+    /// This node joins members that have added it. None if they have not.
+    pub fn of_joining(config: &Config, cluster: Uuid, members: &[Member]) -> Option<Self> {
+        let own = config.control_node()?;
+        if !members.iter().any(|member| replace::is(member, own)) {
+            return None;
+        }
+        let nodes = &config.cluster.control_nodes;
+        let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is(member, node)));
+        Some(Self { existing: true, ..Self::with(joined, cluster.to_string()) })
+    }
+
+    fn with<'a>(nodes: impl Iterator<Item = &'a ControlNode>, token: String) -> Self {
+        let members = nodes.map(|node| format!("{}={}", node.name, peer_url(node))).collect();
+        Self { token, members, existing: false }
+    }
 }
 
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
 /// JSON, which YAML includes. `None` if this node is not in the list.
-pub fn configuration(config: &Config, cluster: Uuid) -> Option<Value> {
+pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
     let node = config.control_node()?;
-    let members: Vec<String> =
-        config.cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, peer_url(node))).collect();
     let security = |certificate: &str| {
         json!({
             "cert-file": format!("{PKI}/etcd/{certificate}.crt"),
@@ -73,9 +112,9 @@ pub fn configuration(config: &Config, cluster: Uuid) -> Option<Value> {
         "listen-peer-urls": peer_url(node),
         "initial-advertise-peer-urls": peer_url(node),
         "listen-metrics-urls": format!("http://127.0.0.1:{METRICS_PORT}"),
-        "initial-cluster": members.join(","),
-        "initial-cluster-state": "new",
-        "initial-cluster-token": cluster.to_string(),
+        "initial-cluster": beginning.members.join(","),
+        "initial-cluster-state": if beginning.existing { "existing" } else { "new" },
+        "initial-cluster-token": beginning.token,
         "heartbeat-interval": 100 * patience,
         "election-timeout": 1000 * patience,
         "quota-backend-bytes": QUOTA,
@@ -125,21 +164,41 @@ mod tests {
 
     #[test]
     fn the_configuration_of_the_first_of_three_nodes() {
-        insta::assert_snapshot!(format!("{:#}", configuration(&three_nodes(), Uuid::from_u128(7)).unwrap()));
+        insta::assert_snapshot!(format!("{:#}", configuration(&three_nodes(), &forming(&three_nodes())).unwrap()));
+    }
+
+    fn forming(config: &Config) -> Beginning {
+        Beginning::of_forming(config, Uuid::from_u128(7))
+    }
+
+    #[test]
+    fn a_node_that_joins_lists_the_members_that_there_are() {
+        let config = three_nodes();
+        let of = |number: u8, name: &str| Member {
+            name: name.to_owned(),
+            peer_urls: vec![format!("https://10.0.0.1{number}:2380")],
+            ..Member::default()
+        };
+        let members = [of(2, "node2"), of(1, "")];
+        let joining = Beginning::of_joining(&config, Uuid::nil(), &members).unwrap();
+        let settings = configuration(&config, &joining).unwrap();
+        assert_eq!(settings["initial-cluster"], "node1=https://10.0.0.11:2380,node2=https://10.0.0.12:2380");
+        assert_eq!(settings["initial-cluster-state"], "existing");
+        assert_eq!(Beginning::of_joining(&config, Uuid::nil(), &members[..1]), None);
     }
 
     #[test]
     fn a_node_outside_of_the_list_has_no_member() {
         let mut config = three_nodes();
         config.node.name = "other".into();
-        assert_eq!(configuration(&config, Uuid::nil()), None);
+        assert_eq!(configuration(&config, &forming(&config)), None);
     }
 
     #[test]
     fn timeouts_stay_within_what_etcd_accepts() {
         let mut config = three_nodes();
         config.patience = 20;
-        let settings = configuration(&config, Uuid::nil()).unwrap();
+        let settings = configuration(&config, &forming(&config)).unwrap();
         let (heartbeat, election) = (&settings["heartbeat-interval"], &settings["election-timeout"]);
         assert!(election.as_u64().unwrap() <= 50_000 && election.as_u64().unwrap() >= 5 * heartbeat.as_u64().unwrap());
     }

@@ -106,7 +106,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Tls`] when the library refuses: a broken random source.
-    pub fn new(secret: &Secret) -> Result<Self, Error> {
+    pub fn new(proof: &Proof) -> Result<Self, Error> {
         let tls = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(|error| tls(&error))?;
         let mut params = rcgen::CertificateParams::default();
@@ -140,7 +140,7 @@ impl Endpoint {
             client: TlsConnector::from(Arc::new(client)),
             server: TlsAcceptor::from(Arc::new(server)),
             certificate: certificate_hash(certificate.der()),
-            proof_key: proof_key(secret),
+            proof_key: proof.key(),
         })
     }
 
@@ -191,10 +191,27 @@ impl Endpoint {
     }
 }
 
-fn proof_key(secret: &Secret) -> hmac::Key {
-    let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(secret.expose().as_bytes());
-    let expanded = extracted.expand(&[b"proof"], hmac::HMAC_SHA256);
-    hmac::Key::from(expanded.expect("HKDF-SHA256 gives up to 255 × 32 bytes (RFC 5869 §2.3), 32 are asked for"))
+/// The key that proofs are made with. It comes from a secret one way: who keeps
+/// it need not keep the secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Proof(Secret);
+
+impl Proof {
+    /// The key of a secret.
+    pub fn of(secret: &Secret) -> Self {
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(secret.expose().as_bytes());
+        let mut key = Zeroizing::new([0; 32]);
+        extracted
+            .expand(&[b"proof"], hmac::HMAC_SHA256)
+            .and_then(|expanded| expanded.fill(&mut *key))
+            .expect("HKDF-SHA256 gives up to 255 × 32 bytes (RFC 5869 §2.3), 32 are asked for");
+        Self(Secret::new(hex(&*key)))
+    }
+
+    fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, self.0.expose().as_bytes())
+    }
 }
 
 /// What makes a channel this channel.

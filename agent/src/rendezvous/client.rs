@@ -61,9 +61,9 @@ pub(super) async fn round(hall: &Arc<Hall>) -> Vec<Asked> {
     answers
 }
 
-/// Asks the first node one thing.
-pub(super) async fn ask_first(hall: &Arc<Hall>, ask: &Ask) -> Result<(Channel, Said, Reply), Why> {
-    let (mut channel, said) = meet(hall, hall.first()).await?;
+/// Asks a node one thing.
+pub(super) async fn ask(hall: &Arc<Hall>, node: &ControlNode, ask: &Ask) -> Result<(Channel, Said, Reply), Why> {
+    let (mut channel, said) = meet(hall, node).await?;
     let said = said?;
     let reply = ask_on(hall, &mut channel, ask).await?;
     Ok((channel, said, reply))

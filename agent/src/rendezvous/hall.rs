@@ -110,6 +110,7 @@ impl Hall {
             }
             Record::First { .. } => Ok(None),
             Record::Member { bundle, .. } => Ok(Some((**bundle).clone())),
+            Record::Admitting { .. } => Err(Error::NotListed),
             Record::Closed { cluster } => Err(Error::Closed(*cluster)),
         }
     }
@@ -131,25 +132,67 @@ impl Hall {
     }
 
     /// Takes this node's bundle; saved when this returns.
-    pub(super) fn take_bundle(&self, bundle: MemberBundle) -> Result<(), Error> {
+    pub(super) fn take_bundle(&self, bundle: MemberBundle, admitted: bool) -> Result<(), Error> {
         bundle.check(self.this(), SystemTime::now())?;
         let mut inner = self.lock();
         if inner.record != Record::Unformed {
             return Ok(());
         }
-        inner.replace(Record::Member { bundle: Box::new(bundle), joined: false })
+        inner.replace(Record::Member { bundle: Box::new(bundle), joined: false, admitted })
     }
 
-    pub(super) fn bundle_for(&self, node: &str) -> Option<MemberBundle> {
-        match &self.lock().record {
-            Record::First { bundles, .. } => bundles.get(node).cloned(),
+    /// What `node` is handed, if anything. Certificates that would end soon are
+    /// made anew first: a node may come months after it was decided to form.
+    pub(super) fn bundle_for(&self, node: &str) -> Result<Option<MemberBundle>, Error> {
+        let mut inner = self.lock();
+        let present = match &inner.record {
+            Record::First { bundles, .. } => bundles.get(node),
+            Record::Admitting { bundle, .. } if bundle.node == node => Some(&**bundle),
             _ => None,
+        };
+        let Some(present) = present.cloned() else { return Ok(None) };
+        let now = SystemTime::now();
+        let listed = self.settings.config.cluster.control_nodes.iter().find(|listed| listed.name == node);
+        let Some(listed) = listed.filter(|listed| present.check(listed, now).is_err()) else {
+            return Ok(Some(present));
+        };
+        log::info!("the bundle of {node} is made anew: its certificates end soon");
+        let fresh = MemberBundle::make(present.cluster, listed, &present.authorities, now)?;
+        let mut record = inner.record.clone();
+        match &mut record {
+            Record::First { bundles, .. } => drop(bundles.insert(node.to_owned(), fresh.clone())),
+            Record::Admitting { bundle, .. } => **bundle = fresh.clone(),
+            _ => {}
         }
+        inner.replace(record)?;
+        Ok(Some(fresh))
+    }
+
+    /// Whether this node was admitted into a cluster that stood.
+    pub(super) fn admitted(&self) -> bool {
+        self.lock().record.admitted()
+    }
+
+    /// Whether the node that is admitted has saved its bundle.
+    pub(super) fn handed_over(&self) -> bool {
+        matches!(self.lock().record, Record::Admitting { saved: true, .. })
     }
 
     /// Notes on the first node how far another one is; never backwards.
     pub(super) fn note(&self, node: &str, cluster: Uuid, reached: Progress) -> Result<bool, Error> {
         let mut inner = self.lock();
+        if let Record::Admitting { cluster: own, bundle, saved } = &inner.record {
+            if *own != cluster || bundle.node != node {
+                return Ok(false);
+            }
+            if !saved {
+                let record = Record::Admitting { cluster, bundle: bundle.clone(), saved: true };
+                inner.replace(record)?;
+                drop(inner);
+                self.changed.notify_all();
+            }
+            return Ok(true);
+        }
         let Record::First { cluster: own, progress, .. } = &inner.record else { return Ok(false) };
         let Some(known) = progress.get(node) else { return Ok(false) };
         if *own != cluster {
@@ -171,7 +214,9 @@ impl Hall {
     pub(super) fn note_own_join(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         match inner.record.clone() {
-            Record::Member { bundle, joined: false } => inner.replace(Record::Member { bundle, joined: true }),
+            Record::Member { bundle, joined: false, admitted } => {
+                inner.replace(Record::Member { bundle, joined: true, admitted })
+            }
             _ => Ok(()),
         }
     }

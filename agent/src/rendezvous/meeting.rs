@@ -53,6 +53,9 @@ pub enum Verdict {
     Form,
     /// The first node is forming this cluster: get the bundle from it.
     Fetch(Uuid),
+    /// The members of this cluster admit this node: get the bundle from the one
+    /// at this place among the answers.
+    Admitted(usize, Uuid),
     /// This node has what it came for.
     Proceed,
     /// Ask again; for each answer, in order, why it is waited for, if it is.
@@ -84,12 +87,31 @@ pub fn hear(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<S
 
 /// What may be done after one round: `answers` holds one for each peer.
 pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
+    if own.state.cluster().is_none()
+        && let Some(admitted) = admitted(answers)
+    {
+        return admitted;
+    }
     match (own.first, own.state) {
         (true, State::Unformed | State::Receiving) => form(answers),
-        (true, State::Forming(cluster) | State::Formed(cluster)) => hand_over(own, cluster, answers),
+        (true, State::Forming(cluster) | State::Formed(cluster) | State::Admitting(cluster)) => {
+            hand_over(own, cluster, answers)
+        }
         (false, State::Unformed | State::Receiving) => fetch(answers),
-        (false, State::Forming(cluster) | State::Formed(cluster)) => stay(cluster, answers),
+        (false, State::Forming(cluster) | State::Formed(cluster) | State::Admitting(cluster)) => stay(cluster, answers),
     }
+}
+
+/// A member that has proved the one-time code is the one that drew it: nobody
+/// else need be heard. Two that admit into different clusters contradict each other.
+fn admitted(answers: &[Answer]) -> Option<Verdict> {
+    let admitting = |answer: &Answer| match answer.said {
+        Ok(Said { state: State::Admitting(cluster), .. }) => Some(cluster),
+        _ => None,
+    };
+    let place = answers.iter().position(|answer| admitting(answer).is_some())?;
+    let cluster = admitting(&answers[place])?;
+    answers.iter().filter_map(admitting).all(|other| other == cluster).then_some(Verdict::Admitted(place, cluster))
 }
 
 /// The blank first node: forms only when nobody belongs to a cluster.
@@ -99,7 +121,7 @@ fn form(answers: &[Answer]) -> Verdict {
         Ok(said) => match said.state {
             State::Unformed => None,
             State::Receiving => Some(Why::Busy("a bundle is on its way to it".to_owned())),
-            State::Forming(_) | State::Formed(_) => Some(Why::InCluster),
+            State::Forming(_) | State::Formed(_) | State::Admitting(_) => Some(Why::InCluster),
         },
     };
     wait_or(Verdict::Form, answers.iter().map(against).collect())
@@ -138,7 +160,7 @@ fn fetch(answers: &[Answer]) -> Verdict {
         (Ok(said), true) => match said.state {
             State::Unformed | State::Receiving => Some(Why::Busy("it has not met all the others yet".to_owned())),
             State::Forming(_) if said.yours == Some(Progress::Joined) => Some(Why::Lost),
-            State::Formed(_) => Some(Why::Lost),
+            State::Formed(_) | State::Admitting(_) => Some(Why::Lost),
             State::Forming(_) => None,
         },
         (Ok(said), false) => said

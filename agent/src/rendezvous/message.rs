@@ -12,7 +12,7 @@ use crate::pki::MemberBundle;
 
 /// The version of this protocol. It is one of the [`Facts`], so that a
 /// difference is named like any other.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 
 /// How far a node's forming has come, as it tells others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub enum State {
     Forming(Uuid),
     /// It has joined this cluster.
     Formed(Uuid),
+    /// It is a member of this cluster, whose members admit the node that it talks to.
+    Admitting(Uuid),
 }
 
 impl State {
@@ -33,7 +35,7 @@ impl State {
     pub fn cluster(self) -> Option<Uuid> {
         match self {
             Self::Unformed | Self::Receiving => None,
-            Self::Forming(cluster) | Self::Formed(cluster) => Some(cluster),
+            Self::Forming(cluster) | Self::Formed(cluster) | Self::Admitting(cluster) => Some(cluster),
         }
     }
 }

@@ -34,8 +34,8 @@
 //!   "receiving" instead. Where the rendezvous has closed and an API server
 //!   answers, that is named.
 //! - There are no tokens that could expire while a node is away. A node that holds its bundle
-//!   holds the authorities, and makes the certificates anew by itself. A bundle
-//!   that is fetched so late that its certificates end within [`pki::RENEW_BEFORE`] is refused.
+//!   holds the authorities, and makes the certificates anew by itself. In a bundle that
+//!   is fetched so late that its certificates end within [`pki::RENEW_BEFORE`], they are made anew.
 //! - If the first node is lost for good, nobody decides in its place. Before etcd had a quorum
 //!   there is nothing to lose: reset the other nodes and deploy again. Afterwards members
 //!   that have a quorum without it replace it as they would any member.
@@ -44,6 +44,15 @@
 //!   the first ([`Why::Lost`]), or finds the rendezvous closed ([`Why::Closed`]). One that
 //!   comes back blank before it joined is handed its bundle again; should its etcd
 //!   have run already, etcd itself refuses to start it as new ("has already been bootstrapped").
+//!
+//! # A node that is replaced
+//!
+//! The one way into a cluster that stands: a member, told so by its
+//! administrator, opens the port again for one listed node and a one-time code, which
+//! takes the place of the deployment secret ([`Record::Admitting`]). The blank node
+//! asks everybody, as ever; the one that proves the code and says "admitting"
+//! hands it a bundle. If the word that it saved that is lost, the code stays
+//! good until it expires.
 //!
 //! The secret is proved as `channel` describes. Neither side says anything else
 //! before both have proved it.
@@ -92,8 +101,8 @@ use uuid::Uuid;
 use crate::config::{Config, ControlNode};
 use crate::finding::Findings;
 use crate::pki::{self, MemberBundle};
-use crate::secret::Secret;
 
+pub use channel::Proof;
 pub use message::{Difference, Progress, State};
 pub use record::Record;
 pub use report::{Report, Waiting, Why};
@@ -125,8 +134,8 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
 pub struct Settings {
     /// The node's configuration.
     pub config: Config,
-    /// The deployment secret.
-    pub secret: Secret,
+    /// Made from the deployment secret, or from a one-time code in its place.
+    pub proof: Proof,
     /// Names the appliance image and the Kubernetes version it forms with: the same on all nodes.
     pub image: String,
     /// Where every node's rendezvous listens.
@@ -139,8 +148,8 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of an appliance.
-    pub fn new(config: Config, secret: Secret, image: impl Into<String>) -> Self {
-        Self { config, secret, image: image.into(), port: PORT, api_port: client::PROBED_PORT, pace: PACE }
+    pub fn new(config: Config, proof: Proof, image: impl Into<String>) -> Self {
+        Self { config, proof, image: image.into(), port: PORT, api_port: client::PROBED_PORT, pace: PACE }
     }
 }
 
@@ -199,7 +208,7 @@ impl Rendezvous {
         }
         let address = settings.config.control_node().ok_or(Error::NotListed)?.address;
         let setup = |error: &dyn std::fmt::Display| Error::Setup(error.to_string());
-        let endpoint = Endpoint::new(&settings.secret).map_err(|error| setup(&error))?;
+        let endpoint = Endpoint::new(&settings.proof).map_err(|error| setup(&error))?;
         let listen = |source| Error::Listen { address: format!("{address}:{}", settings.port), source };
         let listener = TcpListener::bind((address, settings.port)).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -239,10 +248,12 @@ impl Rendezvous {
                 Verdict::Form => self.hall.form()?,
                 Verdict::Proceed => {}
                 Verdict::Fetch(cluster) => {
-                    if let Err(why) = self.fetch(cluster)? {
-                        self.say(watch, &[(self.hall.first().clone(), Some(why))], &round.proved)?;
-                        self.hall.pause(self.hall.settings.pace);
-                    }
+                    let first = self.hall.first().clone();
+                    self.fetch_or_wait(first, cluster, false, watch, &round.proved)?;
+                }
+                Verdict::Admitted(place, cluster) => {
+                    let member = self.hall.peers().swap_remove(place);
+                    self.fetch_or_wait(member, cluster, true, watch, &round.proved)?;
                 }
                 Verdict::Wait(against) => {
                     let against: Vec<_> = self.hall.peers().into_iter().zip(against).collect();
@@ -251,6 +262,19 @@ impl Rendezvous {
                 }
             }
         }
+    }
+
+    /// On a member that admits a node: waits until that node has saved its bundle, or
+    /// until `watch` says so. The port is open until this is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn admit(&self, watch: Watch<'_>) -> Result<(), Error> {
+        while !self.hall.handed_over() {
+            self.say(watch, &[], &[])?;
+            self.hall.pause(self.hall.settings.pace);
+        }
+        Ok(())
     }
 
     /// On the first node: waits until all others have joined, then closes the
@@ -287,6 +311,7 @@ impl Rendezvous {
     /// closes the rendezvous for good. Tries for `time` and says whether it is closed; if not,
     /// it is to be called again, at the next boot for instance.
     ///
+    /// A node that was admitted into a cluster that stood has nobody to tell.
     /// A first node whose rendezvous is closed while its API server answers has
     /// counted this node in already.
     ///
@@ -294,10 +319,13 @@ impl Rendezvous {
     /// [`Error::NotFormed`] without a bundle; [`Error::Stopped`]; [`Error::Keep`].
     pub fn joined(&self, time: Duration, watch: Watch<'_>) -> Result<bool, Error> {
         self.hall.note_own_join()?;
+        if self.hall.admitted() {
+            return self.close().map(|()| true);
+        }
         let cluster = self.hall.own().state.cluster().ok_or(Error::NotFormed)?;
         let until = Instant::now() + time;
         loop {
-            let told = self.runtime.block_on(client::ask_first(&self.hall, &Ask::Joined { cluster }));
+            let told = self.runtime.block_on(client::ask(&self.hall, self.hall.first(), &Ask::Joined { cluster }));
             let why = match told {
                 Ok((_, _, Reply::Noted)) => return self.close().map(|()| true),
                 Ok((_, said, reply)) => self.against(said).unwrap_or(match reply {
@@ -314,27 +342,43 @@ impl Rendezvous {
         }
     }
 
-    /// Fetches this node's bundle and saves it. The inner error is worth
-    /// another round.
-    fn fetch(&self, cluster: Uuid) -> Result<Result<(), Why>, Error> {
+    /// Fetches this node's bundle from another one and saves it, or says why not.
+    fn fetch_or_wait(
+        &self,
+        from: ControlNode,
+        cluster: Uuid,
+        admitted: bool,
+        watch: Watch<'_>,
+        proved: &[std::net::Ipv4Addr],
+    ) -> Result<(), Error> {
         self.hall.set_receiving(true);
-        let fetched = self.runtime.block_on(self.fetch_and_keep(cluster));
+        let fetched = self.runtime.block_on(self.fetch_and_keep(&from, cluster, admitted));
         self.hall.set_receiving(false);
-        fetched
+        if let Err(why) = fetched? {
+            self.say(watch, &[(from, Some(why))], proved)?;
+            self.hall.pause(self.hall.settings.pace);
+        }
+        Ok(())
     }
 
-    async fn fetch_and_keep(&self, cluster: Uuid) -> Result<Result<(), Why>, Error> {
-        let (mut channel, bundle) = match client::ask_first(&self.hall, &Ask::Bundle).await {
+    /// The inner error is worth another round.
+    async fn fetch_and_keep(
+        &self,
+        from: &ControlNode,
+        cluster: Uuid,
+        admitted: bool,
+    ) -> Result<Result<(), Why>, Error> {
+        let (mut channel, bundle) = match client::ask(&self.hall, from, &Ask::Bundle).await {
             Ok((channel, _, Reply::Bundle { bundle })) if bundle.cluster == cluster => (channel, bundle),
             Ok((_, _, Reply::Bundle { .. })) => return Ok(Err(Why::OtherCluster)),
             Ok((_, _, Reply::Wait { reason })) => return Ok(Err(Why::Busy(reason))),
             Ok(_) => return Ok(Err(Why::Strange("its answer does not fit the question".to_owned()))),
             Err(why) => return Ok(Err(why)),
         };
-        self.hall.take_bundle(*bundle)?;
+        self.hall.take_bundle(*bundle, admitted)?;
         // If this word is lost, the next introduction says the same.
         if let Err(why) = client::ask_on(&self.hall, &mut channel, &Ask::Saved { cluster }).await {
-            log::info!("the first node may not know yet that the bundle is saved: {why}");
+            log::info!("the other node may not know yet that the bundle is saved: {why}");
         }
         channel.finish().await;
         Ok(Ok(()))

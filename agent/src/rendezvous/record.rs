@@ -33,6 +33,20 @@ pub enum Record {
         bundle: Box<MemberBundle>,
         /// Whether it has joined Kubernetes: what the first node is yet to be told.
         joined: bool,
+        /// Whether it was admitted into a cluster that stood: its etcd joins that
+        /// one, and nobody waits to be told.
+        #[serde(default)]
+        admitted: bool,
+    },
+    /// A member admits one node. Never kept under this name: the member itself
+    /// has closed its rendezvous.
+    Admitting {
+        /// The cluster's identity.
+        cluster: Uuid,
+        /// What that node is handed.
+        bundle: Box<MemberBundle>,
+        /// Whether it has saved that.
+        saved: bool,
     },
     /// Nothing is left to do; the rendezvous never opens again on this node.
     Closed {
@@ -59,13 +73,19 @@ impl Record {
         Ok(Self::First { cluster, bundles, progress })
     }
 
+    /// Whether this node was admitted into a cluster that stood.
+    pub fn admitted(&self) -> bool {
+        matches!(self, Self::Member { admitted: true, .. })
+    }
+
     /// What others are told.
     pub fn state(&self) -> State {
         match self {
             Self::Unformed => State::Unformed,
             Self::First { cluster, .. } => State::Forming(*cluster),
-            Self::Member { bundle, joined: false } => State::Forming(bundle.cluster),
-            Self::Member { bundle, joined: true } => State::Formed(bundle.cluster),
+            Self::Member { bundle, joined: false, .. } => State::Forming(bundle.cluster),
+            Self::Member { bundle, joined: true, .. } => State::Formed(bundle.cluster),
+            Self::Admitting { cluster, .. } => State::Admitting(*cluster),
             Self::Closed { cluster } => State::Formed(*cluster),
         }
     }

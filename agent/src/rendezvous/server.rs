@@ -121,7 +121,7 @@ fn owns_name(hall: &Hall, name: &str, from: IpAddr) -> bool {
 
 fn answer(ask: Ask, node: &str, hall: &Hall) -> Result<Reply, channel::Error> {
     Ok(match ask {
-        Ask::Bundle => match hall.bundle_for(node) {
+        Ask::Bundle => match keep(hall.bundle_for(node))? {
             Some(bundle) => Reply::Bundle { bundle: Box::new(bundle) },
             None => Reply::Wait { reason: "it hands out no bundle".to_owned() },
         },

@@ -9,12 +9,14 @@ use anyhow::Context as _;
 
 use super::{Done, Machine, REQUEST, Trouble};
 use crate::disk;
-use crate::etcd;
+use crate::etcd::gateway::Gateway;
+use crate::etcd::{self, Beginning};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::pki;
 use crate::rendezvous::{self, Record, Rendezvous, Report, Settings};
 use crate::run;
+use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::status::{self, Phase, Reporter};
 
 /// How long another node tries to tell the first one that it has joined
@@ -44,13 +46,17 @@ impl Machine {
             )
             .into());
         };
-        let minor = &self.config.cluster.kubernetes_minor;
-        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
-        let image = format!("{} {} with Kubernetes {version}", self.image.name, self.image.version);
         let records = crate::records::Records::new(self.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-        let settings = Settings::new(self.config.clone(), secret, image);
+        let settings = Settings::new(self.config.clone(), Proof::of(&secret), self.forming_image());
         Ok(Rendezvous::open(settings, record, keep)?)
+    }
+
+    /// Names the image and what it forms with: the same on all nodes.
+    pub fn forming_image(&self) -> String {
+        let minor = &self.config.cluster.kubernetes_minor;
+        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
+        format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
     }
 
     pub(super) fn etcd_certificates(&mut self) -> Result<Done, Trouble> {
@@ -83,16 +89,40 @@ impl Machine {
         if !self.progress.etcd && stopped && etcd::start_over_if_never_begun(self.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
-        let cluster = self.records.rendezvous()?.state().cluster().context("this node belongs to no cluster yet")?;
-        let configuration = etcd::configuration(&self.config, cluster).context("this node has no etcd member")?;
-        let content = format!("{configuration:#}\n");
-        let changed = files::ensure_content(&self.path(etcd::CONFIGURATION), content.as_bytes(), 0o600)?;
+        // A member that is joining has begun with what it was given.
+        let record = self.records.rendezvous()?;
+        let joining = record.admitted() && !self.progress.etcd;
+        let laid = self.path(etcd::CONFIGURATION);
+        let changed = if joining && etcd::has_data(self.root()) && laid.exists() {
+            false
+        } else {
+            let beginning = self.beginning(&record, joining)?;
+            let configuration =
+                etcd::configuration(&self.config, &beginning).context("this node has no etcd member")?;
+            files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
+        };
         let started = self.services().start_with(etcd::UNIT, changed)?;
         if !etcd::healthy(self.config.patiently(REQUEST)) {
             return Err(Trouble::Waiting(self.missing_members()));
         }
         self.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
+    }
+
+    /// How this node's member comes into its cluster.
+    fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, Trouble> {
+        let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
+        if let Some(restored) = self.records.restored()? {
+            return Ok(Beginning::of_restored(&self.config, &restored));
+        }
+        if !joining {
+            return Ok(Beginning::of_forming(&self.config, cluster));
+        }
+        let (pki, patience) = (self.pki(), self.config.patiently(REQUEST));
+        let members = self.config.peers().find_map(|peer| Gateway::new(peer, &pki, patience).ok()?.members().ok());
+        let members = members.ok_or_else(|| Trouble::Waiting("no member of the cluster answers".to_owned()))?;
+        Beginning::of_joining(&self.config, cluster, &members)
+            .ok_or_else(|| Trouble::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
     }
 
     /// Says which members do not even listen.

@@ -8,7 +8,7 @@ use super::*;
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 fn endpoint(secret: &str) -> Endpoint {
-    Endpoint::new(&Secret::new(secret.to_owned())).unwrap()
+    Endpoint::new(&Proof::of(&Secret::new(secret.to_owned()))).unwrap()
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
@@ -119,7 +119,7 @@ fn a_proof_is_neither_replayed_nor_reflected() {
 fn each_part_of_the_binding_counts() {
     let proof = |secret: &str, role, exporter, client, server| {
         let binding = Binding { exporter: Zeroizing::new([exporter; 32]), client: [client; 32], server: [server; 32] };
-        let key = proof_key(&Secret::new(secret.to_owned()));
+        let key = Proof::of(&Secret::new(secret.to_owned())).key();
         hex(hmac::sign(&key, &transcript(role, &binding)).as_ref())
     };
     let one = proof("secret", Role::Client, 1, 2, 3);

@@ -200,6 +200,7 @@ impl Cluster {
                             self.coming[*node] = Some(cluster);
                         }
                     }
+                    Verdict::Admitted(..) => panic!("nobody admits anybody here"),
                     Verdict::Proceed | Verdict::Wait(_) => {}
                 }
             }

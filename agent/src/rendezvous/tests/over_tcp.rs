@@ -11,7 +11,7 @@ use crate::config::{Cluster, Config, ControlNode, Interface, Node};
 use crate::pki::MemberBundle;
 use crate::rendezvous::channel::Endpoint;
 use crate::rendezvous::message::{Ask, Hello, Reply};
-use crate::rendezvous::{Error, Keep, Progress, Record, Rendezvous, Report, Settings, State, Why};
+use crate::rendezvous::{Error, Keep, Progress, Proof, Record, Rendezvous, Report, Settings, State, Why};
 use crate::secret::Secret;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -69,7 +69,7 @@ impl Machines {
             port,
             api_port,
             pace: Duration::from_millis(20),
-            ..Settings::new(config(index), Secret::new(SECRET.to_owned()), "image 1")
+            ..Settings::new(config(index), Proof::of(&Secret::new(SECRET.to_owned())), "image 1")
         };
         Self { settings: [settings(0), settings(1), settings(2)], disks: Default::default() }
     }
@@ -180,7 +180,7 @@ fn two_nodes_alone_wait_and_say_for_whom() {
 #[test]
 fn a_wrong_secret_is_named_on_both_sides() {
     let mut machines = Machines::new();
-    machines.settings[1].secret = Secret::new("fedcba9876543210fedcba9876543210".to_owned());
+    machines.settings[1].proof = Proof::of(&Secret::new("fedcba9876543210fedcba9876543210".to_owned()));
     let nodes = [machines.start(0), machines.start(1)];
     for (node, other) in [(&nodes[0], "node-2 (127.0.1.2)"), (&nodes[1], "node-1 (127.0.1.1)")] {
         let report = meet_until(node, |report| codes(report).contains(&"peer.secret-mismatch"));
@@ -192,7 +192,7 @@ fn a_wrong_secret_is_named_on_both_sides() {
     let quiet = Machines::new();
     let asked = Rendezvous::open(quiet.settings[2].clone(), Record::Unformed, quiet.keep(2)).unwrap();
     let asking = Rendezvous::open(
-        Settings { secret: Secret::new("wrong".repeat(8)), ..quiet.settings[1].clone() },
+        Settings { proof: Proof::of(&Secret::new("wrong".repeat(8))), ..quiet.settings[1].clone() },
         Record::Unformed,
         quiet.keep(1),
     )
@@ -356,7 +356,7 @@ fn keys_are_handed_to_the_listed_address_only() {
     });
     // The third node's name and the secret, from an address that is not its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let endpoint = Endpoint::new(&machines.settings[2].secret).unwrap();
+    let endpoint = Endpoint::new(&machines.settings[2].proof).unwrap();
     let remote = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port).into();
     let ask = |local| {
         let (hello, endpoint) = (nodes[2].hall.hello(None), &endpoint);
@@ -393,4 +393,93 @@ fn a_single_node_forms_by_itself() {
     assert_eq!(machines.disk(0).state(), State::Forming(bundle.cluster));
     node.wait_for_joins(&mut patient()).unwrap();
     assert_eq!(machines.disk(0), Record::Closed { cluster: bundle.cluster });
+}
+
+/// A member that admits `index`, with a one-time code in place of the secret.
+fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rendezvous, Arc<Mutex<Record>>) {
+    let cluster = machines.disk(by).state().cluster().unwrap();
+    let now = std::time::SystemTime::now();
+    let node = &config(by).cluster.control_nodes[index];
+    let bundle = MemberBundle::make(cluster, node, &crate::pki::Authorities::make(now).unwrap(), now).unwrap();
+    let record = Record::Admitting { cluster, bundle: Box::new(bundle), saved: false };
+    let disk = Arc::new(Mutex::new(record.clone()));
+    let kept = Arc::clone(&disk);
+    let keep: Keep = Box::new(move |record| {
+        *kept.lock().unwrap() = record.clone();
+        Ok(())
+    });
+    let settings = Settings { proof: Proof::of(&Secret::new(code.to_owned())), ..machines.settings[by].clone() };
+    (Rendezvous::open(settings, record, keep).unwrap(), disk)
+}
+
+#[test]
+fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
+    const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
+    for (by, lost) in [(1, 0), (0, 2), (2, 1)] {
+        let mut machines = Machines::new();
+        let cluster = uuid::Uuid::from_u128(9);
+        *machines.disks[by].lock().unwrap() = Record::Closed { cluster };
+        let (member, admission) = admitting(&machines, by, lost, CODE);
+
+        // The deployment secret opens nothing any more.
+        let stranger = machines.start(lost);
+        let report = meet_until(&stranger, |report| codes(report).contains(&"peer.secret-mismatch"));
+        assert!(why(&report, &config(by).node.name) == Some(Why::SecretMismatch));
+        drop(stranger);
+        assert_eq!(machines.disk(lost), Record::Unformed);
+
+        machines.settings[lost].proof = Proof::of(&Secret::new(CODE.to_owned()));
+        let blank = machines.start(lost);
+        thread::scope(|scope| {
+            scope.spawn(|| member.admit(&mut patient()).unwrap());
+            assert_eq!(meet(&blank).cluster, cluster);
+        });
+        assert!(machines.disk(lost).admitted());
+        assert!(matches!(&*admission.lock().unwrap(), Record::Admitting { saved: true, .. }));
+        drop(member);
+
+        // It has nobody to tell, whether it is the first or not.
+        if lost == 0 {
+            blank.wait_for_joins(&mut patient()).unwrap();
+        } else {
+            assert!(blank.joined(Duration::from_secs(60), &mut patient()).unwrap());
+        }
+        assert_eq!(machines.disk(lost), Record::Closed { cluster });
+
+        // The same code opens nothing once the member has closed.
+        drop(blank);
+        machines.lose_disk(lost);
+        let again = machines.start(lost);
+        let report = meet_until(&again, |report| !report.waiting.is_empty());
+        assert_eq!(why(&report, &config(by).node.name), Some(Why::Refused));
+    }
+}
+
+#[test]
+fn the_code_admits_no_other_node() {
+    const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
+    let mut machines = Machines::new();
+    *machines.disks[0].lock().unwrap() = Record::Closed { cluster: uuid::Uuid::from_u128(9) };
+    let (_member, admission) = admitting(&machines, 0, 2, CODE);
+    machines.settings[1].proof = Proof::of(&Secret::new(CODE.to_owned()));
+    let other = machines.start(1);
+    let refused = |report: &Report| matches!(why(report, "node-1"), Some(Why::Busy(_)));
+    meet_until(&other, refused);
+    assert_eq!(machines.disk(1), Record::Unformed);
+    assert!(matches!(&*admission.lock().unwrap(), Record::Admitting { saved: false, .. }));
+}
+
+#[test]
+fn a_bundle_that_is_fetched_months_later_has_new_certificates() {
+    let machines = Machines::new();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(300 * 24 * 60 * 60);
+    let decided = Record::decide(&config(0).cluster, "node-1", long_ago).unwrap();
+    *machines.disks[0].lock().unwrap() = decided.clone();
+    let nodes = [machines.start(0), machines.start(1)];
+    let met = all_meet(&[&nodes[0], &nodes[1]]);
+    let Record::First { bundles, .. } = &decided else { panic!("the first node has not decided") };
+    let before = &bundles["node-2"];
+    assert_eq!(met[1].authorities, before.authorities);
+    assert_ne!(met[1].etcd_server, before.etcd_server);
+    met[1].check(&config(1).cluster.control_nodes[1], std::time::SystemTime::now()).unwrap();
 }
