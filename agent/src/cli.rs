@@ -170,6 +170,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Kubeconfig(options) => {
             certificates::command::kubeconfig(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::Restore(options) => {
             restore::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }

@@ -14,9 +14,8 @@ use crate::etcd::{self, Beginning};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::pki;
-use crate::rendezvous::{self, Record, Rendezvous, Report, Settings};
-use crate::run;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
+use crate::run;
 use crate::status::{self, Phase, Reporter};
 
 /// How long another node tries to tell the first one that it has joined
