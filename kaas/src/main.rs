@@ -1,5 +1,6 @@
 //! `kaas`: the command of the operator and of the build host.
 
+mod backup;
 mod image;
 mod lab;
 mod ova;
@@ -12,6 +13,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version)]
 enum Arguments {
+    /// Pulls a fresh snapshot of a cluster's store from a control node.
+    Backup(backup::Backup),
     /// Builds appliance images from their specs.
     #[command(subcommand)]
     Image(image::Image),
@@ -25,6 +28,7 @@ enum Arguments {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse() {
+        Arguments::Backup(arguments) => backup::run(&arguments),
         Arguments::Image(command) => image::run(command),
         Arguments::Lab(command) => lab::run(command),
         Arguments::Ova(command) => ova::run(command),

@@ -5,6 +5,7 @@
 mod certificates;
 mod clock;
 mod admission;
+mod certificates;
 mod data_disk;
 mod endpoint;
 mod errand;

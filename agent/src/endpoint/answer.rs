@@ -46,7 +46,6 @@ pub(crate) fn line(status: StatusCode, line: &str) -> Answer {
 ///
 /// # Errors
 /// Its length cannot be read.
-#[cfg_attr(not(test), expect(dead_code, reason = "for routes that send files"))]
 pub(crate) fn file(file: std::fs::File, media: &'static str) -> io::Result<Answer> {
     let left = file.metadata()?.len();
     let piece = vec![0; PIECE].into_boxed_slice();

@@ -6,6 +6,7 @@
 //! | `/livez`     | anyone           | 200 `ok` while the API here serves, else 503      |
 //! | `/v1/status` | monitoring       | the status document, JSON                         |
 //! | `/metrics`   | monitoring       | metrics in Prometheus' text format                |
+//! | `/v1/snapshot` | administrators | a fresh snapshot of etcd; 202 while it is taken   |
 //!
 //! Callers show a client certificate of the cluster's authority; see
 //! [`access`] for who is who. The server runs on a thread of its own and is
@@ -19,6 +20,7 @@ mod metrics;
 mod patient;
 mod routes;
 mod server;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +55,8 @@ pub(crate) struct Site {
     pub root: PathBuf,
     /// The status as it is now.
     pub reporter: Reporter,
+    /// Where snapshots of the store are made.
+    pub snapshots: snapshot::Desk,
 }
 
 /// A handle on the endpoint; clones share it. It closes with the process.
@@ -81,7 +85,7 @@ impl Endpoint {
     }
 
     fn with_patience(root: &Path, reporter: Reporter, beginning: Duration) -> Self {
-        let site = Arc::new(Site { root: root.to_owned(), reporter });
+        let site = Arc::new(Site { root: root.to_owned(), reporter, snapshots: snapshot::Desk::default() });
         Self { shared: Arc::new(Shared { site, beginning, open: Mutex::new(None) }) }
     }
 

@@ -6,6 +6,7 @@ use super::Site;
 use super::access::Right;
 use super::answer::{self, Answer};
 use super::metrics;
+use super::snapshot;
 
 /// Something that can be asked with GET.
 struct Route {
@@ -20,6 +21,7 @@ const ROUTES: &[Route] = &[
     Route { path: "/livez", right: Right::Anyone, answer: livez },
     Route { path: "/v1/status", right: Right::Monitoring, answer: status },
     Route { path: "/metrics", right: Right::Monitoring, answer: metrics },
+    Route { path: "/v1/snapshot", right: Right::Administrator, answer: snapshot::answer },
 ];
 
 /// Answers a request, or says what is wrong with it. `right` is none if the

@@ -9,9 +9,9 @@ use anyhow::Context as _;
 use clap::Subcommand;
 
 use super::gateway::Gateway;
-use super::snapshot::{self, Snapshot};
-use crate::command::Host;
-use crate::config::Output;
+use super::snapshot::{self, Contents, Snapshot};
+use crate::command::{Host, Runner};
+use crate::config::{Config, Output};
 use crate::kubernetes::PKI;
 use crate::records::Records;
 
@@ -59,9 +59,7 @@ fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) 
     let now = SystemTime::now();
     let (saved, contents) = match to {
         None => {
-            let pki = root.join(PKI.trim_start_matches('/'));
-            let status = Gateway::new(node, &pki, config.patiently(REQUEST))?.status()?;
-            let saved = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, now)?;
+            let saved = take(root, &config, &Host, now)?;
             snapshot::prune(root)?;
             saved
         }
@@ -84,6 +82,22 @@ fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) 
         }
     }
     Ok(())
+}
+
+/// Takes a snapshot into the folder on the data disk.
+///
+/// # Errors
+/// As [`snapshot::take`].
+pub fn take(
+    root: &Path,
+    config: &Config,
+    runner: &dyn Runner,
+    now: SystemTime,
+) -> anyhow::Result<(Snapshot, Contents)> {
+    let node = config.control_node().context("this node is not in the list of control nodes")?;
+    let pki = root.join(PKI.trim_start_matches('/'));
+    let status = Gateway::new(node, &pki, config.patiently(REQUEST))?.status()?;
+    snapshot::take(&config.cluster.name, node, root, runner, status.db_size, now)
 }
 
 fn list(root: &Path, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
