@@ -2,10 +2,9 @@
 //! pace. A duty looks, acts only where something is due, and says in findings
 //! what a person should know. Knows nothing of what a duty does.
 
-mod certificates;
-mod clock;
 mod admission;
 mod certificates;
+mod clock;
 mod data_disk;
 mod endpoint;
 mod errand;
