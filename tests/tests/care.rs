@@ -112,6 +112,10 @@ mod long {
         // The system may go down before the command has ended.
         let _ =
             lab.run_inside("cp1", &["kaas-agent", "reset", "--confirm", "cp1", "--confirm-end-of", &cluster], MOMENT);
+        // A container that restarts is off then: the lab does not start it again by itself.
+        scenario.soon_says("cp1", "Rebooting.");
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
         scenario.wait("the node to begin anew", FORMING, || {
             let id = lab.run_inside("cp1", &["cat", "/etc/machine-id"], MOMENT).unwrap_or_else(|_| machine.clone());
             Ok(id != machine)
