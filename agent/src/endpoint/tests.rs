@@ -111,6 +111,26 @@ fn the_status_is_for_monitoring_and_administrators() {
 }
 
 #[test]
+fn a_snapshot_is_for_administrators_alone() {
+    let stage = stage();
+    assert_eq!(stage.get(None, "/v1/snapshot").0, 401);
+    for nobody in [None, Some("system:nodes"), Some("kaas:monitoring")] {
+        assert_eq!(stage.get(Some(&stage.client(nobody)), "/v1/snapshot").0, 403, "{nobody:?}");
+    }
+    let administrator = stage.client(Some("kubeadm:cluster-admins"));
+    assert_eq!(stage.get(Some(&administrator), "/v1/snapshot").0, 202);
+    // There is no etcd here.
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let said = loop {
+        match stage.get(Some(&administrator), "/v1/snapshot") {
+            (202, _) if std::time::Instant::now() < until => std::thread::yield_now(),
+            said => break said,
+        }
+    };
+    assert_eq!(said, (503, "no snapshot could be taken: this node has no configuration yet\n".to_owned()));
+}
+
+#[test]
 fn a_certificate_of_another_authority_is_refused() {
     let stage = stage();
     let foreign = Authorities::make(SystemTime::now()).unwrap();
