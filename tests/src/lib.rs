@@ -5,5 +5,7 @@
 //! `KAAS_ROOT_TREE` names a root tree to run in containers in its place, for
 //! work on the agent.
 
+pub mod certificates;
+pub mod endpoint;
 pub mod scenario;
 pub mod workload;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use scenarios::scenario::{Scenario, Setting};
 use scenarios::workload::Workload;
+use scenarios::{certificates, endpoint};
 
 const FORMING: Duration = Duration::from_secs(300);
 const FAILOVER: Duration = Duration::from_secs(120);
@@ -45,6 +46,17 @@ mod short {
         let workload = Workload::start(&scenario, "cp1", MOMENT);
         workload.is_reached_by_address_from("cp2");
         workload.is_reached_by_name_from("cp3");
+
+        // Load balancers and monitoring ask each node at its own address.
+        endpoint::issue(&scenario, "cp1", "administrator");
+        for node in ALL {
+            let answer = endpoint::ask(&scenario, "cp1", node, "/livez", false);
+            assert!(answer.contains(" 200 ") && answer.ends_with("ok\n"), "{answer}");
+        }
+        let metrics = endpoint::ask(&scenario, "cp1", "cp2", "/metrics", true);
+        assert!(metrics.contains("\nkaas_etcd_member_healthy{member=\"cp3\"} 1\n"), "{metrics}");
+        let refused = endpoint::ask(&scenario, "cp1", "cp2", "/metrics", false);
+        assert!(refused.contains(" 401 "), "{refused}");
 
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let lost = scenario.obtain("a node to hold the virtual address", MOMENT, || holder(&scenario));
@@ -159,5 +171,32 @@ mod long {
         scenario.all_ready(FORMING);
         assert_eq!(scenario.etcd_members("cp1").len(), 1);
         Workload::start(&scenario, "cp1", MOMENT).is_reached_by_name_from("cp1");
+    }
+
+    /// A node that was off for so long that nothing it holds is valid any more
+    /// is the same node again, without anybody's help.
+    #[test]
+    fn a_node_whose_certificates_have_expired_heals_itself_at_boot() {
+        let scenario = Scenario::prepare(&Setting { name: "expired", nodes: 1, hardware: None, properties: &[] });
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        let identity = scenario.cluster_identity();
+        scenario.wait("the kubelet to have a certificate of its own making", MOMENT, || {
+            Ok(scenario.inside("cp1", &["kaas-agent", "certificate", "list"]).contains("kubelet-client"))
+        });
+        certificates::expire(&scenario, "cp1");
+        let listed = scenario.inside("cp1", &["kaas-agent", "certificate", "list"]);
+        // The endpoint's own may have been renewed meanwhile.
+        assert!(listed.matches(" ended ").count() >= 17, "{listed}");
+
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: ready");
+        assert_eq!(scenario.cluster_identity(), identity);
+        let listed = scenario.inside("cp1", &["kaas-agent", "certificate", "list"]);
+        assert!(!listed.contains(" ended "), "{listed}");
+        endpoint::issue(&scenario, "cp1", "monitoring");
+        let status = endpoint::ask(&scenario, "cp1", "cp1", "/v1/status", true);
+        assert!(status.contains("\"phase\": \"done\""), "{status}");
     }
 }

@@ -1,0 +1,34 @@
+//! The nodes' HTTPS endpoints, asked from inside another node: what is there
+//! to ask with is openssl.
+
+use std::net::Ipv4Addr;
+
+use crate::scenario::Scenario;
+
+/// Where a credential is put in a VM: in memory.
+const CREDENTIAL: &str = "/run/scenario.pem";
+
+/// Issues a credential on a node, for use from that node.
+pub fn issue(scenario: &Scenario, vm: &str, purpose: &str) {
+    let purpose = format!("--purpose={purpose}");
+    let file = format!("--file={CREDENTIAL}");
+    scenario.inside(vm, &["kaas-agent", "kubeconfig", "--name=scenario", &purpose, "--valid-days=1", "--pem", &file]);
+}
+
+/// The address of a control node.
+pub fn address(scenario: &Scenario, vm: &str) -> Ipv4Addr {
+    let plan = scenario.lab().plan();
+    plan.nodes.iter().find(|node| node.name == vm).expect("a planned node").address
+}
+
+/// What the endpoint of `of` answers when asked from `vm`, header included. The
+/// server must be the cluster's; the client shows what [`issue`] has put there.
+pub fn ask(scenario: &Scenario, vm: &str, of: &str, path: &str, credential: bool) -> String {
+    let server = address(scenario, of);
+    let client = if credential { format!("-cert {CREDENTIAL} -key {CREDENTIAL}") } else { String::new() };
+    let command = format!(
+        "printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' | openssl s_client -quiet -verify_return_error -verify_ip {server} \
+         -CAfile /etc/kubernetes/pki/ca.crt {client} -connect {server}:9441 2>/dev/null || true"
+    );
+    scenario.inside(vm, &["sh", "-c", &command])
+}
