@@ -51,10 +51,12 @@ mod short {
         endpoint::issue(&scenario, "cp1", "administrator");
         for node in ALL {
             let answer = endpoint::ask(&scenario, "cp1", node, "/livez", false);
-            assert!(answer.contains(" 200 ") && answer.ends_with("ok\n"), "{answer}");
+            assert!(answer.contains(" 200 ") && answer.trim_end().ends_with("ok"), "{answer}");
         }
-        let metrics = endpoint::ask(&scenario, "cp1", "cp2", "/metrics", true);
-        assert!(metrics.contains("\nkaas_etcd_member_healthy{member=\"cp3\"} 1\n"), "{metrics}");
+        scenario.wait("cp2's metrics to tell of cp3's etcd", MOMENT, || {
+            let metrics = endpoint::ask(&scenario, "cp1", "cp2", "/metrics", true);
+            Ok(metrics.contains("\nkaas_etcd_member_healthy{member=\"cp3\"} 1"))
+        });
         let refused = endpoint::ask(&scenario, "cp1", "cp2", "/metrics", false);
         assert!(refused.contains(" 401 "), "{refused}");
 
