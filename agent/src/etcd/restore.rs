@@ -72,8 +72,8 @@ pub struct Restored {
 /// Restores and says what comes next.
 ///
 /// # Errors
-/// Why not; before the services are stopped nothing has been changed, and afterwards
-/// it is to be called again.
+/// Why not. The node then goes on with the data that it had, unless the new ones were
+/// about to take their place: calling it again completes that.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
@@ -89,10 +89,11 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let bus = bus::system()?;
     let services = Services::new(&bus);
     writeln!(out, "stopping the control plane")?;
-    stop(root, &config, &services)?;
-    let kept = restoring.put_in_place(root, &records, &Host, SystemTime::now())?;
+    let kept =
+        stop(root, &config, &services).and_then(|()| restoring.put_in_place(root, &records, &Host, SystemTime::now()));
+    // Also where it failed: the node then goes on with what it had.
     services.start(AGENT)?;
-    if let Some(kept) = kept {
+    if let Some(kept) = kept? {
         writeln!(out, "the data from before are kept as {}", kept.display())?;
     }
     write!(out, "{}", restoring.next(&config, options))?;
