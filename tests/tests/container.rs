@@ -38,6 +38,8 @@ mod short {
         scenario.all_ready(FORMING);
         for node in ALL {
             scenario.soon_says(node, "kaas: ready");
+            let erased = lab.run_inside(node, &["test", "!", "-e", "/data/kaas/secret"], MOMENT);
+            assert!(erased.is_ok(), "{node} keeps the deployment secret though the cluster is complete");
         }
         let identity = scenario.cluster_identity();
         let members = scenario.etcd_members("cp1");

@@ -190,6 +190,37 @@ fn an_image_without_kubernetes_is_a_finding() {
     assert_eq!(codes(&findings), ["kubernetes-version.not-in-image"]);
 }
 
+/// Wherever an address can stand, an IPv6 one is refused in the same words.
+#[test]
+fn ipv6_is_refused_everywhere() {
+    for (key, value) in [
+        ("address", "2001:db8::12/64"),
+        ("data-address", "2001:db8::12/64"),
+        ("gateway", "fe80::1"),
+        ("dns-servers", "2001:db8::53"),
+        ("ntp-servers", "2001:db8::123"),
+        ("search-domains", "2001:db8::1"),
+        ("control-nodes", "cp2=2001:db8::12"),
+        ("virtual-address", "2001:db8::10"),
+        ("pod-range", "fd00::/48"),
+        ("service-range", "fd00:1::/108"),
+        ("routes", "2001:db8:1::/48 via 2001:db8::1"),
+        ("http-proxy", "http://[2001:db8::1]:3128"),
+        ("https-proxy", "http://[2001:db8::1]:3128"),
+        ("proxy-exclusions", "fd00::/8"),
+        ("registry-mirror", "https://[2001:db8::1]"),
+        ("snapshot-target", "https://[2001:db8::1]/snapshots/"),
+    ] {
+        let findings = changed(&[(key, Some(value))]).unwrap_err();
+        let refused = |finding: &crate::finding::Finding| {
+            finding.code == "property.ipv6"
+                && finding.subject == key
+                && finding.seen.ends_with("is an IPv6 address; the appliance works with IPv4 only")
+        };
+        assert!(findings.iter().any(refused), "{key}: {findings}");
+    }
+}
+
 rejects! {
     node_name_is_missing: ["node-name" = None] => ["property.missing"];
     node_name_is_upper_case: ["node-name" = "CP2"] => ["property.malformed"];
