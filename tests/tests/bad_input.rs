@@ -140,6 +140,11 @@ mod short {
         scenario.wait("the time to be kept on the data disk", MOMENT, || {
             Ok(lab.run_inside("cp1", &["test", "-e", "/data/kaas/clock"], MOMENT).is_ok())
         });
+        // The agent keeps it again when it stops in order.
+        scenario.inside("cp1", &["touch", "--date=yesterday", "/data/kaas/clock"]);
+        scenario.inside("cp1", &["systemctl", "stop", "kaas-agent.service"]);
+        let kept = scenario.inside("cp1", &["find", "/data/kaas/clock", "-newermt", "1 hour ago"]);
+        assert_eq!(kept.trim(), "/data/kaas/clock");
         scenario.inside("cp1", &["touch", "--date=5 years", "/data/kaas/clock"]);
         scenario.inside("cp1", &["sync"]);
         scenario.cut("cp1");
@@ -149,6 +154,46 @@ mod short {
         scenario.soon_says("cp1", "kaas: starting etcd");
         let kept = scenario.inside("cp1", &["find", "/data/kaas/clock", "-newermt", "4 years"]);
         assert_eq!(kept.trim(), "/data/kaas/clock");
+    }
+
+    /// An address for a second adapter waits for that adapter; then it is there
+    /// with its routes. Servers that do not answer are named and stop nothing.
+    #[test]
+    fn a_second_adapter_gets_its_address_and_routes() {
+        let scenario = Scenario::prepare(&Setting {
+            name: "data",
+            nodes: 1,
+            hardware: None,
+            properties: &[
+                (keys::DATA_ADDRESS, "10.20.0.11/24"),
+                (keys::ROUTES, "10.30.0.0/16 via 10.20.0.1"),
+                (keys::DNS_SERVERS, "192.168.77.99"),
+            ],
+        });
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: error network.adapters: ");
+        scenario.inside("cp1", &["ip", "link", "add", "eth1", "type", "veth", "peer", "name", "elsewhere"]);
+        scenario.inside("cp1", &["ip", "link", "set", "elsewhere", "up"]);
+        let routed = |network: &str, wanted: bool| {
+            let route = format!("{network} via 10.20.0.1 dev eth1");
+            scenario.wait(&format!("{route}: {wanted}"), MOMENT, || {
+                Ok(lab.run_inside("cp1", &["ip", "route"], MOMENT)?.contains(&route) == wanted)
+            });
+        };
+        routed("10.30.0.0/16", true);
+        assert!(scenario.inside("cp1", &["ip", "-4", "address", "show", "dev", "eth1"]).contains("inet 10.20.0.11/24"));
+        scenario.soon_says("cp1", "kaas: warning dns-servers.no-answer: ");
+        scenario.soon_says("cp1", "kaas: starting the container runtime");
+        let agent =
+            scenario.inside("cp1", &["systemctl", "show", "--property=MainPID", "--value", "kaas-agent.service"]);
+        let limits = scenario.inside("cp1", &["cat", &format!("/proc/{}/limits", agent.trim())]);
+        let cores = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap_or_default();
+        assert_eq!(cores.split_whitespace().nth(4), Some("0"), "{cores}");
+
+        scenario.inside("cp1", &["kaas-agent", "configure", "routes=10.31.0.0/16 via 10.20.0.1"]);
+        routed("10.31.0.0/16", true);
+        routed("10.30.0.0/16", false);
     }
 
     /// Disks and networks that cannot be used.
