@@ -20,7 +20,7 @@ use crate::preflight::Clock;
 use crate::records::Records;
 use crate::status::Status;
 use crate::system::clock;
-use crate::{amend, bundle, certificates, config, early, image, pod_network, reset, run};
+use crate::{amend, bundle, certificates, config, console, early, image, pod_network, reset, run};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -115,6 +115,8 @@ enum Command {
     /// name and address joins in its place. Refused while the node still answers, or if
     /// etcd would lose its quorum.
     ReplaceMember(replace::Options),
+    /// Show status and menu on this terminal: what the VM's own console does
+    Console(console::Options),
     /// Keep the pod network: what the service kaas-pod-network does
     PodNetwork,
     /// Name the image and the versions in it
@@ -179,6 +181,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::ReplaceMember(options) => {
             replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
+        Command::Console(options) => console::command(&options).map(|()| ExitCode::SUCCESS),
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),
     }

@@ -13,6 +13,7 @@ pub mod cli;
 pub mod codes;
 pub mod command;
 pub mod config;
+pub mod console;
 pub mod disk;
 pub mod early;
 pub mod endpoint;

@@ -224,6 +224,17 @@ impl Drop for Scenario {
     }
 }
 
+/// An OVF environment with one property's value replaced. `value` is as it stands in XML.
+///
+/// # Panics
+/// The environment has no such property.
+pub fn with(environment: &str, key: &str, value: &str) -> String {
+    let start = environment.find(&format!("oe:key=\"{key}\"")).unwrap_or_else(|| panic!("no property {key}"));
+    let value_at = start + environment[start..].find("oe:value=\"").unwrap() + "oe:value=\"".len();
+    let end = value_at + environment[value_at..].find('"').unwrap();
+    format!("{}{value}{}", &environment[..value_at], &environment[end..])
+}
+
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use agent::properties as keys;
-use scenarios::scenario::{Scenario, Setting};
+use scenarios::scenario::{Scenario, Setting, with};
 
 const MOMENT: Duration = Duration::from_secs(90);
 const DATA_DISK: u64 = 4 << 30;
@@ -16,14 +16,6 @@ const DATA_DISK: u64 = 4 << 30;
 /// Bytes of a sparse file that are really there.
 fn written(file: &Path) -> u64 {
     fs::metadata(file).unwrap().blocks() * 512
-}
-
-/// The environment with one property's value replaced. `value` is as it stands in XML.
-fn with(environment: &str, key: &str, value: &str) -> String {
-    let start = environment.find(&format!("oe:key=\"{key}\"")).unwrap_or_else(|| panic!("no property {key}"));
-    let value_at = start + environment[start..].find("oe:value=\"").unwrap() + "oe:value=\"".len();
-    let end = value_at + environment[value_at..].find('"').unwrap();
-    format!("{}{value}{}", &environment[..value_at], &environment[end..])
 }
 
 /// Powers the VM on, waits for the finding on its console, and cuts its power.

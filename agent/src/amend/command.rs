@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::{Amended, Effect, Error, apply};
 use crate::config::Output;
 use crate::finding::{Finding, Findings};
-use crate::properties::{self, Kind, Property};
+use crate::properties::{self, Property};
 
 /// Larger input is no list of properties, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -108,9 +108,9 @@ fn gather(options: &Options, stdin: &mut dyn Read) -> anyhow::Result<Changes> {
     Ok(changes)
 }
 
-/// Whether a value may be secret. A proxy's address is one with a password in it only.
+/// Whether a value may be secret. An address is one with a password in it only.
 fn betrays(property: &Property, value: &str) -> bool {
-    property.secret() || (matches!(property.kind, Kind::Url { credentials: true }) && value.contains('@'))
+    property.secret() || (property.scrubbed() && value.contains('@'))
 }
 
 /// The message never repeats the text, which may be a secret.
@@ -137,6 +137,7 @@ mod tests {
             ("deployment-secret=x7$Qm!p2<Wz", "x7$Qm"),
             ("console-password-hash=$6$salt$hash", "salt"),
             ("http-proxy=http://me:word@proxy:3128", "word"),
+            ("snapshot-target=https://me:word@files/snapshots/", "word"),
         ] {
             let error = format!("{:#}", gather(&options(&[argument], None), &mut std::io::empty()).unwrap_err());
             assert!(error.contains("--from -") && !error.contains(secret), "{error}");

@@ -30,6 +30,7 @@ use crate::platform::Platform;
 use crate::properties::{self, Property};
 use crate::records::Records;
 use crate::rendezvous::Record;
+use crate::secret::Secret;
 use crate::services::Services;
 use crate::status::{Phase, Status};
 
@@ -149,6 +150,31 @@ fn apply_with(
         Effect::Restarted
     };
     Ok(Amended { effect, warnings })
+}
+
+/// The texts that the properties have now, for a form: of the saved
+/// configuration, or of the OVF environment with what was amended. Those that
+/// are not set, or set twice, are left out.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> {
+    let saved = |config: &Config, secret: Option<&Secret>| {
+        let values = config.properties(secret).into_iter();
+        values.filter_map(|(key, text)| Some((properties::find(key)?, Secret::new(text)))).collect()
+    };
+    Ok(match Standing::of(root)? {
+        Standing::Unformed(config) => saved(&config, Records::new(root).secret()?.as_ref()),
+        Standing::Settled(config) => saved(&config, None),
+        Standing::Unconfigured => {
+            let media = Platform::detect(root)?.environment_media().unwrap_or_default();
+            let found = source::read(GuestInfo::of_this_machine().as_mut(), &media).document();
+            let document = found.map_or_else(|_| Document::of(Vec::new(), Vec::new()), |(document, ..)| document);
+            let document = document.amended(Amendments::load(root)?.iter());
+            let text = |property| Some(Secret::new(document.value(property).ok()??.to_owned()));
+            properties::table().iter().filter_map(|property| Some((property, text(property)?))).collect()
+        }
+    })
 }
 
 /// What the OVF environment and the amendments of this boot give together.

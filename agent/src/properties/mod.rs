@@ -47,7 +47,7 @@ impl Category {
 }
 
 /// One row of the table.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Property {
     /// The OVF key: lower-case words with dashes. Dots separate classes in the
     /// environment, so a key has none.

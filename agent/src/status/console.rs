@@ -1,22 +1,18 @@
-//! The consoles: the page on tty1, and a line for each change on the system
-//! console, where a serial port keeps it.
+//! A line for each change on the system console, where a serial port keeps it.
+//! The page on the terminals is [`crate::console`]'s.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Status, page};
+use super::Status;
 
 /// A terminal that nobody reads must not hold the agent up, and opening one
 /// must not make it the agent's own (open(2)).
 const FLAGS: i32 = nix::libc::O_NOCTTY | nix::libc::O_NONBLOCK;
 
-/// Home, then clear to the end (ECMA-48, CUP and ED).
-const CLEAR: &str = "\x1b[H\x1b[J";
-
 pub(super) struct Consoles {
-    page: PathBuf,
     lines: PathBuf,
     summary: String,
     findings: String,
@@ -24,17 +20,11 @@ pub(super) struct Consoles {
 
 impl Consoles {
     pub(super) fn new(root: &Path) -> Self {
-        Self {
-            page: root.join("dev/tty1"),
-            lines: root.join("dev/console"),
-            summary: String::new(),
-            findings: String::new(),
-        }
+        Self { lines: root.join("dev/console"), summary: String::new(), findings: String::new() }
     }
 
     /// Shows a status. A missing or broken terminal is no trouble.
     pub(super) fn show(&mut self, status: &Status) {
-        write(&self.page, &format!("{CLEAR}\r\n{}", page::page(status).replace('\n', "\r\n")));
         let summary = format!("kaas: {}\r\n", status.summary());
         let findings: String = status.findings.iter().map(|finding| format!("kaas: {finding}\r\n")).collect();
         // Findings are said again when they change, not with each step.

@@ -1,0 +1,248 @@
+//! The console, driven key by key: the real program on a pseudo-terminal, on a
+//! node that is a temporary folder.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agent::config::Config;
+use agent::finding::Finding;
+use agent::records::{Progress, Records};
+use agent::secret::Secret;
+use agent::status::{Phase, Reporter, Status};
+use flate2::read::GzDecoder;
+use nix::pty::{Winsize, openpty};
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Stands in for PAM's helper: knows one password.
+const HELPER: &str = "#!/bin/sh\n[ \"$1\" = admin ] && [ \"$(tr -d '\\000')\" = right ] || exit 7\n";
+
+fn lay(root: &Path, path: &str, content: &[u8], mode: u32) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A node of the present image.
+fn node() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    lay(root.path(), "usr/lib/kaas/image.json", include_bytes!("../src/config/fixtures/image.json"), 0o644);
+    lay(root.path(), "usr/sbin/unix_chkpwd", HELPER.as_bytes(), 0o755);
+    root
+}
+
+fn reports(root: &Path, change: impl FnOnce(&mut Status)) {
+    Reporter::new(root, Status::default()).update(change);
+}
+
+/// Makes the node one of a formed cluster, with a console password.
+fn form(root: &Path) {
+    let config: Config = serde_json::from_value(serde_json::json!({
+        "cluster": {
+            "name": "lab", "control_nodes": [{"name": "cp1", "address": "10.0.0.11"}], "virtual_address": null,
+            "pod_range": "10.244.0.0/16", "service_range": "10.96.0.0/16", "vxlan_port": 8472, "kubernetes_minor": "1.36",
+        },
+        "node": {
+            "name": "cp1",
+            "interfaces": [{"mac": null, "network": null, "address": "10.0.0.11/24", "gateway": null}],
+            "dns_servers": [], "search_domains": [], "ntp_servers": [], "ssh_authorized_keys": [],
+            "console_password_hash": "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8",
+            "proxy": null, "extra_ca_certificates": [], "registry_mirror": null,
+        },
+        "patience": 1,
+    }))
+    .unwrap();
+    let records = Records::new(root);
+    records.save_config(&config, &Secret::new("secret".into())).unwrap();
+    records.save_progress(Progress { etcd: true, credentials: true, formed: true }).unwrap();
+    records.erase_secret().unwrap();
+    reports(root, |status| {
+        (status.phase, status.node) = (Phase::Done, Some("cp1".into()));
+        status.image = "kaas-control-plane 0.1.0 (development image)".into();
+    });
+}
+
+/// The program on a terminal of 80 columns and 25 rows.
+struct Console {
+    child: Child,
+    keys: File,
+    output: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
+    raw: Vec<u8>,
+}
+
+impl Console {
+    fn open(root: &Path) -> Self {
+        let size = Winsize { ws_row: 25, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None).unwrap();
+        let slave = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = Command::new(env!("CARGO_BIN_EXE_kaas-agent"))
+            .arg("console")
+            .arg("--root")
+            .arg(root)
+            .env("TERM", "linux")
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let keys = File::from(pty.master);
+        let mut reader = keys.try_clone().unwrap();
+        let (send, output) = channel();
+        thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            // The read fails once the program has closed its side.
+            while let Ok(read @ 1..) = reader.read(&mut chunk) {
+                if send.send(chunk[..read].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, keys, output, screen: vt100::Parser::new(25, 80, 0), raw: Vec::new() }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the screen satisfies a condition, and returns it.
+    fn until(&mut self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let text = self.screen.screen().contents();
+            if condition(&text) {
+                return text;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(bytes) => {
+                    self.screen.process(&bytes);
+                    self.raw.extend(bytes);
+                }
+                Err(_) => panic!("no {what:?} on the screen:\n{text}"),
+            }
+        }
+    }
+
+    fn shows(&mut self, words: &str) -> String {
+        self.until(words, |text| text.contains(words))
+    }
+
+    /// Leaves it, and checks that the terminal is as it was.
+    fn leave(mut self) {
+        self.type_in("\x03");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+        while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(200)) {
+            self.raw.extend(bytes);
+        }
+        let raw = String::from_utf8_lossy(&self.raw).into_owned();
+        assert!(raw.contains("\x1b[?1049h") && raw.trim_end().contains("\x1b[?1049l"), "not restored");
+        for secret in ["right", "saltstring", "x7$Qm"] {
+            assert!(!raw.contains(secret), "{secret} was written to the terminal");
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        // One that has ended already is no trouble.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const UP: &str = "\x1b[A";
+const ENTER: &str = "\r";
+
+#[test]
+fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
+    let root = node();
+    form(root.path());
+    let mut console = Console::open(root.path());
+    console.shows("Enter: menu");
+    console.shows("running, but not ready");
+
+    console.type_in(ENTER);
+    console.shows("Give the console password");
+    console.type_in("wrong\r");
+    console.shows("not accepted");
+    console.until("the pause to pass", |text| !text.contains("next try"));
+    console.type_in("wrong again\r");
+    console.shows("The next try is possible in 2 seconds");
+    console.until("the pause to pass", |text| !text.contains("next try"));
+    console.type_in("and again\r");
+    console.shows("The next try is possible in 4 seconds");
+    console.leave();
+
+    // The pause outlives the process.
+    let mut console = Console::open(root.path());
+    console.shows("Enter: menu");
+    console.type_in(ENTER);
+    console.shows("The next try is possible in");
+    console.until("the pause to pass", |text| !text.contains("next try"));
+    console.type_in("right\r");
+    console.shows("Esc: lock");
+
+    // The entries at the end: reset, shell, power off.
+    console.type_in(UP);
+    console.type_in(UP);
+    console.type_in(UP);
+    console.type_in(ENTER);
+    console.shows("To confirm, type: cp1");
+    console.type_in("cp2\r");
+    console.shows("That is not cp1. Nothing was done.");
+    console.type_in("\x1b");
+    console.shows("Esc: lock");
+    console.type_in("\x1b");
+    console.shows("Enter: menu");
+    console.type_in(ENTER);
+    console.shows("Give the console password");
+    console.leave();
+}
+
+#[test]
+fn a_bad_property_is_mended_in_the_form() {
+    let root = node();
+    let mut image = Vec::new();
+    let packed: &[u8] = include_bytes!("../src/environment/fixtures/iso/plain.iso.gz");
+    GzDecoder::new(packed).read_to_end(&mut image).unwrap();
+    let (good, bad) = (b"\"192.168.10.1\"", b"\"192.168.99.1\"");
+    let at = image.windows(good.len()).position(|window| window == good).unwrap();
+    image[at..at + bad.len()].copy_from_slice(bad);
+    lay(root.path(), "run/host/kaas/cdrom.iso", &image, 0o600);
+    let platform = r#"{"cdrom": "/run/host/kaas/cdrom.iso", "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001"}"#;
+    lay(root.path(), "run/host/kaas/platform.json", platform.as_bytes(), 0o600);
+    reports(root.path(), |status| {
+        status.phase = Phase::Refused;
+        status.findings = Finding::error("gateway.off-subnet", "gateway", "it is elsewhere", "Correct it").into();
+    });
+
+    let mut console = Console::open(root.path());
+    console.shows("Enter: mend");
+    console.type_in(ENTER);
+    console.shows("Power off");
+    console.type_in(ENTER);
+    let form = console.shows("it is elsewhere. Correct it.");
+    assert!(form.contains("192.168.99.1") && form.contains("(given; kept)"), "{form}");
+
+    // Still wrong: it is said beside the field, and nothing is saved.
+    let amendments = root.path().join("run/kaas/amendments.json");
+    console.type_in("\x15192.168.10.999\x13");
+    console.shows("Nothing was saved");
+    assert!(!amendments.exists());
+    console.type_in("\x15192.168.10.1\x13");
+    console.shows("Saved. The agent goes on with it");
+    let saved: serde_json::Value = serde_json::from_slice(&fs::read(&amendments).unwrap()).unwrap();
+    assert_eq!(saved, serde_json::json!({ "gateway": "192.168.10.1" }));
+    console.leave();
+}
