@@ -103,40 +103,6 @@ mod short {
         assert_eq!(scenario.etcd_members("cp1"), members);
     }
 
-    /// Bad properties are mended on the node itself, and it goes on without
-    /// being deployed again. Afterwards what may still change can be changed.
-    #[test]
-    fn bad_properties_are_mended_on_the_node() {
-        let scenario = Scenario::prepare(&Setting { name: "mend", nodes: 1, hardware: None, properties: &[] });
-        let lab = scenario.lab();
-        let good = lab.environment("cp1").unwrap();
-        let bad = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::PATIENCE, "much");
-        lab.insert_environment("cp1", bad.as_bytes()).unwrap();
-        scenario.power_on(&["cp1"]);
-        scenario.soon_says("cp1", "2 problems must be mended");
-
-        // One alone is not enough: the rest is said again, and nothing is saved.
-        let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure patience=2 || true"]);
-        assert!(said.contains("Nothing was changed") && said.contains("deployment-secret.weak"), "{said}");
-        let secret = &scenario.properties("cp1")[keys::DEPLOYMENT_SECRET];
-        let both = format!("printf 'deployment-secret=%s\\npatience=2\\n' '{secret}' | kaas-agent configure --from -");
-        let said = scenario.inside("cp1", &["sh", "-c", &both]);
-        assert!(said.starts_with("Saved."), "{said}");
-        scenario.all_ready(FORMING);
-        let kept = scenario.inside("cp1", &["ls", "/run/kaas"]);
-        assert!(!kept.contains("amendments.json"), "{kept}");
-
-        // What may change on a formed node is changed, and what may not is refused.
-        let said = scenario.inside("cp1", &["kaas-agent", "configure", "search-domains=lab.example.com"]);
-        assert!(said.contains("was restarted"), "{said}");
-        scenario.wait("the search domain to be used", MOMENT, || {
-            Ok(lab.run_inside("cp1", &["resolvectl", "domain"], MOMENT)?.contains("lab.example.com"))
-        });
-        let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure node-name=other || true"]);
-        assert!(said.contains("property.fixed"), "{said}");
-        scenario.soon_says("cp1", "kaas: ready");
-    }
-
     /// Two of three wait for the third and say so; it is cut off again while
     /// the cluster forms, and joins when it comes back. How long it was away is of no
     /// matter, so nothing is made to expire here: it joins without a token, and with the
@@ -183,6 +149,40 @@ mod long {
         // A step reads `starting etcd (14/28)`, with what it waits for after a colon.
         let named = said.filter_map(|said| said.split_once(" (").filter(|(_, rest)| rest.contains('/')));
         named.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// Bad properties are mended on the node itself, and it goes on without
+    /// being deployed again. Afterwards what may still change can be changed.
+    #[test]
+    fn bad_properties_are_mended_on_the_node() {
+        let scenario = Scenario::prepare(&Setting { name: "mend", nodes: 1, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        let good = lab.environment("cp1").unwrap();
+        let bad = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::PATIENCE, "much");
+        lab.insert_environment("cp1", bad.as_bytes()).unwrap();
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "2 problems must be mended");
+
+        // One alone is not enough: the rest is said again, and nothing is saved.
+        let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure patience=2 || true"]);
+        assert!(said.contains("Nothing was changed") && said.contains("deployment-secret.weak"), "{said}");
+        let secret = &scenario.properties("cp1")[keys::DEPLOYMENT_SECRET];
+        let both = format!("printf 'deployment-secret=%s\\npatience=2\\n' '{secret}' | kaas-agent configure --from -");
+        let said = scenario.inside("cp1", &["sh", "-c", &both]);
+        assert!(said.starts_with("Saved."), "{said}");
+        scenario.all_ready(FORMING);
+        let kept = scenario.inside("cp1", &["ls", "/run/kaas"]);
+        assert!(!kept.contains("amendments.json"), "{kept}");
+
+        // What may change on a formed node is changed, and what may not is refused.
+        let said = scenario.inside("cp1", &["kaas-agent", "configure", "search-domains=lab.example.com"]);
+        assert!(said.contains("was restarted"), "{said}");
+        scenario.wait("the search domain to be used", MOMENT, || {
+            Ok(lab.run_inside("cp1", &["resolvectl", "domain"], MOMENT)?.contains("lab.example.com"))
+        });
+        let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure node-name=other || true"]);
+        assert!(said.contains("property.fixed"), "{said}");
+        scenario.soon_says("cp1", "kaas: ready");
     }
 
     /// A node loses its power as soon as it reaches each step of forming; once
