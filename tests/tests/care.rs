@@ -87,7 +87,7 @@ mod long {
         scenario.ready(&["cp1"], MOMENT);
         scenario.inside("cp1", &["rm", "/data/filling"]);
         scenario.wait("the finding to go", DUTY, || {
-            Ok(!codes(&scenario, "cp1")?.iter().any(|code| code.starts_with("disk.")))
+            Ok(!has(&scenario, "cp1", "disk.nearly-full")? && !has(&scenario, "cp1", "disk.almost-full")?)
         });
     }
 
