@@ -37,7 +37,16 @@ impl fmt::Display for Mac {
 /// # Errors
 /// The device cannot be used: it is gone or not up.
 pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
-    ask(device, Ipv4Addr::UNSPECIFIED, address, own)
+    ask(device, Ipv4Addr::UNSPECIFIED, address, |frame| conflict(frame, address).filter(|other| !own.contains(other)))
+}
+
+/// Who else has `address` on the network of `device`. That others ask for it, too, as
+/// control nodes that start together do for the virtual address, does not count.
+///
+/// # Errors
+/// As [`probe`].
+pub(super) fn holder(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
+    ask(device, Ipv4Addr::UNSPECIFIED, address, |frame| in_use(frame, address).filter(|other| !own.contains(other)))
 }
 
 /// Who has `address` on the network of `device`, asked by this host as `sender`:
@@ -46,10 +55,15 @@ pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<
 /// # Errors
 /// As [`probe`].
 pub(super) fn find(device: &str, sender: Ipv4Addr, address: Ipv4Addr) -> io::Result<Option<Mac>> {
-    ask(device, sender, address, &[])
+    ask(device, sender, address, |frame| conflict(frame, address))
 }
 
-fn ask(device: &str, sender: Ipv4Addr, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
+fn ask(
+    device: &str,
+    sender: Ipv4Addr,
+    address: Ipv4Addr,
+    judge: impl Fn(&[u8]) -> Option<Mac>,
+) -> io::Result<Option<Mac>> {
     let (socket, mac, index) = open(device)?;
     let frame = frame(mac, sender, address);
     for _ in 0..PROBES {
@@ -62,7 +76,7 @@ fn ask(device: &str, sender: Ipv4Addr, address: Ipv4Addr, own: &[Mac]) -> io::Re
             match recvfrom::<LinkAddr>(socket.as_raw_fd(), &mut buffer) {
                 // Until it was bound, the socket saw other devices too.
                 Ok((length, from)) if from.is_none_or(|from| from.ifindex() == index) => {
-                    if let Some(other) = conflict(&buffer[..length], address).filter(|other| !own.contains(other)) {
+                    if let Some(other) = judge(&buffer[..length]) {
                         return Ok(Some(other));
                     }
                 }
@@ -124,6 +138,11 @@ fn conflict(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
     let in_use = sender == address.octets();
     let probed_by_another = frame[20..22] == [0, 1] && sender == [0; 4] && target == address.octets();
     (in_use || probed_by_another).then_some(mac)
+}
+
+/// The sender of a frame that shows that it has the address.
+fn in_use(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
+    conflict(frame, address).filter(|_| frame[28..32] == address.octets())
 }
 
 #[cfg(test)]
@@ -194,12 +213,14 @@ mod tests {
         let other = Mac([2, 0, 0, 0, 0, 9]);
         let mut probe = frame(other, Ipv4Addr::UNSPECIFIED, address);
         assert_eq!(conflict(&probe, address), Some(other));
+        assert_eq!(in_use(&probe, address), None);
         assert_eq!(conflict(&probe, Ipv4Addr::new(10, 0, 0, 2)), None);
         // A reply from the owner.
         probe[21] = 2;
         assert_eq!(conflict(&probe, address), None);
         probe[28..32].copy_from_slice(&address.octets());
         assert_eq!(conflict(&probe, address), Some(other));
+        assert_eq!(in_use(&probe, address), Some(other));
         // Somebody asks for it: that alone shows nothing.
         let mut request = frame(other, Ipv4Addr::UNSPECIFIED, address);
         request[28..32].copy_from_slice(&[10, 0, 0, 5]);

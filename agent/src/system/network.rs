@@ -158,9 +158,9 @@ fn virtual_address_taken(
     device: &Device,
     own: &[Mac],
 ) -> io::Result<Option<Finding>> {
-    let Some(holder) = arp::probe(&device.name, address, own)? else { return Ok(None) };
+    let Some(holder) = arp::holder(&device.name, address, own)? else { return Ok(None) };
     for peer in config.peers() {
-        if arp::probe(&device.name, peer.address, own)? == Some(holder) {
+        if arp::holder(&device.name, peer.address, own)? == Some(holder) {
             return Ok(None);
         }
     }
