@@ -26,6 +26,9 @@ use crate::records::Records;
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
 
+/// The agent's own unit.
+const AGENT: &str = "kaas-agent.service";
+
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
 const SCRATCH: [&str; 6] = [
     "/var/lib/containerd",
@@ -157,7 +160,15 @@ fn judge(members: usize, healthy: usize) -> Cluster {
 /// The disk cannot be marked, or the system does not restart; once marked, the next start erases it.
 pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
     let Outlook { disk, identity, .. } = outlook;
-    erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
+    let tell = |verb: &str| {
+        runner.run(&Command::new("systemctl").args([verb, AGENT])).with_context(|| format!("{verb} {AGENT}"))
+    };
+    // The running agent may be about to write the identity, too.
+    tell("stop")?;
+    if let Err(error) = erase::mark(disk, identity) {
+        tell("start")?;
+        return Err(error).with_context(|| format!("marking {}", disk.path.display()));
+    }
     log::warn!("{} is marked to be erased, as was confirmed", disk.path.display());
     runner
         .run(&Command::new("systemctl").arg("reboot"))

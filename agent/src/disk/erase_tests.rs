@@ -82,6 +82,8 @@ fn a_marked_disk_becomes_blank_and_others_are_left_alone() {
     assert_eq!(Slots::read(&disk.path).unwrap().newest(), Some(&identity));
 
     mark(&disk, &identity).unwrap();
+    // The agent that still runs does not take it back.
+    assert!(identity::write(&disk.path, &identity).unwrap_err().to_string().contains("marked to be erased"));
     assert_eq!(machine.verdict(), ("ours", Vec::new()));
     let mut told = Vec::new();
     erase(&disk, &Holes::all(), &mut |share| told.push(share)).unwrap();

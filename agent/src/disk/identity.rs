@@ -223,9 +223,13 @@ fn slot(block: &[u8]) -> Slot {
 ///
 /// # Errors
 /// The disk cannot be read or written, or does not give back what was written;
-/// the newest identity then still stands in the other slot.
+/// the newest identity then still stands in the other slot. Or it is marked as
+/// one that is to be erased: nothing takes that back.
 pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(disk)?;
+    if identity.state != State::Erasing && slots.newest().is_some_and(|newest| newest.state == State::Erasing) {
+        return Err(io::Error::other("the disk is marked to be erased"));
+    }
     // While a preparation is not finished its record stands in slot A: slot B
     // comes first then, and A is overwritten by the write after that.
     let sequence_of = |slot: &Slot| match slot {
