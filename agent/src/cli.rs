@@ -13,6 +13,7 @@ use crate::command::Host;
 use crate::config::Output;
 use crate::etcd::command::Snapshots;
 use crate::etcd::{replace, restore};
+use crate::files;
 use crate::image::ImageFacts;
 use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
@@ -204,7 +205,7 @@ fn status(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
-    let text = match std::fs::read_to_string(root.join(run::PLAN.trim_start_matches('/'))) {
+    let text = match std::fs::read_to_string(files::below(root, run::PLAN)) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             eprintln!("kaas-agent: nothing has been decided yet since power-on; `kaas-agent status` says why");
@@ -233,7 +234,7 @@ fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
 
 fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-    let kubeconfig = root.join(pod_network::KUBECONFIG.trim_start_matches('/'));
+    let kubeconfig = files::below(root, pod_network::KUBECONFIG);
     pod_network::run(&Settings::of(&config), kubeconfig, root, &Host).map(|()| ExitCode::SUCCESS)
 }
 

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codes;
 use crate::disk::identity::{Identity, MachineId, Slots, State};
-use crate::files::write_atomically;
+use crate::files::{self, write_atomically};
 use crate::finding::Findings;
 use crate::platform::Platform;
 
@@ -104,7 +104,7 @@ pub fn run(host: &Path, root: &Path) -> Report {
         trouble("/etc", error);
     }
     let report = Report { machine_id, host_name, disk: found.map(|(disk, _)| disk), findings };
-    let file = host.join(REPORT.trim_start_matches('/'));
+    let file = files::below(host, REPORT);
     let saved = serde_json::to_vec_pretty(&report).map_err(io::Error::from);
     if let Err(error) = saved.and_then(|text| write_atomically(&file, &text, 0o644)) {
         eprintln!("kaas-agent: saving {}: {error}", file.display());

@@ -1,10 +1,14 @@
 //! Files that are whole or not there: written beside their place, flushed,
-//! then renamed.
+//! then renamed. And what else is asked of files everywhere: their sum, a time for
+//! their names.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
 
 /// Puts `content` at `path` with the permission bits `mode`, making missing
 /// folders. After a crash the old content or the new one is there, never a mix.
@@ -24,10 +28,7 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     temporary.push(name);
     temporary.push(".new");
     let temporary = folder.join(temporary);
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(&temporary)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -45,4 +46,41 @@ pub fn ensure_content(path: &Path, content: &[u8], mode: u32) -> io::Result<bool
         Ok(present) if present == content => Ok(false),
         _ => write_atomically(path, content, mode).map(|()| true),
     }
+}
+
+/// Where the absolute `path` is in a system whose root is `root`.
+pub fn below(root: &Path, path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Removes a file. Says whether it was there.
+///
+/// # Errors
+/// Any error of the file system but that the file is missing.
+pub fn remove(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// SHA-256 of a file's content, however large it is.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
+    let (mut file, mut sum, mut part) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(sum.finalize().into()),
+            length => sum.update(&part[..length]),
+        }
+    }
+}
+
+/// A time as names of files bear it, in UTC (ISO 8601, basic format): `20261121T143000Z`.
+pub fn stamp(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time.max(UNIX_EPOCH)).to_string().replace(['-', ':'], "")
 }

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use crate::files;
+
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
 
@@ -50,7 +52,7 @@ impl ImageFacts {
     /// # Errors
     /// It is missing or not understood: this is no appliance image.
     pub fn read(root: &Path) -> anyhow::Result<Self> {
-        let path = root.join(PATH.trim_start_matches('/'));
+        let path = files::below(root, PATH);
         let text = fs::read(&path).with_context(|| format!("reading the image's description {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("understanding {}", path.display()))
     }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::files;
+
 /// Where a container engine tells the node what it gave it. Its presence makes
 /// the node a container.
 pub const CONTAINER_FILE: &str = "/run/host/kaas/platform.json";
@@ -69,7 +71,7 @@ impl Platform {
     /// # Errors
     /// The container engine's file exists but cannot be read or understood.
     pub fn detect(root: &Path) -> anyhow::Result<Self> {
-        let path = below(root, CONTAINER_FILE);
+        let path = files::below(root, CONTAINER_FILE);
         let carrier = match fs::read(&path) {
             Ok(text) => Carrier::Container(
                 serde_json::from_slice(&text)
@@ -79,7 +81,7 @@ impl Platform {
                 // The DMI strings are the hypervisor's (SMBIOS 3.7, 7.2);
                 // a VM without a UUID of its own reads as absent.
                 let dmi = |name: &str| {
-                    let text = fs::read_to_string(below(root, "/sys/class/dmi/id").join(name)).ok()?;
+                    let text = fs::read_to_string(files::below(root, "/sys/class/dmi/id").join(name)).ok()?;
                     Some(text.trim().to_owned())
                 };
                 Carrier::Machine {
@@ -101,7 +103,7 @@ impl Platform {
 
     /// A path of the running system: `path` is absolute.
     pub fn path(&self, path: &str) -> PathBuf {
-        below(&self.root, path)
+        files::below(&self.root, path)
     }
 
     /// Whether this is a system container: no kernel, modules or firmware of its own.
@@ -267,13 +269,10 @@ impl Platform {
     }
 }
 
-fn below(root: &Path, path: &str) -> PathBuf {
-    root.join(path.trim_start_matches('/'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::below;
     use std::os::unix::fs::symlink;
 
     fn write(root: &Path, path: &str, content: &str) {

@@ -48,7 +48,7 @@ pub struct Records {
 impl Records {
     /// The records below `root` (`/` outside of tests). The data disk must be mounted.
     pub fn new(root: &Path) -> Self {
-        Self { folder: root.join(paths::RECORDS.trim_start_matches('/')) }
+        Self { folder: files::below(root, paths::RECORDS) }
     }
 
     /// The saved configuration, if there is one.
@@ -157,10 +157,7 @@ impl Records {
     /// # Errors
     /// The file system's.
     pub fn forget_admission(&self) -> anyhow::Result<()> {
-        match fs::remove_file(self.path(ADMISSION)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("forgetting the admission"),
-            _ => Ok(()),
-        }
+        files::remove(&self.path(ADMISSION)).map(drop).context("forgetting the admission")
     }
 
     /// The cluster of etcd members that a snapshot was last restored to here, if any was.

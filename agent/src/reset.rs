@@ -22,12 +22,10 @@ use crate::finding::Finding;
 use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
+use crate::services::AGENT;
 
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
-
-/// The agent's own unit.
-const AGENT: &str = "kaas-agent.service";
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
 const SCRATCH: [&str; 6] = [

@@ -383,5 +383,5 @@ fn corrected(
 
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(plan)?;
-    files::write_atomically(&root.join(PLAN.trim_start_matches('/')), &text, 0o644).context("saving the plan")
+    files::write_atomically(&files::below(root, PLAN), &text, 0o644).context("saving the plan")
 }

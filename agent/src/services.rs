@@ -5,12 +5,26 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::bus::Bus;
+use crate::bus::{self, Bus};
 
 const SERVICE: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
+
+/// The agent's own unit. What is saved for it is taken up at its start: its plan
+/// is decided and done anew.
+pub const AGENT: &str = "kaas-agent.service";
+
+/// Restarts the agent, so that it takes up what was saved for it.
+///
+/// # Errors
+/// systemd does not answer.
+pub fn restart_agent() -> anyhow::Result<()> {
+    Services::new(&bus::system()?)
+        .restart(AGENT)
+        .context("the change is saved, but the agent could not be restarted to take it up")
+}
 
 /// systemd's manager.
 pub struct Services<'a> {

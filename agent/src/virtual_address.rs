@@ -88,7 +88,7 @@ fn router_id(address: Ipv4Addr) -> u8 {
 /// # Errors
 /// The file system's.
 pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
-    let path = root.join(HEALTH.trim_start_matches('/'));
+    let path = files::below(root, HEALTH);
     let content = if healthy { HEALTHY } else { FAULT };
     if fs::read(&path).is_ok_and(|present| present == content.as_bytes()) {
         return Ok(false);

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 
 use crate::config::Config;
 use crate::etcd;
+use crate::files;
 use crate::kubernetes::PKI;
 use crate::kubernetes::api::{self, Api};
 use crate::status::{Health, Member, Reporter, VirtualAddress};
@@ -59,7 +60,7 @@ impl Watch {
     /// # Errors
     /// The credentials cannot be read, or no thread can be made.
     pub fn start(config: &Config, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
-        let kubeconfig = root.join(api::KUBECONFIG.trim_start_matches('/'));
+        let kubeconfig = files::below(root, api::KUBECONFIG);
         let api = Renewing::new(config, kubeconfig)?;
         let shared =
             Arc::new(Shared { config: config.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) });
@@ -139,9 +140,9 @@ impl Shared {
     /// Looks at nodes, etcd and the virtual address; says whether all is well.
     fn look(&self) -> bool {
         let patience = self.config.patiently(REQUEST);
-        let kubeconfig = self.root.join(api::KUBECONFIG.trim_start_matches('/'));
+        let kubeconfig = files::below(&self.root, api::KUBECONFIG);
         let nodes = Api::new(self.config.address(), &kubeconfig, patience).and_then(|api| api.nodes()).ok();
-        let pki = self.root.join(PKI.trim_start_matches('/'));
+        let pki = files::below(&self.root, PKI);
         let members = self.config.cluster.control_nodes.iter();
         let etcd: Vec<Member> = members
             .map(|node| Member { name: node.name.clone(), healthy: etcd::member_healthy(node, &pki, patience) })

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::{Amended, Effect, Error, apply};
 use crate::config::Output;
 use crate::finding::{Finding, Findings};
-use crate::properties::{self, Property};
+use crate::properties;
 
 /// Larger input is no list of properties, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -84,7 +84,7 @@ fn gather(options: &Options, stdin: &mut dyn Read) -> anyhow::Result<Changes> {
     let mut changes = Changes::new();
     for (index, argument) in options.changes.iter().enumerate() {
         let (key, value) = pair(argument).with_context(|| format!("argument {}", index + 1))?;
-        if properties::find(&key).is_some_and(|property| betrays(property, &value)) {
+        if properties::find(&key).is_some_and(|property| property.betrays(&value)) {
             bail!(
                 "{key} may hold a secret, which the command line shows to every process: write {key}=… into a file \
                  and give it with --from FILE, or on standard input with --from -"
@@ -106,11 +106,6 @@ fn gather(options: &Options, stdin: &mut dyn Read) -> anyhow::Result<Changes> {
         }
     }
     Ok(changes)
-}
-
-/// Whether a value may be secret. An address is one with a password in it only.
-fn betrays(property: &Property, value: &str) -> bool {
-    property.secret() || (property.scrubbed() && value.contains('@'))
 }
 
 /// The message never repeats the text, which may be a secret.

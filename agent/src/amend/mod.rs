@@ -18,7 +18,6 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use zeroize::Zeroizing;
 
-use crate::bus;
 use crate::codes;
 use crate::config::{self, Config, Intake};
 use crate::environment::document::Adapter;
@@ -31,14 +30,11 @@ use crate::properties::{self, Property};
 use crate::records::Records;
 use crate::rendezvous::Record;
 use crate::secret::Secret;
-use crate::services::Services;
+use crate::services;
 use crate::status::{Phase, Status};
 
 pub use command::{Options, command};
 pub use pending::{Amendments, PATH, forget};
-
-/// The unit that takes a changed configuration up: its plan is re-run.
-const UNIT: &str = "kaas-agent.service";
 
 /// What became of amendments that were in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +107,7 @@ impl Standing {
 /// environment cannot be read or written, or the agent cannot be restarted
 /// (what was saved is then used at its next start).
 pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<Amended, Error> {
-    apply_with(root, changes, SystemTime::now(), &|| Services::new(&bus::system()?).restart(UNIT))
+    apply_with(root, changes, SystemTime::now(), &services::restart_agent)
 }
 
 fn apply_with(
@@ -146,7 +142,7 @@ fn apply_with(
     } else if awaited(root) {
         Effect::Awaited
     } else {
-        restart().context("the change is saved, but the agent could not be restarted to take it up")?;
+        restart()?;
         Effect::Restarted
     };
     Ok(Amended { effect, warnings })

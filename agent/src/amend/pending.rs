@@ -73,12 +73,9 @@ impl Amendments {
 /// # Errors
 /// The file system's.
 pub fn forget(root: &Path) -> io::Result<()> {
-    match fs::remove_file(path(root)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    files::remove(&path(root)).map(drop)
 }
 
 fn path(root: &Path) -> PathBuf {
-    root.join(PATH.trim_start_matches('/'))
+    files::below(root, PATH)
 }

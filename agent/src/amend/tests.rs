@@ -10,6 +10,7 @@ use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
 use super::*;
+use crate::files;
 use crate::finding::Finding;
 use crate::plan::tests::three_nodes;
 use crate::records::Progress;
@@ -113,7 +114,7 @@ fn an_absent_environment_is_made_up_for() {
     assert_eq!(node.intake().unwrap_err().iter().next().unwrap().code, "environment.absent");
     assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Awaited);
     assert_eq!(node.restarts.get(), 0);
-    let mode = fs::metadata(node.path().join(PATH.trim_start_matches('/'))).unwrap().permissions().mode();
+    let mode = fs::metadata(files::below(node.path(), PATH)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let intake = node.intake().unwrap();
     assert_eq!((intake.config.node.name.as_str(), intake.secret.expose()), ("cp2", SECRET));

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::command::Runner;
 use crate::config::Output;
+use crate::files;
 use crate::records::Records;
 use crate::secret::Secret;
 use crate::status::Status;
@@ -132,7 +133,7 @@ pub fn write(
     let now = SystemTime::now();
     let file = match file {
         Some(file) => file.to_owned(),
-        None => root.join(FOLDER.trim_start_matches('/')).join(format!("{}.tar.gz", name(root, now))),
+        None => files::below(root, FOLDER).join(format!("{}.tar.gz", name(root, now))),
     };
     let mut temporary = file.clone().into_os_string();
     temporary.push(".new");
@@ -220,24 +221,7 @@ fn known_secrets(root: &Path) -> Vec<Secret> {
 
 fn name(root: &Path, now: SystemTime) -> String {
     let node = Status::read(root).ok().and_then(|status| status.node).unwrap_or_else(|| "node".to_owned());
-    format!("kaas-support-{node}-{}", stamp(now))
-}
-
-/// A UTC time as `20261121T145300Z`.
-fn stamp(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // The Gregorian calendar's 400 years have 146,097 days; years begin in March here, so that the leap day is the last.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + carry;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}{month:02}{day_of_month:02}T{hour:02}{minute:02}{second:02}Z")
+    format!("kaas-support-{node}-{}", files::stamp(now))
 }
 
 fn index(folder: &str, entries: &[Entry]) -> String {

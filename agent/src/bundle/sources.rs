@@ -12,6 +12,7 @@ use super::archive::Keep;
 use crate::command::{Command, Runner};
 use crate::config::API_PORT;
 use crate::disk::Slots;
+use crate::files;
 use crate::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS};
 use crate::platform::Platform;
 use crate::records::Records;
@@ -50,7 +51,7 @@ impl Source {
     /// There is none: the index says why.
     pub(super) fn get(&self, root: &Path, runner: &dyn Runner) -> anyhow::Result<String> {
         let bytes = match &self.get {
-            Get::File(path) => tail(&below(root, path), self.keep)?,
+            Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
                 let mut output = runner.run(&Command::new("timeout").arg(PATIENCE).args(line).env("LC_ALL", "C"))?;
                 if output.len() as u64 > LONGEST {
@@ -65,10 +66,6 @@ impl Source {
         };
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
-}
-
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// A file, or what is kept of a long one.
@@ -227,7 +224,7 @@ fn container_logs(root: &Path) -> Vec<Source> {
         found
     };
     // kubelet: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log, older ones with a time behind that.
-    for pod in folders(&below(root, Path::new("/var/log/pods"))) {
+    for pod in folders(&files::below(root, "/var/log/pods")) {
         for container in folders(&pod) {
             for log in folders(&container).into_iter().filter(|log| log.extension().is_some_and(|end| end == "log")) {
                 let Ok(place) = log.strip_prefix(root) else { continue };

@@ -162,7 +162,7 @@ fn a_file_that_cannot_be_written_is_named_and_nothing_is_left() {
 
 #[test]
 fn times_are_dates() {
-    let at = |seconds| stamp(UNIX_EPOCH + Duration::from_secs(seconds));
+    let at = |seconds| files::stamp(UNIX_EPOCH + Duration::from_secs(seconds));
     assert_eq!(at(0), "19700101T000000Z");
     assert_eq!(at(951_782_399), "20000228T235959Z");
     assert_eq!(at(951_782_400), "20000229T000000Z");

@@ -1,7 +1,7 @@
 //! Renews the node's certificates well before they end, starts those again
 //! that use them, and says which ones nobody here can renew.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::certificates::api::ApiCertificate;
 use crate::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
@@ -10,13 +10,11 @@ use crate::finding::Findings;
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::steps::Machine;
 
-/// How long before its end an authority becomes a finding, in seconds: a year.
-const AUTHORITY: i64 = 365 * DAY;
+/// How many days before its end an authority becomes a finding: a year.
+const AUTHORITY: i64 = 365;
 
-/// How long before its end the operator's own certificate becomes one, in seconds.
-const OPERATORS: i64 = 30 * DAY;
-
-const DAY: i64 = 24 * 60 * 60;
+/// How many days before its end the operator's own certificate becomes one.
+const OPERATORS: i64 = 30;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let (root, now) = (machine.platform.root(), SystemTime::now());
@@ -49,37 +47,34 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
 
 /// What a person has to see to.
 fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
-    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())) {
-        let subject = format!("authority {}", one.name);
-        let days = (one.ends - now) / DAY;
-        if one.ends <= now {
-            findings.push(codes::AUTHORITY_EXPIRED.finding(
+        let (subject, end) = (format!("authority {}", one.name), one.end(now));
+        match one.days_left(now) {
+            ..0 => findings.push(codes::AUTHORITY_EXPIRED.finding(
                 subject,
-                format!("it ended {} days ago", -days),
+                format!("it {end}"),
                 "Check the clock. If it is right, the cluster has come to its end: bring its workloads to a new one",
-            ));
-        } else if one.ends <= now + AUTHORITY {
-            findings.push(codes::AUTHORITY_ENDS.finding(
+            )),
+            ..AUTHORITY => findings.push(codes::AUTHORITY_ENDS.finding(
                 subject,
-                format!("it ends in {days} days, and no certificate that it has signed is accepted afterwards"),
+                format!("it {end}, and no certificate that it has signed is accepted afterwards"),
                 "Plan a new cluster, or an image that renews authorities, before that day",
-            ));
+            )),
+            _ => {}
         }
     }
-    for one in certificates.iter().filter(|one| one.name == API && one.ends <= now + OPERATORS) {
-        let days = (one.ends - now) / DAY;
-        let action = "Install the next one on each control node: kaas-agent certificate install";
-        findings.push(if one.ends <= now {
-            codes::API_CERTIFICATE_EXPIRED.finding(
-                "your API certificate",
-                format!("it ended {} days ago", -days),
-                action,
-            )
-        } else {
-            codes::API_CERTIFICATE_ENDS.finding("your API certificate", format!("it ends in {days} days"), action)
-        });
+    for one in certificates.iter().filter(|one| one.name == API) {
+        let code = match one.days_left(now) {
+            ..0 => &codes::API_CERTIFICATE_EXPIRED,
+            ..OPERATORS => &codes::API_CERTIFICATE_ENDS,
+            _ => continue,
+        };
+        findings.push(code.finding(
+            "your API certificate",
+            format!("it {}", one.end(now)),
+            "Install the next one on each control node: kaas-agent certificate install",
+        ));
     }
     findings
 }
@@ -87,12 +82,12 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn authorities_are_told_of_a_year_before_their_end() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: 1_800_000_000 + days * DAY };
+        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: 1_800_000_000 + days * 24 * 60 * 60 };
         assert!(judge(&[end("ca", 366), end("apiserver", 1)], now).is_empty());
         let findings = judge(&[end("ca", 364), end("etcd-ca", -2)], now);
         let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();

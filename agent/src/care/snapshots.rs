@@ -57,7 +57,7 @@ fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
     }
     let taken = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
     log::info!("took the snapshot {}: revision {}, {} keys", taken.0.name(), taken.1.revision, taken.1.total_key);
-    Ok(snapshot::prune(root)?)
+    Ok(())
 }
 
 /// Whether the newest snapshot is old, or from the future: then a clock was wrong.

@@ -90,7 +90,7 @@ impl ApiCertificate {
     /// # Errors
     /// It cannot be read, or was damaged.
     pub fn installed(root: &Path, config: &Config) -> anyhow::Result<Option<Self>> {
-        let pem = match fs::read_to_string(root.join(PATH.trim_start_matches('/'))) {
+        let pem = match fs::read_to_string(files::below(root, PATH)) {
             Ok(pem) => Zeroizing::new(pem),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("reading {PATH}")),
@@ -104,7 +104,7 @@ impl ApiCertificate {
     /// # Errors
     /// The file system's; what was there before then still is.
     pub fn install(&self, root: &Path) -> io::Result<bool> {
-        files::ensure_content(&root.join(PATH.trim_start_matches('/')), self.pem.as_bytes(), 0o600)
+        files::ensure_content(&files::below(root, PATH), self.pem.as_bytes(), 0o600)
     }
 }
 
@@ -113,11 +113,7 @@ impl ApiCertificate {
 /// # Errors
 /// The file system's.
 pub fn remove(root: &Path) -> io::Result<bool> {
-    match fs::remove_file(root.join(PATH.trim_start_matches('/'))) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    files::remove(&files::below(root, PATH))
 }
 
 fn chain_holds_together(chain: &[X509Certificate<'_>]) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 use super::*;
+use crate::files;
 use crate::plan::tests::three_nodes;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -49,7 +50,7 @@ fn a_good_pair_is_installed_whole_and_found_again() {
     let installed = ApiCertificate::installed(root.path(), &config).unwrap().unwrap();
     assert_eq!((installed.names, installed.ends), (examined.names, examined.ends));
     use std::os::unix::fs::PermissionsExt;
-    let file = root.path().join(PATH.trim_start_matches('/'));
+    let file = files::below(root.path(), PATH);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&file, "damaged").unwrap();
     assert!(ApiCertificate::installed(root.path(), &config).unwrap_err().to_string().contains(PATH));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use zeroize::Zeroizing;
@@ -11,14 +11,10 @@ use zeroize::Zeroizing;
 use super::api::{self, ApiCertificate};
 use super::inventory;
 use super::issue::{self, Purpose};
-use crate::bus;
 use crate::config::{Config, Output};
 use crate::files;
 use crate::records::Records;
-use crate::services::Services;
-
-/// The unit that applies what was changed.
-const AGENT: &str = "kaas-agent.service";
+use crate::services;
 
 /// Larger files are no certificates, in bytes.
 const LARGEST: u64 = 256 << 10;
@@ -70,7 +66,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
             if !own.install(root).context("installing the certificate")? {
                 return Ok(writeln!(stdout, "This certificate is installed already.")?);
             }
-            restart()?;
+            services::restart_agent()?;
             writeln!(stdout, "Installed for {}, issued by {}.", own.names.join(", "), own.issuer)?;
             writeln!(
                 stdout,
@@ -86,14 +82,10 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
             if !api::remove(root).context("removing the certificate")? {
                 return Ok(writeln!(stdout, "No certificate of your own is installed.")?);
             }
-            restart()?;
+            services::restart_agent()?;
             Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to everybody.")?)
         }
     }
-}
-
-fn restart() -> anyhow::Result<()> {
-    Services::new(&bus::system()?).restart(AGENT).context("the change is saved, but the agent could not be restarted")
 }
 
 fn list(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
@@ -104,11 +96,9 @@ fn list(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<(
     match output {
         Output::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&certificates)?)?,
         Output::Text => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let now = SystemTime::now();
             for one in certificates {
-                let days = (one.ends - i64::try_from(now)?) / (24 * 60 * 60);
-                let when = if days < 0 { format!("ended {} days ago", -days) } else { format!("ends in {days} days") };
-                writeln!(stdout, "{:<26}{when}", one.name)?;
+                writeln!(stdout, "{:<26}{}", one.name, one.end(now))?;
             }
         }
     }

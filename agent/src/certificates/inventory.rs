@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::kubernetes::{api, proxy};
 use crate::pki;
 use crate::pod_network;
+
+/// In seconds.
+const DAY: i64 = 24 * 60 * 60;
 
 /// A certificate, as monitoring and administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +21,24 @@ pub struct Certificate {
     pub name: String,
     /// When it ends, in seconds since 1970 (UTC).
     pub ends: i64,
+}
+
+impl Certificate {
+    /// Whole days from `now` until it ends; negative once it has ended.
+    pub fn days_left(&self, now: SystemTime) -> i64 {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+        self.ends.saturating_sub(now).div_euclid(DAY)
+    }
+
+    /// The same in words, such as `ends in 20 days`.
+    pub fn end(&self, now: SystemTime) -> String {
+        match self.days_left(now) {
+            -1 => "ended less than a day ago".to_owned(),
+            days if days < 0 => format!("ended {} days ago", -1 - days),
+            0 => "ends within a day".to_owned(),
+            days => format!("ends in {days} days"),
+        }
+    }
 }
 
 /// Names and places: certificates in PEM, and kubeconfigs that hold one.
@@ -59,9 +82,9 @@ pub(super) fn is_ours(name: &str) -> bool {
 /// Those of `root`'s certificates that are there and can be read, in a fixed order.
 pub fn inventory(root: &Path) -> Vec<Certificate> {
     let read = |(name, path): &(&str, &str)| {
-        let text = fs::read_to_string(root.join(path.trim_start_matches('/'))).ok()?;
+        let text = fs::read_to_string(files::below(root, path)).ok()?;
         let ends = pki::expiry(&text).or_else(|_| pki::embedded(&text).and_then(|pair| pki::expiry(&pair.certificate)));
-        let ends = ends.ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+        let ends = ends.ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
         Some(Certificate { name: (*name).to_owned(), ends: i64::try_from(ends).ok()? })
     };
     PLACES.iter().filter_map(read).collect()
@@ -69,7 +92,7 @@ pub fn inventory(root: &Path) -> Vec<Certificate> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::Duration;
 
     use super::*;
     use crate::endpoint;
@@ -83,7 +106,7 @@ mod tests {
         assert_eq!(inventory(root.path()), []);
         let authorities = Authorities::make(now).unwrap();
         authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
-        let kubeconfig = root.path().join(api::KUBECONFIG.trim_start_matches('/'));
+        let kubeconfig = files::below(root.path(), api::KUBECONFIG);
         pki::ensure_kubeconfig(&kubeconfig, "https://10.0.0.11:6443", &api::leaf(), &authorities, now).unwrap();
         fs::write(root.path().join("etc/kubernetes/admin.conf"), "").unwrap();
         let listed = inventory(root.path());
@@ -91,6 +114,16 @@ mod tests {
         assert_eq!(names, ["ca", "front-proxy-ca", "etcd-ca", "kaas-agent.conf"]);
         assert_eq!(listed[0].ends, 1_800_000_000 + 3650 * 86_400);
         assert_eq!(listed[3].ends, 1_800_000_000 + 365 * 86_400);
+    }
+
+    #[test]
+    fn the_end_is_told_in_days() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let end = |seconds: i64| Certificate { name: "ca".into(), ends: 1_800_000_000 + seconds }.end(now);
+        assert_eq!(end(3 * DAY + 1), "ends in 3 days");
+        assert_eq!(end(DAY - 1), "ends within a day");
+        assert_eq!(end(-1), "ended less than a day ago");
+        assert_eq!(end(-DAY - 1), "ended 1 days ago");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{API_PORT, Config};
 use crate::endpoint::MONITORING;
+use crate::files;
 use crate::kubernetes::PKI;
 use crate::paths;
 use crate::pki::{self, Authorities, Kubeconfig, Leaf};
@@ -86,7 +87,7 @@ pub fn issue(
         "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -"
     );
     ensure!((1..=LONGEST).contains(&days), "a credential lives 1 to {LONGEST} days, not {days}");
-    let authority = Authorities::read(&root.join(PKI.trim_start_matches('/')))?.kubernetes;
+    let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
     let ends = now + DAY * days;
     let last = pki::expiry(&authority.certificate)?;
     ensure!(
@@ -115,7 +116,7 @@ fn note(
     let line = json!({
         "issued": seconds(now), "name": name, "group": purpose.group(), "serial": serial, "ends": seconds(ends),
     });
-    let path = root.join(paths::RECORDS.trim_start_matches('/')).join(RECORD);
+    let path = files::below(root, paths::RECORDS).join(RECORD);
     let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     file.write_all(format!("{line}\n").as_bytes())?;
     Ok(file.sync_all()?)

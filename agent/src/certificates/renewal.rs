@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use super::inventory::{Certificate, inventory, is_ours};
 use crate::command::Runner;
 use crate::config::{API_PORT, Config};
+use crate::files;
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::kubernetes::{PKI, api, kubelet, proxy};
 use crate::pki::{self, Authorities, Leaf, RENEW_BEFORE};
@@ -32,7 +33,7 @@ pub fn kubernetes(
     now: SystemTime,
 ) -> anyhow::Result<bool> {
     let node = config.control_node().context("this node is not in the list of control nodes")?;
-    let path = |path: &str| root.join(path.trim_start_matches('/'));
+    let path = |path: &str| files::below(root, path);
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
     let server = format!("https://{}:{API_PORT}", config.address());
@@ -59,7 +60,7 @@ pub fn all_if_due(root: &Path, config: &Config, runner: &dyn Runner, now: System
     let Some(first) = due(&present, config, now) else { return Ok(false) };
     log::info!("the certificate {first} ends soon: this node's certificates are renewed");
     let node = config.control_node().context("this node is not in the list of control nodes")?;
-    let etcd = pki::ensure_member(node, &root.join(PKI.trim_start_matches('/')), now)?;
+    let etcd = pki::ensure_member(node, &files::below(root, PKI), now)?;
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
 

@@ -52,7 +52,7 @@ fn note_of(root: &Path, unit: &str) -> PathBuf {
 fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
     for path in READERS.iter().filter(|(name, _)| *name == unit).flat_map(|(_, paths)| *paths) {
-        hash.update(fs::read(root.join(path.trim_start_matches('/')))?);
+        hash.update(fs::read(files::below(root, path))?);
     }
     Ok(hash.finalize().to_vec())
 }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_unit_is_behind_until_it_was_started_with_what_is_there() {
         let root = tempfile::tempdir().unwrap();
-        let kubeconfig = root.path().join(proxy::KUBECONFIG.trim_start_matches('/'));
+        let kubeconfig = files::below(root.path(), proxy::KUBECONFIG);
         assert!(have_new(root.path(), proxy::UNIT).is_err(), "no credentials yet");
         files::write_atomically(&kubeconfig, b"first", 0o600).unwrap();
         assert!(have_new(root.path(), proxy::UNIT).unwrap());

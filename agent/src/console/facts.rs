@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 use crate::amend::Standing;
 use crate::certificates;
+use crate::files;
 use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::paths;
@@ -70,7 +71,7 @@ impl Facts {
             _ => Access::StatusOnly,
         };
         let image = ImageFacts::read(root).ok();
-        let pki = root.join(PKI.trim_start_matches('/'));
+        let pki = files::below(root, PKI);
         Self {
             status,
             access,
@@ -81,7 +82,7 @@ impl Facts {
             virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),
             certificates: certificates(root, now),
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
-            disk: space(&root.join(paths::DATA.trim_start_matches('/'))),
+            disk: space(&files::below(root, paths::DATA)),
         }
     }
 
@@ -120,18 +121,15 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&crate::config::Conf
 
 /// Of the data disk that the plan of this boot names.
 fn identity(root: &Path) -> Option<crate::disk::Identity> {
-    let text = fs::read(root.join(crate::run::PLAN.trim_start_matches('/'))).ok()?;
+    let text = fs::read(files::below(root, crate::run::PLAN)).ok()?;
     let plan: crate::plan::Plan = serde_json::from_slice(&text).ok()?;
     crate::disk::Slots::read(plan.data_disk()?).ok()?.newest().cloned()
 }
 
 /// The soonest to end first.
 fn certificates(root: &Path, now: SystemTime) -> Vec<Certificate> {
-    const DAY: i64 = 86_400;
-    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
     let all = certificates::inventory(root).into_iter();
-    let mut all: Vec<_> =
-        all.map(|one| Certificate { days: (one.ends - now).div_euclid(DAY), name: one.name }).collect();
+    let mut all: Vec<_> = all.map(|one| Certificate { days: one.days_left(now), name: one.name }).collect();
     all.sort_by(|one, other| one.days.cmp(&other.days).then_with(|| one.name.cmp(&other.name)));
     all
 }
@@ -157,7 +155,7 @@ fn space(data: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn days_are_whole_and_an_ended_certificate_is_negative() {

@@ -109,9 +109,8 @@ impl Form {
     pub(super) fn new(scope: Scope, present: &[(&'static Property, Secret)], findings: &Findings) -> Self {
         let field = |property: &'static Property| {
             let text = present.iter().find(|(row, _)| row.key == property.key).map(|(_, text)| text.expose());
-            // A proxy's address with a password in it is a secret like any other.
             let before = match text {
-                Some(text) if property.secret() || (property.scrubbed() && text.contains('@')) => Before::Kept,
+                Some(text) if property.betrays(text) => Before::Kept,
                 other => Before::Shown(other.unwrap_or_default().to_owned()),
             };
             let input = Input::new(match &before {

@@ -22,6 +22,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal;
 
+use crate::files;
 use crate::platform::Platform;
 use crate::status;
 use effects::perform;
@@ -143,7 +144,7 @@ struct Watch {
 
 impl Watch {
     fn new(root: &Path) -> Self {
-        let file = root.join(status::PATH.trim_start_matches('/'));
+        let file = files::below(root, status::PATH);
         let mut watch = Self { file, seen: None, due: Instant::now() };
         watch.has_news();
         watch

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{DataDisk, Examination, MINIMUM_SIZE, MachineId, Owner, examine};
 use crate::command::Host;
+use crate::files;
 use crate::platform::{CONTAINER_FILE, Container, Platform};
 
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
@@ -57,7 +58,7 @@ impl Machine {
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
         };
-        let file = self.folder.path().join(CONTAINER_FILE.trim_start_matches('/'));
+        let file = files::below(self.folder.path(), CONTAINER_FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, serde_json::to_vec(&container).unwrap()).unwrap();
         Platform::detect(self.folder.path()).unwrap()

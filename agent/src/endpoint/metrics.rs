@@ -7,6 +7,8 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 
+use crate::disk::is_mounted;
+use crate::files;
 use crate::finding::Severity;
 use crate::paths;
 use crate::status::{Phase, Status, Times};
@@ -80,13 +82,18 @@ fn cluster(text: &mut Text, status: &Status) {
 
 #[allow(clippy::cast_precision_loss)] // Nine petabytes are exact.
 fn disk(text: &mut Text, root: &Path) {
-    let Ok(disk) = statvfs(&root.join(paths::DATA.trim_start_matches('/'))) else { return };
-    let bytes = |blocks| (blocks * disk.fragment_size()) as f64;
-    text.single("kaas_data_disk_size_bytes", "The size of the data partition's file system.", bytes(disk.blocks()));
+    let data = files::below(root, paths::DATA);
+    // Not mounted, it would be another file system.
+    if !is_mounted(&data).unwrap_or(false) {
+        return;
+    }
+    let Ok(space) = statvfs(&data) else { return };
+    let bytes = |blocks| (blocks * space.fragment_size()) as f64;
+    text.single("kaas_data_disk_size_bytes", "The size of the data partition's file system.", bytes(space.blocks()));
     text.single(
         "kaas_data_disk_available_bytes",
         "What is free on it for others than root.",
-        bytes(disk.blocks_available()),
+        bytes(space.blocks_available()),
     );
 }
 

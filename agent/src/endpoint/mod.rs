@@ -36,6 +36,7 @@ use anyhow::Context as _;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
+use crate::files;
 use crate::kubernetes::PKI;
 use crate::pki::{Authorities, Leaf};
 use crate::status::Reporter;
@@ -99,9 +100,9 @@ impl Endpoint {
     }
 
     fn open_at(&self, address: SocketAddr, leaf: &Leaf, now: SystemTime) -> anyhow::Result<(bool, SocketAddr)> {
-        let pki = self.shared.site.root.join(PKI.trim_start_matches('/'));
+        let pki = files::below(&self.shared.site.root, PKI);
         let authority = Authorities::read(&pki)?.kubernetes;
-        let base = self.shared.site.root.join(CERTIFICATE.trim_start_matches('/'));
+        let base = files::below(&self.shared.site.root, CERTIFICATE);
         leaf.ensure(&authority, &base, now)?;
         let certificate = fs::read_to_string(base.with_extension("crt"))?;
         let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,6 @@
 //! sent, with its SHA-256 in the field `Repr-Digest` (RFC 9530, section 3).
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -16,12 +15,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, RETRY_AFTER};
-use sha2::{Digest as _, Sha256};
 
 use super::Site;
 use super::answer::{self, Answer};
 use crate::command::Host;
-use crate::etcd::{command, snapshot};
+use crate::etcd::command;
+use crate::files;
 use crate::records::Records;
 
 /// For how long a snapshot counts as fresh: whoever asked for it comes at once.
@@ -100,18 +99,7 @@ fn send(made: &Made) -> anyhow::Result<Answer> {
 fn make(root: &Path) -> anyhow::Result<Made> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
     let (snapshot, _) = command::take(root, &config, &Host, SystemTime::now())?;
-    snapshot::prune(root)?;
-    Ok(Made { sum: sum(&snapshot.path)?, path: snapshot.path })
-}
-
-fn sum(file: &Path) -> anyhow::Result<[u8; 32]> {
-    let (mut file, mut sum, mut part) = (File::open(file)?, Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(sum.finalize().into()),
-            length => sum.update(&part[..length]),
-        }
-    }
+    Ok(Made { sum: files::sha256(&snapshot.path)?, path: snapshot.path })
 }
 
 #[cfg(test)]
@@ -134,7 +122,7 @@ mod tests {
         let desk = Desk::default();
         let work = || -> Work {
             let path = path.clone();
-            Box::new(move || Ok(Made { sum: sum(&path)?, path }))
+            Box::new(move || Ok(Made { sum: files::sha256(&path)?, path }))
         };
         let begun = desk.answer(work);
         assert_eq!(begun.status(), StatusCode::ACCEPTED);

@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::*;
+use crate::files;
 use crate::pki::Certified;
 use crate::plan::tests::three_nodes;
 use crate::status::{Health, Status};
@@ -218,7 +219,7 @@ fn a_renewed_certificate_is_used_from_the_next_connection_on() {
     assert_eq!(open(now), (false, stage.address));
     assert_eq!(before, shown());
     // Made when the clock was two hundred days behind: it ends too soon.
-    let base = stage._root.path().join(CERTIFICATE.trim_start_matches('/'));
+    let base = files::below(stage._root.path(), CERTIFICATE);
     fs::remove_file(base.with_extension("crt")).unwrap();
     assert_eq!(open(now), (true, stage.address));
     assert_ne!(before, shown());

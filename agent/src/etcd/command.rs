@@ -12,6 +12,7 @@ use super::gateway::Gateway;
 use super::snapshot::{self, Contents, Snapshot};
 use crate::command::{Host, Runner};
 use crate::config::{Config, Output};
+use crate::files;
 use crate::kubernetes::PKI;
 use crate::records::Records;
 
@@ -58,11 +59,7 @@ fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) 
     let node = config.control_node().context("this node is not in the list of control nodes")?;
     let now = SystemTime::now();
     let (saved, contents) = match to {
-        None => {
-            let saved = take(root, &config, &Host, now)?;
-            snapshot::prune(root)?;
-            saved
-        }
+        None => take(root, &config, &Host, now)?,
         Some(path) => {
             let contents = snapshot::save(node, root, &Host, &path)?;
             let taken = humantime::format_rfc3339_seconds(now).to_string();
@@ -95,7 +92,7 @@ pub fn take(
     now: SystemTime,
 ) -> anyhow::Result<(Snapshot, Contents)> {
     let node = config.control_node().context("this node is not in the list of control nodes")?;
-    let pki = root.join(PKI.trim_start_matches('/'));
+    let pki = files::below(root, PKI);
     let status = Gateway::new(node, &pki, config.patiently(REQUEST))?.status()?;
     snapshot::take(&config.cluster.name, node, root, runner, status.db_size, now)
 }

@@ -14,7 +14,7 @@ pub mod upkeep;
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::config::{Config, ControlNode};
+use crate::files;
 use crate::https::Client;
 use gateway::{Gateway, Member};
 use restore::Restored;
@@ -126,9 +127,14 @@ pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
     }))
 }
 
+/// Whether etcd listens for its peers on a node.
+pub fn listens(node: &ControlNode, patience: Duration) -> bool {
+    TcpStream::connect_timeout(&SocketAddr::from((node.address, PEER_PORT)), patience).is_ok()
+}
+
 /// Whether this node's member has written a log of its own already.
 pub fn has_data(root: &Path) -> bool {
-    root.join(DATA.trim_start_matches('/')).join("member/wal").is_dir()
+    files::below(root, DATA).join("member/wal").is_dir()
 }
 
 /// Removes what a member has left that was cut off before it took part, so that it
@@ -137,7 +143,7 @@ pub fn has_data(root: &Path) -> bool {
 /// # Errors
 /// The data cannot be read or removed; it is then judged again the next time.
 pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
-    let data = root.join(DATA.trim_start_matches('/'));
+    let data = files::below(root, DATA);
     if !log::never_took_part(&data)? {
         return Ok(false);
     }

@@ -22,6 +22,7 @@ use super::gateway::{Gateway, Member};
 use super::{CLIENT_PORT, PEER_PORT, peer_url};
 use crate::command::{Command, Host, Runner};
 use crate::config::{API_PORT, Config, ControlNode, Output};
+use crate::files;
 use crate::kubernetes::{self, PKI, PROGRAMS};
 use crate::properties::parse::secret;
 use crate::records::Records;
@@ -123,7 +124,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         return refuse(Refusal::Answers(lost.name, what));
     }
     let own = config.control_node().context("this node is not in the list of control nodes")?;
-    let pki = root.join(PKI.trim_start_matches('/'));
+    let pki = files::below(root, PKI);
     let ask = |node: &ControlNode| Gateway::new(node, &pki, config.patiently(REQUEST));
     let etcd = ask(own)?;
     let members = etcd.members().context(

@@ -12,7 +12,7 @@
 //! come after that. Cut off at any moment, it is called again.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -21,25 +21,22 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{DATA, PEER_PORT, UNIT, peer_url, snapshot};
+use super::{DATA, UNIT, listens, peer_url, snapshot};
 use crate::bus;
 use crate::command::{Command, Host, Runner};
 use crate::config::{API_PORT, Config, ControlNode};
+use crate::files;
 use crate::kubernetes::{MANIFESTS, kubelet};
 use crate::records::Records;
-use crate::services::Services;
+use crate::services::{AGENT, Services};
 
 /// How far revisions jump: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
 
 /// How long the control plane and each service may take to stop, before patience.
 const STOPPING: Duration = Duration::from_secs(90);
-
-/// The agent's own unit.
-const AGENT: &str = "kaas-agent.service";
 
 /// What an administrator says.
 #[derive(Args)]
@@ -118,7 +115,8 @@ impl Restoring {
             bail!("this node belongs to the cluster {name:?}, not to {:?}: nothing was changed", options.confirm);
         }
         let file = &options.snapshot;
-        let sum = checksum(file).with_context(|| format!("reading {}", file.display()))?;
+        let sum = files::sha256(file).with_context(|| format!("reading {}", file.display()))?;
+        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
         let contents = snapshot::examine(runner, file)?;
         let code = match &options.code {
             None => format!("{}-{}", &Uuid::new_v4().simple().to_string()[..16], &sum[..16]),
@@ -146,7 +144,7 @@ impl Restoring {
         runner: &dyn Runner,
         now: SystemTime,
     ) -> anyhow::Result<Option<PathBuf>> {
-        let data = root.join(DATA.trim_start_matches('/'));
+        let data = files::below(root, DATA);
         let made = data.join("restoring");
         match fs::remove_dir_all(&made) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("clearing up"),
@@ -206,11 +204,8 @@ impl Restoring {
 /// With members that still run, two clusters would call themselves by one name.
 fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
     let patience = config.patiently(Duration::from_secs(2));
-    let answering: Vec<&str> = config
-        .peers()
-        .filter(|peer| TcpStream::connect_timeout(&SocketAddr::from((peer.address, PEER_PORT)), patience).is_ok())
-        .map(|peer| peer.name.as_str())
-        .collect();
+    let answering: Vec<&str> =
+        config.peers().filter(|peer| listens(peer, patience)).map(|peer| peer.name.as_str()).collect();
     if !answering.is_empty() {
         bail!(
             "etcd still runs on {}: power off all other control nodes, or restore on each of them and leave out --alone",
@@ -226,7 +221,7 @@ fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
 fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result<()> {
     let patience = config.patiently(STOPPING);
     services.stop(AGENT, patience)?;
-    let manifests = root.join(MANIFESTS.trim_start_matches('/'));
+    let manifests = files::below(root, MANIFESTS);
     for entry in fs::read_dir(&manifests).into_iter().flatten() {
         fs::remove_file(entry?.path()).context("taking the control plane's manifests away")?;
     }
@@ -239,19 +234,6 @@ fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result
     }
     services.stop(kubelet::UNIT, patience)?;
     services.stop(UNIT, patience)
-}
-
-/// The SHA-256 of a file in hexadecimal digits.
-fn checksum(file: &Path) -> io::Result<String> {
-    let mut file = File::open(file)?;
-    let (mut sum, mut part) = (Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut part)? {
-            0 => break,
-            length => sum.update(&part[..length]),
-        }
-    }
-    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

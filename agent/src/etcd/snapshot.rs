@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::client_url;
 use crate::command::{Command, Runner};
 use crate::config::ControlNode;
+use crate::files;
 use crate::kubernetes::PKI;
 use crate::paths;
 
@@ -59,7 +60,7 @@ pub struct Contents {
 
 /// The folder of snapshots below `root` (`/` outside of tests).
 pub fn folder(root: &Path) -> PathBuf {
-    root.join(paths::SNAPSHOTS.trim_start_matches('/'))
+    files::below(root, paths::SNAPSHOTS)
 }
 
 /// All snapshots on the data disk, the newest first.
@@ -83,8 +84,7 @@ pub fn list(root: &Path) -> io::Result<Vec<Snapshot>> {
 
 /// The name of a snapshot taken at `now`, such as `control-20261121T143000Z.db`.
 fn name(cluster: &str, now: SystemTime) -> String {
-    let stamp: String = humantime::format_rfc3339_seconds(now).to_string();
-    format!("{cluster}-{}.db", stamp.replace(['-', ':'], ""))
+    format!("{cluster}-{}.db", files::stamp(now))
 }
 
 /// When the snapshot of this name was taken; none if it is no snapshot's.
@@ -99,11 +99,13 @@ fn taken(name: &str) -> Option<String> {
     (humantime::parse_rfc3339(&text).is_ok() && &stamp[8..9] == "T" && &stamp[15..] == "Z").then_some(text)
 }
 
-/// Takes a snapshot into the folder on the data disk. Older ones make room for
-/// it if need be, the newest two stay in any case. `size` is the store's size in bytes.
+/// Takes a snapshot into the folder on the data disk and removes all but the newest
+/// [`KEPT`]. More of the older ones make room for it if need be, the newest two stay in any
+/// case. `size` is the store's size in bytes.
 ///
 /// # Errors
-/// There is no room, etcd does not answer, or what came is damaged: nothing is left behind then.
+/// There is no room, etcd does not answer, or what came is damaged: nothing is left behind
+/// then. Or older ones cannot be removed.
 pub fn take(
     cluster: &str,
     node: &ControlNode,
@@ -119,6 +121,7 @@ pub fn take(
     make_room(root, size, (bytes(disk.blocks_available()), bytes(disk.blocks())))?;
     let path = folder.join(name(cluster, now));
     let contents = save(node, root, runner, &path)?;
+    prune(root)?;
     let taken = humantime::format_rfc3339_seconds(now).to_string();
     let snapshot = Snapshot { size: fs::metadata(&path)?.len(), path, taken };
     Ok((snapshot, contents))
@@ -171,7 +174,7 @@ pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> 
 }
 
 fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
-    let pki = root.join(PKI.trim_start_matches('/')).join("etcd");
+    let pki = files::below(root, PKI).join("etcd");
     let file = |flag: &str, name: &str| format!("--{flag}={}", pki.join(name).display());
     let command = Command::new("etcdctl")
         .arg(format!("--endpoints={}", client_url(node)))
@@ -197,7 +200,7 @@ pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
 ///
 /// # Errors
 /// The file system's.
-pub fn prune(root: &Path) -> io::Result<()> {
+fn prune(root: &Path) -> io::Result<()> {
     for old in list(root)?.iter().skip(KEPT) {
         fs::remove_file(&old.path)?;
     }

@@ -144,7 +144,7 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
         let mut hash = Sha256::new();
         for name in names {
             // One that is not there yet will differ when it is.
-            hash.update(fs::read(root.join(FOLDER.trim_start_matches('/')).join(name)).unwrap_or_default());
+            hash.update(fs::read(files::below(root, FOLDER).join(name)).unwrap_or_default());
         }
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     };
@@ -347,7 +347,7 @@ impl<'a> Kubeadm<'a> {
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+        files::below(&self.root, path)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::command;
 use crate::config::ControlNode;
+use crate::files;
 use crate::pki::{Authorities, Leaf};
 
 /// Writes the files of each phase and remembers the command lines.
@@ -24,7 +25,7 @@ impl Fake {
 
     /// One whose certificates are made at `now`.
     fn at(root: &Path, now: SystemTime) -> Self {
-        let pki = root.join(PKI.trim_start_matches('/'));
+        let pki = files::below(root, PKI);
         let authorities = Authorities::read(&pki).unwrap_or_else(|_| Authorities::make(now).unwrap());
         authorities.ensure(&pki).unwrap();
         Self { root: root.to_owned(), now, authorities, manifest: Mutex::new("pod"), ran: Mutex::default() }
@@ -35,7 +36,7 @@ impl Fake {
     }
 
     fn write(&self, path: &str, content: &str) {
-        let path = self.root.join(path.trim_start_matches('/'));
+        let path = files::below(&self.root, path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         // As kubeadm does: what is there is kept.
         if !path.exists() || path.starts_with(self.root.join("run")) {
@@ -87,7 +88,7 @@ fn half_written_credentials_are_made_anew_and_whole_ones_left_alone() {
     // Cut off while the administrator's kubeconfig was written.
     fake.write(&format!("{FOLDER}/admin.conf"), "");
     assert!(kubeadm.credentials(false, now).unwrap());
-    let read = |path: &str| fs::read_to_string(root.path().join(path.trim_start_matches('/'))).unwrap();
+    let read = |path: &str| fs::read_to_string(files::below(root.path(), path)).unwrap();
     assert!(read("/etc/kubernetes/admin.conf").contains("client-certificate-data"));
     assert_eq!(read("/etc/kubernetes/pki/ca.crt"), fake.authorities.kubernetes.certificate, "the authority stays");
     fake.ran();
@@ -103,7 +104,7 @@ fn a_renewal_that_was_cut_off_anywhere_is_done_again() {
     let now = SystemTime::now();
     kubeadm.credentials(false, now).unwrap();
     for name in MADE {
-        let path = root.path().join(FOLDER.trim_start_matches('/')).join(name);
+        let path = files::below(root.path(), FOLDER).join(name);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, "").unwrap();
         assert!(kubeadm.credentials(true, now).unwrap(), "{name} is empty");

@@ -1,6 +1,5 @@
 //! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`).
 
-use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::config::{Config, ControlNode};
+use crate::files;
 use crate::pki::Leaf;
 use crate::platform::Platform;
 
@@ -98,10 +98,7 @@ pub fn serving_leaf(node: &ControlNode) -> Leaf {
 /// The file system's.
 pub fn forget_pods(root: &Path) -> io::Result<()> {
     for name in CHECKPOINTS {
-        match fs::remove_file(root.join("var/lib/kubelet").join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        files::remove(&root.join("var/lib/kubelet").join(name))?;
     }
     Ok(())
 }

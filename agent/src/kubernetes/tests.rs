@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::files;
 use crate::plan::tests::{one_node, three_nodes};
 use crate::platform::{CONTAINER_FILE, Platform};
 
@@ -12,7 +13,7 @@ fn machine() -> Platform {
 
 fn container() -> (tempfile::TempDir, Platform) {
     let root = tempfile::tempdir().unwrap();
-    let file = root.path().join(CONTAINER_FILE.trim_start_matches('/'));
+    let file = files::below(root.path(), CONTAINER_FILE);
     let content = r#"{"cdrom": null, "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001",
         "cgroup_root": "/lab/node1", "fail_cgroup_v1": false, "restrict_oom_score_adj": true}"#;
     crate::files::write_atomically(&file, content.as_bytes(), 0o644).unwrap();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::Clock;
+use crate::files;
 use crate::image;
 use crate::platform::Platform;
 
@@ -42,7 +43,7 @@ impl Clock {
     /// Looks at the clock and at the image below `root` (`/` outside of tests).
     pub fn of(root: &Path) -> Self {
         // All files of an image bear the date of the package lists that it was made from.
-        let description = fs::metadata(root.join(image::PATH.trim_start_matches('/')));
+        let description = fs::metadata(files::below(root, image::PATH));
         let image = description.and_then(|description| description.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         Self { now: SystemTime::now(), image }
     }

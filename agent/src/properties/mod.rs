@@ -82,6 +82,12 @@ impl Property {
         self.kind.may_hold_secret()
     }
 
+    /// Whether `value` may be, or contain, a secret. An address is one with a
+    /// user's name and password in it only.
+    pub fn betrays(&self, value: &str) -> bool {
+        self.secret() || (self.scrubbed() && value.contains('@'))
+    }
+
     /// Reads a value. Secrets are taken as they are; around all else white space is ignored.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::certificates::Certificate;
+use crate::files;
 use crate::finding::Findings;
 use crate::kubernetes::api::Node;
 
@@ -131,7 +132,7 @@ impl Status {
     /// # Errors
     /// There is none (`NotFound`): the agent has not run since power-on; or it is damaged.
     pub fn read(root: &Path) -> io::Result<Self> {
-        serde_json::from_slice(&fs::read(root.join(PATH.trim_start_matches('/')))?).map_err(io::Error::from)
+        serde_json::from_slice(&fs::read(files::below(root, PATH))?).map_err(io::Error::from)
     }
 
     /// Whether this node does its part of the cluster: its API serves and

@@ -40,7 +40,7 @@ impl Reporter {
         let inner = Inner {
             status,
             summary: String::new(),
-            file: root.join(PATH.trim_start_matches('/')),
+            file: files::below(root, PATH),
             consoles: Consoles::new(root),
             guestinfo: GuestInfo::of_this_machine(),
         };

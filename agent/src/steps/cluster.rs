@@ -1,7 +1,6 @@
 //! The steps that make a node part of its cluster: the meeting, etcd, and
 //! the end of the forming.
 
-use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -129,10 +128,7 @@ impl Machine {
         let silent: Vec<&str> = self
             .config
             .peers()
-            .filter(|peer| {
-                let address = SocketAddr::from((peer.address, etcd::PEER_PORT));
-                TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_err()
-            })
+            .filter(|peer| !etcd::listens(peer, Duration::from_millis(500)))
             .map(|peer| peer.name.as_str())
             .collect();
         match silent.as_slice() {

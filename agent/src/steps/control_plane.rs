@@ -1,7 +1,6 @@
 //! The steps that bring up the container runtime and Kubernetes.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -26,10 +25,7 @@ impl Machine {
             return Ok(Done::Already);
         }
         let temporary = link.with_extension("new");
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        files::remove(&temporary)?;
         symlink(&target, &temporary)?;
         fs::rename(&temporary, &link)?;
         Ok(Done::Changed)

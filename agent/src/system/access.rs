@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 
 use crate::command::{Command, Runner};
 use crate::config::Node;
-use crate::files::ensure_content;
+use crate::files::{self, ensure_content};
 use crate::paths;
 use crate::platform::Platform;
 use crate::services::Services;
@@ -63,16 +63,8 @@ fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
 /// The units of login prompts have this file as their condition.
 fn allow_login(platform: &Platform, allowed: bool) -> anyhow::Result<bool> {
     let path = platform.path(LOGIN_ALLOWED);
-    let result = if allowed { ensure_content(&path, b"", 0o644) } else { remove(&path) };
+    let result = if allowed { ensure_content(&path, b"", 0o644) } else { files::remove(&path) };
     result.with_context(|| format!("writing {LOGIN_ALLOWED}"))
-}
-
-fn remove(path: &Path) -> io::Result<bool> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// A user who may log in by key only has no password to give to sudo.
@@ -84,7 +76,7 @@ fn lay_rights(platform: &Platform) -> anyhow::Result<bool> {
 fn lay_keys(platform: &Platform, keys: &[String]) -> anyhow::Result<bool> {
     let path = platform.path(KEYS);
     let result = if keys.is_empty() {
-        remove(&path)
+        files::remove(&path)
     } else {
         let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
         ensure_content(&path, text.as_bytes(), 0o644)

@@ -32,7 +32,7 @@ fn floor(root: &Path, image: SystemTime) -> Option<SystemTime> {
 }
 
 fn place(root: &Path) -> std::path::PathBuf {
-    root.join(FLOOR.trim_start_matches('/'))
+    files::below(root, FLOOR)
 }
 
 /// Sets the clock to the floor when it is behind, with a warning. A clock that
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_containers_clock_is_named_and_left_alone() {
         let root = tempfile::tempdir().unwrap();
-        let file = root.path().join(CONTAINER_FILE.trim_start_matches('/'));
+        let file = files::below(root.path(), CONTAINER_FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let container = Container {
             cdrom: None,

@@ -2,12 +2,11 @@
 //! containerd's unit and the agent read.
 
 use std::fmt::Write as _;
-use std::{fs, io};
 
 use anyhow::Context;
 
 use crate::config::Config;
-use crate::files::ensure_content;
+use crate::files::{self, ensure_content};
 use crate::platform::Platform;
 
 /// The environment file; absent without a proxy.
@@ -23,11 +22,7 @@ pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
     let result = match environment(config) {
         // Only root may read it: a proxy's address may hold a password.
         Some(text) => ensure_content(&path, text.as_bytes(), 0o600),
-        None => match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        },
+        None => files::remove(&path),
     };
     result.with_context(|| format!("writing {}", path.display()))
 }

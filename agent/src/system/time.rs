@@ -64,6 +64,7 @@ fn lay(platform: &Platform, servers: &[String]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
 
     #[test]
     fn servers_are_written_once_and_taken_back() {
@@ -72,7 +73,7 @@ mod tests {
         let servers = ["10.0.0.1".to_owned(), "time.example".to_owned()];
         assert!(lay(&platform, &servers).unwrap());
         assert!(!lay(&platform, &servers).unwrap());
-        let text = std::fs::read_to_string(folder.path().join(FILE.trim_start_matches('/'))).unwrap();
+        let text = std::fs::read_to_string(files::below(folder.path(), FILE)).unwrap();
         assert_eq!(text, "[Time]\nNTP=10.0.0.1 time.example\n");
         assert!(lay(&platform, &[]).unwrap());
     }
