@@ -32,7 +32,9 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
+    power::step()?;
     fs::rename(&temporary, path)?;
+    power::step()?;
     File::open(folder)?.sync_all()
 }
 
@@ -59,6 +61,7 @@ pub fn below(root: &Path, path: impl AsRef<Path>) -> PathBuf {
 /// # Errors
 /// Any error of the file system but that the file is missing.
 pub fn remove(path: &Path) -> io::Result<bool> {
+    power::step()?;
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -83,4 +86,43 @@ pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
 /// A time as names of files bear it, in UTC (ISO 8601, basic format): `20261121T143000Z`.
 pub fn stamp(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time.max(UNIX_EPOCH)).to_string().replace(['-', ':'], "")
+}
+
+#[cfg(not(test))]
+mod power {
+    pub(super) fn step() -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where tests cut the power: between any two things that reach the disk. From
+/// there on nothing does, on this thread.
+#[cfg(test)]
+pub(crate) mod power {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Does `work` until so many things have reached the disk. Gives what came of it
+    /// and whether the power was cut.
+    pub(crate) fn with<T>(things: u32, work: impl FnOnce() -> T) -> (T, bool) {
+        LEFT.set(Some(things));
+        let result = work();
+        (result, LEFT.take() == Some(0))
+    }
+
+    /// One more thing is about to reach the disk.
+    pub(crate) fn step() -> io::Result<()> {
+        match LEFT.get() {
+            None => Ok(()),
+            Some(0) => Err(io::Error::other("the power is cut")),
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                Ok(())
+            }
+        }
+    }
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::files;
@@ -98,6 +100,25 @@ pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
         fs::write(&path, content)?;
     } else {
         files::write_atomically(&path, content.as_bytes(), 0o644)?;
+    }
+    Ok(true)
+}
+
+/// Gives the address up for another node to take, before the API here stops. That one
+/// keeps it (`nopreempt`), so that it need not be held off afterwards. Says whether this
+/// node has let go of it within `patience`.
+///
+/// # Errors
+/// The file system's.
+pub fn give_up(root: &Path, address: Ipv4Addr, patience: Duration) -> io::Result<bool> {
+    let until = Instant::now() + patience;
+    while held(address) {
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        // Told again each time: the watch of the API says meanwhile that it is well.
+        tell(root, false)?;
+        thread::sleep(Duration::from_millis(100));
     }
     Ok(true)
 }

@@ -8,4 +8,5 @@
 pub mod certificates;
 pub mod endpoint;
 pub mod scenario;
+pub mod terminal;
 pub mod workload;

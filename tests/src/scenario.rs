@@ -257,6 +257,17 @@ fn source(tools: &Tools) -> anyhow::Result<Source> {
     Ok(Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, tools, &|what| println!("{what}"))? })
 }
 
+/// The operator's command, as `make ova` has built it beside the scenarios.
+///
+/// # Panics
+/// It is not there.
+pub fn kaas() -> String {
+    let own = std::env::current_exe().expect("the scenario's own program");
+    let found = own.ancestors().map(|folder| folder.join("kaas")).find(|path| path.is_file());
+    let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));
+    found.display().to_string()
+}
+
 /// The image builder's tools tree, as it stands in the cache or made now.
 ///
 /// # Errors

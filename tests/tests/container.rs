@@ -1,6 +1,6 @@
 //! Three control nodes on the container engine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::properties as keys;
 use scenarios::scenario::{Scenario, Setting, with};
@@ -10,6 +10,8 @@ use scenarios::{certificates, endpoint};
 const FORMING: Duration = Duration::from_secs(300);
 const FAILOVER: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(90);
+/// Twice the pace of the duty that renews certificates.
+const RENEWAL: Duration = Duration::from_secs(20 * 60);
 /// More than systemd gives a unit to stop.
 const SHUTTING_DOWN: Duration = Duration::from_secs(180);
 
@@ -210,6 +212,43 @@ mod long {
         scenario.all_ready(FORMING);
         assert_eq!(scenario.etcd_members("cp1").len(), 1);
         Workload::start(&scenario, "cp1", MOMENT).is_reached_by_name_from("cp1");
+    }
+
+    /// Certificates that end soon are renewed while the cluster works: the node gives the virtual
+    /// address up first, and who writes through it hardly notices.
+    #[test]
+    fn certificates_are_renewed_in_a_running_cluster() {
+        let scenario = Scenario::prepare(&Setting { name: "renew", nodes: 3, hardware: None, properties: &[] });
+        scenario.power_on(&ALL);
+        scenario.all_ready(FORMING);
+        for node in ALL {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        let node = scenario.obtain("a node to hold the virtual address", MOMENT, || holder(&scenario));
+        certificates::end_in_a_month(&scenario, node);
+        let listed = || scenario.inside(node, &["kaas-agent", "certificate", "list"]);
+        assert!(listed().contains("ends in 29 days"), "{}", listed());
+
+        // The duty looks every ten minutes.
+        let (mut tries, mut failed, mut gap, mut well) = (0_u32, 0_u32, Duration::ZERO, Instant::now());
+        scenario.wait("the certificates to be renewed and the control plane to run with them", RENEWAL, || {
+            tries += 1;
+            match scenario.lab().kubectl(&["annotate", "node", node, "--overwrite", &format!("scenario={tries}")]) {
+                Ok(_) => (gap, well) = (gap.max(well.elapsed()), Instant::now()),
+                Err(_) => failed += 1,
+            }
+            let journal = scenario.inside(node, &["journalctl", "--unit=kaas-agent", "--output=cat"]);
+            let (_, after) = journal.split_once("starts again with renewed credentials").unwrap_or_default();
+            let age = scenario.inside(
+                node,
+                &["sh", "-c", "ps -o etimes= -p $(pgrep --oldest --full '^kube-apiserver') || echo 99999"],
+            );
+            Ok(!after.is_empty() && age.trim().parse::<u64>()? < 120 && scenario.lab().ready_nodes()?.len() == 3)
+        });
+        println!("renew: {tries} writes, {failed} failed, at most {:.1} s between two", gap.as_secs_f64());
+        assert!(!listed().contains("ends in 29 days"), "{}", listed());
+        assert_ne!(holder(&scenario).unwrap(), Some(node), "the virtual address was not given up");
+        scenario.ready(&ALL, MOMENT);
     }
 
     /// A node that was off for so long that nothing it holds is valid any more

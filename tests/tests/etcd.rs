@@ -1,9 +1,14 @@
 //! etcd's care on the container engine: snapshots, a restore after the quorum
 //! is lost, and the replacement of a lost node.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use scenarios::scenario::{Scenario, Setting};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use scenarios::endpoint;
+use scenarios::scenario::{self, Scenario, Setting};
 use serde_json::Value;
 
 const FORMING: Duration = Duration::from_secs(300);
@@ -58,6 +63,17 @@ fn three_members(scenario: &Scenario, node: &str) {
     });
 }
 
+/// Copies a file of this machine into a VM.
+fn copy_into(scenario: &Scenario, node: &str, from: &Path, to: &str) {
+    let text = BASE64_STANDARD.encode(fs::read(from).unwrap());
+    scenario.inside(node, &["sh", "-ec", &format!(": >{to}")]);
+    // A command line has its limit.
+    for part in text.as_bytes().chunks(96 << 10) {
+        let part = str::from_utf8(part).unwrap();
+        scenario.inside(node, &["sh", "-ec", &format!("printf %s '{part}' | base64 --decode >>{to}")]);
+    }
+}
+
 fn written(scenario: &Scenario, name: &str) -> String {
     scenario.kubectl(&["get", "configmap", name, "--ignore-not-found", "--output=jsonpath={.data.written}"])
 }
@@ -107,6 +123,94 @@ mod long {
         scenario.cut("cp3");
         let why = refused(&scenario, "cp2", &["replace-member", "cp1"]);
         assert!(why.contains("quorum"), "{why}");
+    }
+
+    /// The cluster is turned back to a snapshot that the operator's command had pulled over TLS: on
+    /// each of the three nodes, the others as the first one says.
+    #[test]
+    fn a_cluster_is_turned_back_to_a_backup_on_all_nodes() {
+        let scenario = Scenario::prepare(&Setting { name: "back", nodes: 3, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        scenario.power_on(&ALL);
+        scenario.all_ready(FORMING);
+        for node in ALL {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        let folder = tempfile::tempdir().unwrap();
+        let backup = folder.path().join("control.db");
+        let kubeconfig = lab.kubeconfig().unwrap();
+        let pull = |node: &str, kubeconfig: &Path| {
+            let address = endpoint::address(&scenario, node).to_string();
+            let mut command = lab.outside(&scenario::kaas(), ["backup", "--node", &address, "--output"]);
+            command.arg(&backup).arg("--kubeconfig").arg(kubeconfig).output().unwrap()
+        };
+        // Another cluster's administrator gets nothing.
+        let stranger = folder.path().join("stranger.conf");
+        fs::write(&stranger, strangers(&fs::read_to_string(&kubeconfig).unwrap())).unwrap();
+        let refused = pull("cp2", &stranger);
+        assert!(!refused.status.success() && !backup.exists(), "{refused:?}");
+        let pulled = pull("cp2", &kubeconfig);
+        assert!(pulled.status.success(), "{pulled:?}");
+        scenario.reached(&String::from_utf8_lossy(&pulled.stdout));
+        scenario.kubectl(&["create", "configmap", "after", "--from-literal=written=yes"]);
+
+        let properties = scenario.properties("cp1");
+        let name = properties.get("cluster-name").map_or("control", String::as_str);
+        let mut code: Option<String> = None;
+        for node in ALL {
+            copy_into(&scenario, node, &backup, "/var/tmp/control.db");
+            let mut command = vec!["restore", "/var/tmp/control.db", "--confirm", name];
+            if let Some(code) = &code {
+                command.extend(["--as", code]);
+            }
+            let said = agent(&scenario, node, &command);
+            scenario.reached(&format!("{node} has restored the backup"));
+            let told = said.split_once("--as ").and_then(|(_, rest)| rest.split_whitespace().next());
+            code = code.or_else(|| told.map(str::to_owned));
+            assert!(code.is_some(), "{said}");
+        }
+        scenario.wait("the API to answer again", FORMING, || Ok(written(&scenario, "before") == "yes"));
+        scenario.all_ready(FORMING);
+        assert_eq!(written(&scenario, "after"), "");
+        assert_eq!(scenario.cluster_identity(), identity);
+        assert_eq!(scenario.etcd_members("cp1").len(), members);
+        scenario.kubectl(&["create", "configmap", "since", "--from-literal=written=yes"]);
+        for node in ALL {
+            scenario.cut(node);
+        }
+        scenario.power_on(&ALL);
+        scenario.wait("the cluster to be the restored one after a power cut of all", FORMING, || {
+            Ok(lab.kubectl(&["get", "configmap", "since", "--output=jsonpath={.data.written}"])? == "yes")
+        });
+    }
+
+    /// A kubeconfig with the same server and authority and a certificate that another authority has signed.
+    fn strangers(kubeconfig: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, certificate) = (folder.path().join("key"), folder.path().join("certificate"));
+        let made = std::process::Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+            .args(["-subj", "/O=system:masters/CN=stranger", "-days", "1", "-keyout"])
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let encoded = |path: &Path| BASE64_STANDARD.encode(fs::read(path).unwrap());
+        let lines = kubeconfig.lines().map(|line| {
+            for (name, path) in [("client-certificate-data", &certificate), ("client-key-data", &key)] {
+                if let Some((before, _)) = line.split_once(name) {
+                    let quote = if before.ends_with('"') { "\"" } else { "" };
+                    let comma = if line.trim_end().ends_with(',') { "," } else { "" };
+                    return format!("{before}{name}{quote}: {quote}{}{quote}{comma}\n", encoded(path));
+                }
+            }
+            format!("{line}\n")
+        });
+        lines.collect()
     }
 
     /// Two data disks are gone: the third node restores a snapshot alone, and

@@ -1,7 +1,7 @@
 //! Renews the node's certificates well before they end, starts those again
 //! that use them, and says which ones nobody here can renew.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::certificates::api::ApiCertificate;
 use crate::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
@@ -9,6 +9,10 @@ use crate::codes;
 use crate::finding::Findings;
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::steps::Machine;
+use crate::virtual_address;
+
+/// How long giving up the virtual address may take, before patience.
+const YIELDING: Duration = Duration::from_secs(5);
 
 /// How many days before its end an authority becomes a finding: a year.
 const AUTHORITY: i64 = 365;
@@ -22,8 +26,11 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     // Whatever was cut off before is seen in the state itself.
     kubeadm.lay(&machine.config, &machine.platform, machine.kubernetes_version()?)?;
     renewal::all_if_due(root, &machine.config, machine.runner(), now)?;
-    if !kubeadm.manifests_are_current() && kubeadm.manifests()? {
-        log::info!("the control plane starts again with renewed credentials");
+    if !kubeadm.manifests_are_current() {
+        yield_virtual_address(machine)?;
+        if kubeadm.manifests()? {
+            log::info!("the control plane starts again with renewed credentials");
+        }
     }
     for unit in users::units() {
         if users::have_new(root, unit)? {
@@ -43,6 +50,21 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     }
     machine.reporter.update(|status| status.certificates = present);
     Ok(findings)
+}
+
+/// Lets another node have the virtual address before the API here starts again, if one
+/// can take it.
+fn yield_virtual_address(machine: &Machine) -> anyhow::Result<()> {
+    let Some(address) = machine.config.cluster.virtual_address else { return Ok(()) };
+    let health = machine.reporter.status().health.unwrap_or_default();
+    let others = health.nodes.iter().flatten().filter(|node| node.name != machine.config.node.name);
+    if others.filter(|node| node.ready).count() == 0 {
+        return Ok(());
+    }
+    if !virtual_address::give_up(machine.platform.root(), address, machine.config.patiently(YIELDING))? {
+        log::warn!("the virtual address {address} was not given up in time: the API is away from it for a moment");
+    }
+    Ok(())
 }
 
 /// What a person has to see to.
@@ -82,7 +104,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     #[test]
     fn authorities_are_told_of_a_year_before_their_end() {

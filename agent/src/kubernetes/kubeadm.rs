@@ -1,7 +1,6 @@
 //! kubeadm: its configuration (`kubeadm.k8s.io/v1beta4`), and its phases.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -224,12 +223,7 @@ impl<'a> Kubeadm<'a> {
             return Ok(false);
         }
         for name in MADE {
-            match fs::remove_file(self.path(FOLDER).join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("removing {FOLDER}/{name}"));
-                }
-                _ => {}
-            }
+            files::remove(&self.path(FOLDER).join(name)).with_context(|| format!("removing {FOLDER}/{name}"))?;
         }
         for phase in ["apiserver", "apiserver-kubelet-client", "front-proxy-client"] {
             self.phase(&["certs", phase])?;
@@ -353,4 +347,4 @@ impl<'a> Kubeadm<'a> {
 
 #[cfg(test)]
 #[path = "kubeadm_tests.rs"]
-mod tests;
+pub(crate) mod tests;

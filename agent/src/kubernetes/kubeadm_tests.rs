@@ -10,7 +10,7 @@ use crate::files;
 use crate::pki::{Authorities, Leaf};
 
 /// Writes the files of each phase and remembers the command lines.
-struct Fake {
+pub(crate) struct Fake {
     root: std::path::PathBuf,
     now: SystemTime,
     authorities: Authorities,
@@ -19,7 +19,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
         Self::at(root, SystemTime::now())
     }
 
@@ -48,6 +48,7 @@ impl Fake {
 impl Runner for Fake {
     fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
         let line = command.to_string();
+        files::power::step().map_err(|source| command::Error::Start { command: line.clone(), source })?;
         let words: Vec<&str> = line.split(' ').skip(3).collect();
         match words.as_slice() {
             ["certs", name, ..] => {

@@ -4,6 +4,8 @@
 
 mod cluster;
 mod control_plane;
+#[cfg(test)]
+mod cuts;
 mod host;
 mod trouble;
 

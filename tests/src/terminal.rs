@@ -1,0 +1,119 @@
+//! A scripted terminal on a virtual machine's second serial port: what a person
+//! sees there, and the keys that they press.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use vt100::Parser;
+
+use crate::scenario::Scenario;
+
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 80;
+
+/// The line of the first entry of a page.
+const FIRST: usize = 2;
+
+/// Keys, as a VT220 sends them.
+pub mod key {
+    /// Enter.
+    pub const ENTER: &str = "\r";
+    /// Escape.
+    pub const ESCAPE: &str = "\x1b";
+    /// The cursor one line down.
+    pub const DOWN: &str = "\x1b[B";
+    /// The first line.
+    pub const HOME: &str = "\x1b[1~";
+    /// Clears a field.
+    pub const CLEAR: &str = "\x15";
+    /// Saves a form.
+    pub const SAVE: &str = "\x13";
+    /// Draws everything anew.
+    pub const REDRAW: &str = "\x0c";
+}
+
+/// The terminal of one VM. The VM may be powered off and on meanwhile only with a new one.
+pub struct Terminal<'a> {
+    scenario: &'a Scenario,
+    stream: UnixStream,
+    screen: Parser,
+}
+
+impl<'a> Terminal<'a> {
+    /// Connects to the port of a VM that is on.
+    ///
+    /// # Panics
+    /// The port cannot be reached.
+    pub fn connect(scenario: &'a Scenario, vm: &str) -> Self {
+        let path = scenario.lab().terminal(vm);
+        let stream = UnixStream::connect(&path).with_context(|| format!("connecting to {}", path.display())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        Self { scenario, stream, screen: Parser::new(ROWS, COLUMNS, 0) }
+    }
+
+    /// Presses keys, one after the other.
+    pub fn press(&mut self, keys: &[&str]) {
+        for key in keys {
+            self.stream.write_all(key.as_bytes()).unwrap();
+            // An escape is a key of its own only if nothing follows at once.
+            self.listen();
+        }
+    }
+
+    /// Waits until the screen shows these words.
+    pub fn shows(&mut self, words: &str, limit: Duration) {
+        self.shows_one_of(&[words], limit);
+    }
+
+    /// Waits until the screen shows one of these, and says which.
+    pub fn shows_one_of<'w>(&mut self, words: &[&'w str], limit: Duration) -> &'w str {
+        let scenario = self.scenario;
+        scenario.obtain(&format!("the terminal to show {}", words.join(" or ")), limit, || {
+            self.listen();
+            let text = self.text();
+            match words.iter().find(|words| text.contains(**words)) {
+                Some(found) => Ok(Some(*found)),
+                None => anyhow::bail!("it shows:\n{text}"),
+            }
+        })
+    }
+
+    /// Opens the menu's entry with this title; the menu must be shown.
+    ///
+    /// # Panics
+    /// The menu has none.
+    pub fn choose(&mut self, title: &str) {
+        let text = self.text();
+        let place = text.lines().skip(FIRST).position(|line| line.trim() == title);
+        let place = place.unwrap_or_else(|| panic!("the menu has no {title}:\n{text}"));
+        self.press(&[key::HOME]);
+        self.press(&vec![key::DOWN; place]);
+        self.press(&[key::ENTER]);
+    }
+
+    /// What is on the screen, line by line, without blanks at the ends.
+    pub fn text(&self) -> String {
+        let lines: Vec<String> = self.screen.screen().rows(0, COLUMNS).map(|line| line.trim_end().to_owned()).collect();
+        lines.join("\n").trim_end().to_owned()
+    }
+
+    /// Prints the screen for whoever reads the scenario's output.
+    pub fn print(&self, what: &str) {
+        println!("--- {what}\n{}\n---", self.text());
+    }
+
+    /// Takes in what has come, until nothing more does for a moment.
+    fn listen(&mut self) {
+        let mut part = [0; 4096];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return,
+                Ok(length) => self.screen.process(&part[..length]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return,
+                Err(error) => panic!("reading from the terminal: {error}"),
+            }
+        }
+    }
+}

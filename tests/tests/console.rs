@@ -1,0 +1,222 @@
+//! The console of a virtual machine, driven over its second serial port, and
+//! what only a machine has: a CD-ROM drive, a clock.
+
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use agent::properties as keys;
+use fleet::lab::Hardware;
+use scenarios::scenario::{Scenario, Setting};
+
+/// Emulated processors are slow, and the machine may be busy.
+const FORMING: Duration = Duration::from_secs(15 * 60);
+const WORK: Duration = Duration::from_secs(5 * 60);
+
+/// Which start of the system it is.
+fn boot(scenario: &Scenario) -> anyhow::Result<String> {
+    scenario.lab().run_inside("cp1", &["cat", "/proc/sys/kernel/random/boot_id"], WORK)
+}
+
+mod long {
+    use scenarios::terminal::{Terminal, key};
+
+    use super::*;
+
+    const PASSWORD: &str = "Lab pass#word 1";
+    /// crypt(5) of it.
+    const HASH: &str =
+        "$6$kaaslab$sXZ9Yu1kZy8xCxf1jJdoxnVN8ii0hE7FI5fmBFKDPqev1uQoM325LbFiBjdADdlRl3RyCWi.yC0u6QfabhzOx1";
+    const ANOTHER: &str = "another & longer one";
+
+    /// From the form that mends a wrong gateway to the reset: what a person does there.
+    #[test]
+    fn a_node_is_mended_kept_and_reset_from_its_console() {
+        let scenario = Scenario::prepare(&Setting {
+            name: "console",
+            nodes: 1,
+            hardware: Some(Hardware::Quick),
+            properties: &[(keys::GATEWAY, "10.1.2.3"), (keys::CONSOLE_PASSWORD_HASH, HASH)],
+        });
+        scenario.power_on(&["cp1"]);
+        scenario.says("cp1", "must be mended", WORK);
+        let mut terminal = Terminal::connect(&scenario, "cp1");
+        terminal.press(&[key::REDRAW]);
+        terminal.shows("[gateway.off-subnet]", WORK);
+        terminal.print("status with a wrong property");
+
+        // Nothing is to be protected yet: everybody may mend it.
+        terminal.press(&[key::ENTER]);
+        terminal.shows("Enter: open", WORK);
+        terminal.choose("Properties of this node");
+        terminal.shows("is not in the node's subnet", WORK);
+        terminal.print("the form");
+        let gateway = scenario.lab().plan().bridge.split('/').next().unwrap_or_default().to_owned();
+        terminal.press(&[key::CLEAR, &gateway, key::SAVE]);
+        scenario.says("cp1", "kaas: ready", FORMING);
+        terminal.shows("serving", WORK);
+        terminal.print("status of a node that is ready");
+
+        // From now on the password is asked for, and guessing is slow.
+        let unlock = |terminal: &mut Terminal<'_>, password: &str| {
+            terminal.press(&[key::ENTER]);
+            terminal.shows("Give the console password", WORK);
+            terminal.press(&[password, key::ENTER]);
+            terminal.shows_one_of(&["Enter: open", "was not accepted"], WORK)
+        };
+        assert_eq!(unlock(&mut terminal, "a guess"), "was not accepted");
+        terminal.shows("The next try is possible in", WORK);
+        terminal.print("a wrong password");
+        terminal.press(&[key::ESCAPE]);
+        terminal.shows("Enter: menu", WORK);
+        scenario.wait("the next try to be possible", WORK, || Ok(unlock(&mut terminal, PASSWORD) == "Enter: open"));
+        terminal.print("the menu");
+
+        for (title, words) in [
+            ("Certificates", "kaas-endpoint"),
+            ("Versions and upgrade state", "generation 1"),
+            ("Logs of the agent", "Up/Down: scroll"),
+        ] {
+            terminal.choose(title);
+            terminal.shows(words, WORK);
+            terminal.print(title);
+            terminal.press(&[key::ESCAPE]);
+            terminal.shows("Enter: open", WORK);
+        }
+
+        terminal.choose("Support bundle");
+        terminal.shows(".tar.gz", WORK);
+        terminal.print("a support bundle");
+        assert!(scenario.inside("cp1", &["ls", "/var/tmp"]).contains("kaas-support-cp1-"));
+
+        terminal.choose("Shell");
+        terminal.shows("$", WORK);
+        terminal.press(&["echo I am $(id --user --name)", key::ENTER]);
+        terminal.shows("I am admin", WORK);
+        terminal.press(&["exit", key::ENTER]);
+        terminal.shows("The shell has ended", WORK);
+
+        terminal.choose("Console password");
+        terminal.shows("once more", WORK);
+        terminal.press(&[ANOTHER, key::ENTER, ANOTHER, key::ENTER]);
+        terminal.shows("Enter: menu", WORK);
+        terminal.print("another password");
+        // Back in the menu, which Escape locks.
+        terminal.press(&[key::ENTER]);
+        terminal.shows("Enter: open", WORK);
+        terminal.press(&[key::ESCAPE]);
+        terminal.shows("Enter: menu", WORK);
+        scenario.wait("the new password to count", WORK, || Ok(unlock(&mut terminal, ANOTHER) == "Enter: open"));
+
+        // Secrets are on the CD-ROM: it went out when the configuration was saved.
+        let drive = scenario.inside("cp1", &["sh", "-c", "head -c 1 /dev/sr0 2>&1 || true"]);
+        assert!(drive.contains("No medium found"), "{drive}");
+
+        let before = boot(&scenario).unwrap();
+        terminal.choose("Restart");
+        terminal.shows("To confirm, type: cp1", WORK);
+        terminal.press(&["cp2", key::ENTER]);
+        terminal.shows("That is not cp1. Nothing was done.", WORK);
+        terminal.print("a restart that was not confirmed");
+        terminal.press(&["cp1", key::ENTER]);
+        scenario.wait("the VM to have restarted", FORMING, || Ok(boot(&scenario)? != before));
+        scenario.wait("the node to be ready without its OVF environment", FORMING, || {
+            Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
+        });
+
+        let machine = scenario.inside("cp1", &["cat", "/etc/machine-id"]);
+        terminal.press(&[key::REDRAW]);
+        terminal.shows("Enter: menu", WORK);
+        scenario.wait("the password to be taken after a restart", WORK, || {
+            Ok(unlock(&mut terminal, ANOTHER) == "Enter: open")
+        });
+        terminal.choose("Reset");
+        terminal.shows("To confirm, type: cp1 ", WORK);
+        terminal.print("what a reset means");
+        let cluster = scenario.lab().status("cp1").unwrap()["cluster"].as_str().unwrap().to_owned();
+        terminal.press(&[&format!("cp1 {cluster}"), key::ENTER]);
+        // It begins as freshly deployed: blank, and without the environment that was ejected.
+        terminal.shows("[environment.absent]", FORMING);
+        terminal.print("a node that was reset");
+        let lab = scenario.lab();
+        let disk = lab.disk_file(lab.disks("cp1").unwrap()[0]);
+        let found = Command::new("grep").args(["--text", "--quiet", machine.trim()]).arg(&disk).status().unwrap();
+        assert!(!found.success(), "the data disk still holds the node's machine ID");
+    }
+
+    /// A server of time in the lab's network, ended with the scenario.
+    struct TimeServer(Child);
+
+    impl TimeServer {
+        fn start(scenario: &Scenario) -> Self {
+            let address = scenario.lab().plan().bridge.split('/').next().unwrap_or_default().to_owned();
+            Self(
+                scenario
+                    .lab()
+                    .outside(env!("CARGO_BIN_EXE_time-server"), [address])
+                    .spawn()
+                    .expect("starting the time server"),
+            )
+        }
+    }
+
+    impl Drop for TimeServer {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// The clock of the hardware is years behind, and the VM's scratch disk knows no better: the time
+    /// on the data disk is the floor, the node works, and a time server puts the clock right.
+    #[test]
+    fn a_node_whose_clock_is_far_off_works_and_is_put_right() {
+        let scenario = Scenario::prepare(&Setting {
+            name: "vmclock",
+            nodes: 1,
+            hardware: Some(Hardware::Quick),
+            properties: &[(keys::NTP_SERVERS, "192.168.77.1")],
+        });
+        let inside = |script: &str| scenario.inside("cp1", &["sh", "-ec", script]);
+        let synchronized = |limit| {
+            scenario.wait("the clock to be synchronized", limit, || {
+                let said =
+                    scenario.lab().run_inside("cp1", &["timedatectl", "show", "--property=NTPSynchronized"], WORK)?;
+                Ok(said.trim() == "NTPSynchronized=yes")
+            });
+        };
+        let server = TimeServer::start(&scenario);
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        synchronized(WORK);
+        let before: u64 = inside("date +%s").trim().parse().unwrap();
+        drop(server);
+
+        let boot_before = boot(&scenario).unwrap();
+        // In one go: what runs notices a clock that goes back by years.
+        let _ = scenario.lab().run_inside(
+            "cp1",
+            &[
+                "sh",
+                "-c",
+                "systemctl stop systemd-timesyncd && rm -f /var/lib/systemd/timesync/clock && sync
+                 timedatectl set-time '2001-02-03 04:05:06' && reboot --force --force",
+            ],
+            WORK,
+        );
+        scenario.wait("the VM to have restarted", FORMING, || Ok(boot(&scenario)? != boot_before));
+        scenario.wait("the node to be ready", FORMING, || {
+            Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
+        });
+        let now: u64 = inside("date +%s").trim().parse().unwrap();
+        // The time is kept every few minutes.
+        assert!(now + 600 > before, "the clock says {now} after it said {before}");
+        let status = scenario.lab().status("cp1").unwrap().to_string();
+        assert!(status.contains("clock.behind"), "{status}");
+
+        let _server = TimeServer::start(&scenario);
+        synchronized(FORMING);
+        let now: i64 = inside("date +%s").trim().parse().unwrap();
+        let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        assert!((now - i64::try_from(here).unwrap()).abs() < 30, "{now} is not {here}");
+    }
+}
