@@ -18,6 +18,10 @@ use image::tools::ToolsTree;
 
 /// 4 GiB: enough for every scenario, and quick to format.
 const DATA_DISK: u64 = 4 << 30;
+/// The control nodes of a cluster of three.
+pub const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
+/// How long containers may take to form a cluster.
+pub const FORMING: Duration = Duration::from_secs(300);
 /// How long a container may take for what usually takes seconds.
 const MOMENT: Duration = Duration::from_secs(90);
 
@@ -79,6 +83,17 @@ impl Scenario {
             Up { wishes, engine, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
+    }
+
+    /// Three control nodes on the container engine that have formed their cluster.
+    pub fn formed(name: &'static str) -> Self {
+        let scenario = Self::prepare(&Setting { name, nodes: 3, hardware: None, properties: &[] });
+        scenario.power_on(&ALL);
+        scenario.all_ready(FORMING);
+        for node in ALL {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        scenario
     }
 
     /// The lab.

@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use agent::properties::DEPLOYMENT_SECRET;
-use scenarios::scenario::{Scenario, Setting};
+use scenarios::scenario::{FORMING, Scenario, Setting};
 
-const FORMING: Duration = Duration::from_secs(300);
 /// Twice the pace of a duty, and some.
 const DUTY: Duration = Duration::from_secs(180);
 const MOMENT: Duration = Duration::from_secs(90);

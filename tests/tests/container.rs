@@ -3,19 +3,16 @@
 use std::time::{Duration, Instant};
 
 use agent::properties as keys;
-use scenarios::scenario::{Scenario, Setting, with};
+use scenarios::scenario::{ALL, FORMING, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
 
-const FORMING: Duration = Duration::from_secs(300);
 const FAILOVER: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(90);
 /// Twice the pace of the duty that renews certificates.
 const RENEWAL: Duration = Duration::from_secs(20 * 60);
 /// More than systemd gives a unit to stop.
 const SHUTTING_DOWN: Duration = Duration::from_secs(180);
-
-const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
 
 /// The node that has the virtual address on its interface, if one has.
 fn holder(scenario: &Scenario) -> anyhow::Result<Option<&'static str>> {
@@ -34,13 +31,9 @@ mod short {
     /// with the virtual address, and never lets a blank node start another one.
     #[test]
     fn three_nodes_form_one_cluster_that_survives() {
-        let scenario = Scenario::prepare(&Setting { name: "three", nodes: 3, hardware: None, properties: &[] });
+        let scenario = Scenario::formed("three");
         let lab = scenario.lab();
-
-        scenario.power_on(&ALL);
-        scenario.all_ready(FORMING);
         for node in ALL {
-            scenario.soon_says(node, "kaas: ready");
             let erased = lab.run_inside(node, &["test", "!", "-e", "/data/kaas/secret"], MOMENT);
             assert!(erased.is_ok(), "{node} keeps the deployment secret though the cluster is complete");
         }
@@ -218,12 +211,7 @@ mod long {
     /// address up first, and who writes through it hardly notices.
     #[test]
     fn certificates_are_renewed_in_a_running_cluster() {
-        let scenario = Scenario::prepare(&Setting { name: "renew", nodes: 3, hardware: None, properties: &[] });
-        scenario.power_on(&ALL);
-        scenario.all_ready(FORMING);
-        for node in ALL {
-            scenario.soon_says(node, "kaas: ready");
-        }
+        let scenario = Scenario::formed("renew");
         let node = scenario.obtain("a node to hold the virtual address", MOMENT, || holder(&scenario));
         certificates::end_in_a_month(&scenario, node);
         let listed = || scenario.inside(node, &["kaas-agent", "certificate", "list"]);

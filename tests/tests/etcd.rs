@@ -8,12 +8,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use scenarios::endpoint;
-use scenarios::scenario::{self, Scenario, Setting};
+use scenarios::scenario::{self, ALL, FORMING, Scenario};
 use serde_json::Value;
 
-const FORMING: Duration = Duration::from_secs(300);
 const MOMENT: Duration = Duration::from_secs(90);
-const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
 
 fn agent(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
     scenario.inside(node, &[&["kaas-agent"], arguments].concat())
@@ -85,12 +83,7 @@ mod long {
     /// the list here, with a code that opens nothing afterwards.
     #[test]
     fn a_lost_node_is_replaced_with_a_one_time_code() {
-        let scenario = Scenario::prepare(&Setting { name: "replace", nodes: 3, hardware: None, properties: &[] });
-        scenario.power_on(&ALL);
-        scenario.all_ready(FORMING);
-        for node in ALL {
-            scenario.soon_says(node, "kaas: ready");
-        }
+        let scenario = Scenario::formed("replace");
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let identity = scenario.cluster_identity();
 
@@ -129,13 +122,8 @@ mod long {
     /// each of the three nodes, the others as the first one says.
     #[test]
     fn a_cluster_is_turned_back_to_a_backup_on_all_nodes() {
-        let scenario = Scenario::prepare(&Setting { name: "back", nodes: 3, hardware: None, properties: &[] });
+        let scenario = Scenario::formed("back");
         let lab = scenario.lab();
-        scenario.power_on(&ALL);
-        scenario.all_ready(FORMING);
-        for node in ALL {
-            scenario.soon_says(node, "kaas: ready");
-        }
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let folder = tempfile::tempdir().unwrap();
@@ -217,12 +205,7 @@ mod long {
     /// the others are replaced.
     #[test]
     fn a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot() {
-        let scenario = Scenario::prepare(&Setting { name: "restore", nodes: 3, hardware: None, properties: &[] });
-        scenario.power_on(&ALL);
-        scenario.all_ready(FORMING);
-        for node in ALL {
-            scenario.soon_says(node, "kaas: ready");
-        }
+        let scenario = Scenario::formed("restore");
         scenario.wait("the leader's node to have taken a snapshot by itself", MOMENT * 2, || {
             let lists = |node: &&str| agent(&scenario, node, &["snapshot", "list", "--output", "json"]);
             Ok(ALL.iter().map(lists).any(|list| list.contains(".db")))
