@@ -16,14 +16,15 @@ const UNIT: &str = "org.freedesktop.systemd1.Unit";
 /// is decided and done anew.
 pub const AGENT: &str = "kaas-agent.service";
 
+/// What a failed [`restart_agent`] means.
+pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be restarted to take it up";
+
 /// Restarts the agent, so that it takes up what was saved for it.
 ///
 /// # Errors
 /// systemd does not answer.
 pub fn restart_agent() -> anyhow::Result<()> {
-    Services::new(&bus::system()?)
-        .restart(AGENT)
-        .context("the change is saved, but the agent could not be restarted to take it up")
+    Services::new(&bus::system()?).restart(AGENT)
 }
 
 /// systemd's manager.

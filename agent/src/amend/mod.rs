@@ -142,7 +142,7 @@ fn apply_with(
     } else if awaited(root) {
         Effect::Awaited
     } else {
-        restart()?;
+        restart().context(services::NOT_TAKEN_UP)?;
         Effect::Restarted
     };
     Ok(Amended { effect, warnings })

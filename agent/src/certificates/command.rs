@@ -66,7 +66,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
             if !own.install(root).context("installing the certificate")? {
                 return Ok(writeln!(stdout, "This certificate is installed already.")?);
             }
-            services::restart_agent()?;
+            services::restart_agent().context(services::NOT_TAKEN_UP)?;
             writeln!(stdout, "Installed for {}, issued by {}.", own.names.join(", "), own.issuer)?;
             writeln!(
                 stdout,
@@ -82,7 +82,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
             if !api::remove(root).context("removing the certificate")? {
                 return Ok(writeln!(stdout, "No certificate of your own is installed.")?);
             }
-            services::restart_agent()?;
+            services::restart_agent().context(services::NOT_TAKEN_UP)?;
             Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to everybody.")?)
         }
     }

@@ -45,7 +45,11 @@ pub(super) fn metrics(root: &Path, status: &Status) -> String {
             text.sample(&[("code", one.0), ("severity", one.1), ("subject", one.2)], 1.0);
         }
     }
-    disk(&mut text, root);
+    let data = files::below(root, paths::DATA);
+    // Not mounted, it would be another file system.
+    if is_mounted(&data).unwrap_or(false) {
+        disk(&mut text, &data);
+    }
     boot(&mut text, &status.times);
     text.0
 }
@@ -81,13 +85,8 @@ fn cluster(text: &mut Text, status: &Status) {
 }
 
 #[allow(clippy::cast_precision_loss)] // Nine petabytes are exact.
-fn disk(text: &mut Text, root: &Path) {
-    let data = files::below(root, paths::DATA);
-    // Not mounted, it would be another file system.
-    if !is_mounted(&data).unwrap_or(false) {
-        return;
-    }
-    let Ok(space) = statvfs(&data) else { return };
+fn disk(text: &mut Text, data: &Path) {
+    let Ok(space) = statvfs(data) else { return };
     let bytes = |blocks| (blocks * space.fragment_size()) as f64;
     text.single("kaas_data_disk_size_bytes", "The size of the data partition's file system.", bytes(space.blocks()));
     text.single(
@@ -213,9 +212,12 @@ mod tests {
     #[test]
     fn the_format_keeps_its_rules() {
         let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir(root.path().join("data")).unwrap();
+        let mut mounted = Text(String::new(), "");
+        disk(&mut mounted, root.path());
         for status in [Status::default(), formed()] {
             let text = metrics(root.path(), &status);
+            assert!(!text.contains("kaas_data_disk"), "none is mounted");
+            let text = text + &mounted.0;
             assert!(text.ends_with('\n'));
             let (mut families, mut series) = (BTreeSet::new(), BTreeSet::new());
             let mut current = String::new();
