@@ -159,7 +159,10 @@ mod long {
             code = code.or_else(|| told.map(str::to_owned));
             assert!(code.is_some(), "{said}");
         }
-        scenario.wait("the API to answer again", FORMING, || Ok(written(&scenario, "before") == "yes"));
+        let is_there = |name: &str| -> anyhow::Result<bool> {
+            Ok(lab.kubectl(&["get", "configmap", name, "--output=jsonpath={.data.written}"])? == "yes")
+        };
+        scenario.wait("the API to answer again", FORMING, || is_there("before"));
         scenario.all_ready(FORMING);
         assert_eq!(written(&scenario, "after"), "");
         assert_eq!(scenario.cluster_identity(), identity);
@@ -169,9 +172,7 @@ mod long {
             scenario.cut(node);
         }
         scenario.power_on(&ALL);
-        scenario.wait("the cluster to be the restored one after a power cut of all", FORMING, || {
-            Ok(lab.kubectl(&["get", "configmap", "since", "--output=jsonpath={.data.written}"])? == "yes")
-        });
+        scenario.wait("the cluster to be the restored one after a power cut of all", FORMING, || is_there("since"));
     }
 
     /// A kubeconfig with the same server and authority and a certificate that another authority has signed.
