@@ -1,3 +1,4 @@
 //! The appliances seen from outside the VMs.
 
 pub mod lab;
+pub mod node;

@@ -1,0 +1,139 @@
+//! Pulls a fresh snapshot of the cluster's store from a node.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use reqwest::{Response, StatusCode};
+use sha2::{Digest, Sha256};
+
+use super::Client;
+
+/// The pause between two questions while the node takes the snapshot.
+const PACE: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Lets a node take a snapshot and keeps it in `output`, for its owner's
+    /// eyes only. The output is there whole and verified, or not at all.
+    /// Returns its size in bytes.
+    ///
+    /// # Errors
+    /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it, or what
+    /// came is not what it sent.
+    pub fn pull_snapshot(&self, node: Ipv4Addr, port: u16, output: &Path, limit: Duration) -> anyhow::Result<u64> {
+        let address = format!("https://{}/v1/snapshot", SocketAddr::from((node, port)));
+        let until = Instant::now() + limit;
+        self.within(async |client| {
+            loop {
+                let answer = client.get(&address).send().await?;
+                match answer.status() {
+                    StatusCode::OK => return keep(answer, output).await,
+                    StatusCode::ACCEPTED if Instant::now() < until => tokio::time::sleep(PACE).await,
+                    StatusCode::ACCEPTED => bail!("the snapshot is not there after {} s", limit.as_secs()),
+                    status => bail!("the node answers {status}: {}", answer.text().await.unwrap_or_default().trim()),
+                }
+            }
+        })
+        .with_context(|| format!("pulling a snapshot from {node}"))
+    }
+}
+
+/// Writes the answer beside its place, verifies it, and renames it.
+async fn keep(mut answer: Response, output: &Path) -> anyhow::Result<u64> {
+    let promised = answer.content_length().context("the node does not say how long the snapshot is")?;
+    let digest = answer.headers().get("repr-digest").and_then(|digest| digest.to_str().ok()).unwrap_or_default();
+    let digest = digest.strip_prefix("sha-256=:").and_then(|rest| rest.strip_suffix(':'));
+    let digest = digest.context("the node does not say which SHA-256 the snapshot has")?.to_owned();
+    let name = output.file_name().with_context(|| format!("{} is not a file's name", output.display()))?;
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".new");
+    let temporary = folder.join(temporary);
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("clearing up"),
+        _ => {}
+    }
+    let written = write(&mut answer, &temporary).await;
+    let checked = written.and_then(|(size, sum)| {
+        if size != promised {
+            bail!("the snapshot has {promised} bytes, and {size} came");
+        }
+        if BASE64_STANDARD.encode(sum) != digest {
+            bail!("the snapshot's SHA-256 is not the one that the node said");
+        }
+        fs::rename(&temporary, output)?;
+        File::open(folder)?.sync_all()?;
+        Ok(size)
+    });
+    if checked.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    checked.with_context(|| format!("keeping {}", output.display()))
+}
+
+async fn write(answer: &mut Response, to: &Path) -> anyhow::Result<(u64, [u8; 32])> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    let (mut size, mut sum) = (0, Sha256::new());
+    while let Some(part) = answer.chunk().await? {
+        file.write_all(&part)?;
+        sum.update(&part);
+        size += part.len() as u64;
+    }
+    file.sync_all()?;
+    Ok((size, sum.finalize().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    /// What comes of an answer with this header and body.
+    fn kept(header: &str, body: &str, output: &Path) -> anyhow::Result<u64> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/", listener.local_addr().unwrap());
+        let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{header}\r\n{body}");
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let kept = runtime.block_on(async {
+            let answer = reqwest::Client::builder().no_proxy().build()?.get(address).send().await?;
+            keep(answer, output).await
+        });
+        serving.join().unwrap();
+        kept
+    }
+
+    #[test]
+    fn only_what_is_whole_and_has_the_right_sum_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("s.db");
+        let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
+        let length = "Content-Length: 7\r\n";
+        let wrong = "Repr-Digest: sha-256=:AAAA:\r\n";
+        for (header, body) in [
+            (format!("{digest}{length}"), "a sto"),
+            (format!("{wrong}{length}"), "a store"),
+            (length.to_owned(), "a store"),
+            (digest.to_owned(), "a store"),
+        ] {
+            assert!(kept(&header, body, &output).is_err(), "{header}{body}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{header}{body}");
+        }
+        assert_eq!(kept(&format!("{digest}{length}"), "a store", &output).unwrap(), 7);
+        assert_eq!(fs::read_to_string(&output).unwrap(), "a store");
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&output).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
