@@ -286,13 +286,13 @@ mod tests {
         let folder = format!("/sys/devices/pci0/{name}");
         write(root, &format!("{folder}/size"), &size.to_string());
         write(root, &format!("{folder}/removable"), &removable.to_string());
-        fs::create_dir_all(below(root, &format!("{folder}/device"))).unwrap();
+        fs::create_dir_all(below(root, format!("{folder}/device"))).unwrap();
         class(root, name, &folder);
     }
 
     fn class(root: &Path, name: &str, folder: &str) {
         fs::create_dir_all(below(root, "/sys/class/block")).unwrap();
-        symlink(below(root, folder), below(root, &format!("/sys/class/block/{name}"))).unwrap();
+        symlink(below(root, folder), below(root, format!("/sys/class/block/{name}"))).unwrap();
     }
 
     #[test]

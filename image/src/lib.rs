@@ -37,12 +37,14 @@ use debian::lock::{Lock, advice};
 use debian::sources::{Settings, Sources};
 use debian::{PackageSet, fetch, resolve};
 use progress::Progress;
-use spec::Spec;
+use spec::{Spec, Variant};
 
 /// What a build is asked for.
 pub struct Request<'r> {
     /// The spec.
     pub spec: &'r Path,
+    /// What is to differ from it.
+    pub variant: Variant,
     /// The folder that the OVA is written to. It is made if it is not there.
     pub output: &'r Path,
     /// The key to sign with; without one it is a development image.
@@ -80,7 +82,8 @@ pub struct Made {
 /// [`document::Mistakes`] when the spec is wrong, before anything is built; otherwise what failed, by stage. An OVA
 /// that was there before is then untouched.
 pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
-    let (spec, components) = spec::read(request.spec)?;
+    let (mut spec, components) = spec::read(request.spec)?;
+    request.variant.apply(&mut spec, &components)?;
     let lock = Lock::read(&spec.lock_path(), &spec.packages.request(), request.spec)?;
     tools::check_host(&[("cargo", "cargo"), ("go", "golang-go")])?;
     std::fs::create_dir_all(request.output).with_context(|| format!("making {}", request.output.display()))?;

@@ -9,6 +9,7 @@ use image::Request;
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;
+use image::spec::Variant;
 use image::tools::ToolsTree;
 use ova::signature::Signer;
 use serde_json::json;
@@ -53,6 +54,12 @@ pub struct Build {
     /// Folder to write the OVA to.
     #[arg(long, short, default_value = "build", value_name = "FOLDER")]
     output: PathBuf,
+    /// Version of the image, in place of the spec's.
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// Kubernetes components to carry in place of the spec's, the newest minor first; may be given several times.
+    #[arg(long, value_name = "COMPONENT")]
+    kubernetes: Vec<String>,
     /// Private key to sign with, in PEM. Without one the image calls itself a development image.
     #[arg(long, requires = "sign_certificate", value_name = "FILE")]
     sign_key: Option<PathBuf>,
@@ -122,6 +129,7 @@ fn build(arguments: Build) -> Result<()> {
     let progress = Progress::on_stderr();
     let request = Request {
         spec: &arguments.spec,
+        variant: Variant { version: arguments.version, kubernetes: arguments.kubernetes },
         output: &arguments.output,
         signer: signer.as_ref(),
         sources: arguments.sources.into(),

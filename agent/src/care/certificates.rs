@@ -78,7 +78,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
                 format!("it {end}"),
                 "Check the clock. If it is right, the cluster has come to its end: bring its workloads to a new one",
             )),
-            ..AUTHORITY => findings.push(codes::AUTHORITY_ENDS.finding(
+            0..AUTHORITY => findings.push(codes::AUTHORITY_ENDS.finding(
                 subject,
                 format!("it {end}, and no certificate that it has signed is accepted afterwards"),
                 "Plan a new cluster, or an image that renews authorities, before that day",
@@ -89,7 +89,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
     for one in certificates.iter().filter(|one| one.name == API) {
         let code = match one.days_left(now) {
             ..0 => &codes::API_CERTIFICATE_EXPIRED,
-            ..OPERATORS => &codes::API_CERTIFICATE_ENDS,
+            0..OPERATORS => &codes::API_CERTIFICATE_ENDS,
             _ => continue,
         };
         findings.push(code.finding(

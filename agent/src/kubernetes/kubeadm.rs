@@ -341,7 +341,7 @@ impl<'a> Kubeadm<'a> {
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
-        files::below(&self.root, path)
+        files::below(self.root, path)
     }
 }
 

@@ -23,13 +23,21 @@ pub(super) fn name(table: &Table<'_, '_>, at: &Located<String>) {
     }
 }
 
+/// What to give for a version.
+pub(super) const VERSION: &str = "give one such as 1.2.3 or 1.2.3-rc.1";
+
 /// `major.minor.patch`, each a number, with an optional suffix after a hyphen.
-pub(super) fn version(table: &Table<'_, '_>, at: &Located<String>) {
-    let (numbers, suffix) = at.value.split_once('-').unwrap_or((&at.value, "x"));
+pub(super) fn is_version(text: &str) -> bool {
+    let (numbers, suffix) = text.split_once('-').unwrap_or((text, "x"));
     let numbers: Vec<_> = numbers.split('.').map(str::parse::<u32>).collect();
     let suffix_fine = !suffix.is_empty() && suffix.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
-    if !at.value.is_empty() && (numbers.len() != 3 || numbers.iter().any(Result::is_err) || !suffix_fine) {
-        table.mistake(at, format!("`{}` is no version: give one such as 1.2.3 or 1.2.3-rc.1", at.value));
+    numbers.len() == 3 && numbers.iter().all(Result::is_ok) && suffix_fine
+}
+
+/// The image's version.
+pub(super) fn version(table: &Table<'_, '_>, at: &Located<String>) {
+    if !at.value.is_empty() && !is_version(&at.value) {
+        table.mistake(at, format!("`{}` is no version: {VERSION}", at.value));
     }
 }
 

@@ -3,12 +3,14 @@
 
 mod check;
 mod read;
+mod variant;
 
 use std::path::{Path, PathBuf};
 
 use crate::debian::PackageSet;
 
 pub use read::read;
+pub use variant::Variant;
 
 /// Everything that decides an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
