@@ -4,6 +4,7 @@ mod backup;
 mod image;
 mod lab;
 mod ova;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,9 @@ enum Arguments {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
+    /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, status.
+    #[command(subcommand)]
+    Upgrade(upgrade::Upgrade),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
         Arguments::Image(command) => image::run(command),
         Arguments::Lab(command) => lab::run(command),
         Arguments::Ova(command) => ova::run(command),
+        Arguments::Upgrade(command) => upgrade::run(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

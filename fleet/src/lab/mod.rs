@@ -17,6 +17,7 @@ mod environment;
 mod folder;
 mod forward;
 mod host;
+mod hypervisor;
 mod network;
 mod plan;
 mod power;
@@ -200,6 +201,16 @@ impl Lab {
     /// When its folder cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
         self.folder.vms()
+    }
+
+    /// Where the journals of this lab's upgrades are kept: they go with the lab.
+    pub fn upgrades(&self) -> PathBuf {
+        self.folder.path().join("upgrades")
+    }
+
+    /// The network namespace that its VMs are reached from.
+    pub fn network_namespace(&self) -> PathBuf {
+        self.network.path()
     }
 
     /// Where a VM's console log is kept.

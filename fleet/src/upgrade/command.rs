@@ -1,0 +1,273 @@
+//! The verbs of the operator: each takes the cluster's lock, opens the journal, goes
+//! the way, and gives the lock back.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::journal::{self, Entry, Event, Journal, Outcome, Way};
+use super::lock::{self, Keeper};
+use super::next::{Next, next, steps};
+use super::{Hypervisor, Inventory, Nodes, Options, Plan, Run, Target, describe, plan};
+
+/// So many looks at a node fit between two renewals of the lock.
+const LOOKS_PER_RENEWAL: u32 = 10;
+
+/// One cluster on one hypervisor, and the folder of its journal.
+pub struct Site<'a> {
+    /// Where the VMs are.
+    pub hypervisor: &'a dyn Hypervisor,
+    /// The nodes and their cluster.
+    pub nodes: &'a dyn Nodes,
+    /// Where the journal is kept on this machine.
+    pub folder: &'a Path,
+    /// Told what is being done, a line at a time.
+    pub say: &'a dyn Fn(&str),
+    /// The pause between two looks at a node: a second, but for tests.
+    pub pace: Duration,
+}
+
+/// Where an upgrade stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct State {
+    /// Its plan.
+    pub id: Uuid,
+    /// The way that it goes.
+    pub way: Way,
+    /// Why it turned, if it did.
+    pub reason: Option<String>,
+    /// Its end, if it is reached.
+    pub outcome: Option<Outcome>,
+    /// How many steps of the way are done.
+    pub done: usize,
+    /// How many there are.
+    pub total: usize,
+    /// The next step, in words.
+    pub next: Option<String>,
+    /// The cluster's lock: who holds it now; unknown while its API is away.
+    pub locked_by: Option<String>,
+    /// The journal.
+    pub entries: Vec<Entry>,
+}
+
+impl Site<'_> {
+    /// Plans an upgrade; changes nothing.
+    ///
+    /// # Errors
+    /// Why there is no plan: [`super::Refusals`] if it was judged.
+    pub fn plan(&self, ova: &Path, options: &Options) -> anyhow::Result<Plan> {
+        let target = Target::read(ova)?;
+        let inventory = Inventory::take(self.hypervisor, self.nodes)?;
+        Ok(plan(&inventory, &target, options, Uuid::new_v4())?)
+    }
+
+    /// Plans an upgrade and goes through with it.
+    ///
+    /// # Errors
+    /// As [`Site::plan`]; or when it was broken off. That everything went back is no error here.
+    pub fn apply(&self, ova: &Path, options: &Options) -> anyhow::Result<State> {
+        let plan = self.plan(ova, options)?;
+        if let Some(open) = Journal::open(self.folder)?
+            && let (_, None | Some(Outcome::Upgraded)) = journal::standing(open.entries())
+            && open.plan().cluster == plan.cluster
+        {
+            let id = open.plan().id;
+            bail!("the upgrade {id} has not ended or is not committed; `kaas upgrade status` says how far it is");
+        }
+        self.locked(plan.id, true, || Journal::begin(self.folder, plan.clone()), None, |_, _| Ok(()))
+    }
+
+    /// Goes on with an upgrade that was broken off, here or on another machine.
+    ///
+    /// # Errors
+    /// When there is none, somebody else is at work on it, or it is broken off again.
+    pub fn resume(&self, ova: Option<PathBuf>) -> anyhow::Result<State> {
+        let id = self.obtain()?.plan().id;
+        self.locked(id, false, || self.obtain(), ova, |_, _| Ok(()))
+    }
+
+    /// Gives every node its old VM back, with its disk as it is now.
+    ///
+    /// # Errors
+    /// When there is no upgrade, it is committed, somebody else is at work on it, or it is broken off.
+    pub fn rollback(&self) -> anyhow::Result<State> {
+        let id = self.obtain()?.plan().id;
+        self.locked(
+            id,
+            false,
+            || self.obtain(),
+            None,
+            |run, journal| match journal::standing(journal.entries()) {
+                (Way::Forward, _) => run.turn(journal, Way::Back, "asked for by the operator"),
+                (Way::Back, _) => Ok(()),
+                (Way::Commit, _) => {
+                    bail!("it is being committed or is: there is no way back but restoring the snapshot")
+                }
+            },
+        )
+    }
+
+    /// Makes an upgrade final and removes the old VMs.
+    ///
+    /// # Errors
+    /// When there is no upgrade that has reached its end, or it is broken off.
+    pub fn commit(&self) -> anyhow::Result<State> {
+        let id = self.obtain()?.plan().id;
+        self.locked(
+            id,
+            false,
+            || self.obtain(),
+            None,
+            |run, journal| match journal::standing(journal.entries()) {
+                (Way::Forward, Some(Outcome::Upgraded)) => run.turn(journal, Way::Commit, "asked for by the operator"),
+                (Way::Commit, _) => Ok(()),
+                (Way::Forward, _) => bail!("it is not at its end; `kaas upgrade resume` or `rollback`"),
+                (Way::Back, _) => bail!("it went back: there is nothing to commit"),
+            },
+        )
+    }
+
+    /// Where the upgrade stands; changes nothing.
+    ///
+    /// # Errors
+    /// When there is none, neither here nor in the cluster.
+    pub fn status(&self) -> anyhow::Result<State> {
+        let here = fs::read_to_string(Journal::path(self.folder)).ok();
+        // A command may be writing its next line just now.
+        let whole = |text: &String| text.rfind('\n').map_or(String::new(), |end| text[..=end].to_owned());
+        let text = match here.as_ref().map(whole) {
+            Some(text) => text,
+            None => self.nodes.journal()?.context("there is no upgrade, neither here nor in the cluster")?,
+        };
+        self.state(&journal::parse(&text)?)
+    }
+
+    fn state(&self, entries: &[Entry]) -> anyhow::Result<State> {
+        let plan = journal::plan_of(entries).context("a journal without a plan")?;
+        let (way, outcome) = journal::standing(entries);
+        let total = steps(plan, entries, way).len();
+        let (done, next) = match next(plan, entries) {
+            Next::Take { place, step, .. } => (place.index, Some(describe::title(plan, step))),
+            Next::End(_) | Next::Ended(_) => (total, None),
+        };
+        let reason = entries.iter().rev().find_map(|entry| match &entry.event {
+            Event::Turned { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+        let lease = self.nodes.lease().ok().flatten();
+        let locked_by =
+            lease.filter(|lease| lease.is_held(std::time::SystemTime::now())).and_then(|lease| lease.holder);
+        Ok(State { id: plan.id, way, reason, outcome, done, total, next, locked_by, entries: entries.to_vec() })
+    }
+
+    /// The journal of this machine, or else the cluster's copy, or whichever another machine
+    /// has gone on with.
+    fn obtain(&self) -> anyhow::Result<Journal> {
+        let here = Journal::open(self.folder)?;
+        let there = self.nodes.journal();
+        match (here, there) {
+            (Some(here), Ok(Some(there))) if is_overtaken(here.text(), &there)? => {
+                drop(here);
+                (self.say)("another machine has gone on with this upgrade; its journal is taken over");
+                Journal::place(self.folder, &there)
+            }
+            (Some(here), Ok(_)) => Ok(here),
+            (Some(here), Err(error)) => {
+                (self.say)(&format!("the cluster's copy of the journal cannot be read now: {error:#}"));
+                Ok(here)
+            }
+            (None, Ok(Some(there))) => {
+                (self.say)("the journal is taken over from the cluster");
+                Journal::place(self.folder, &there)
+            }
+            (None, Ok(None)) => {
+                bail!("there is no upgrade, neither here nor in the cluster; `kaas upgrade apply` begins one")
+            }
+            (None, Err(error)) => Err(error.context("there is no journal here, and the cluster's copy cannot be read")),
+        }
+    }
+
+    /// Does it all under the cluster's lock. While the cluster's API is away the
+    /// lock is not needed to go on: whoever has the journal here had it.
+    fn locked(
+        &self,
+        id: Uuid,
+        new: bool,
+        open: impl FnOnce() -> anyhow::Result<Journal>,
+        ova: Option<PathBuf>,
+        turn: impl FnOnce(&Run<'_>, &mut Journal) -> anyhow::Result<()>,
+    ) -> anyhow::Result<State> {
+        let identity = format!("{id}.{}", seat(self.folder)?);
+        let renewal = self.pace * LOOKS_PER_RENEWAL;
+        let reachable = self.nodes.lease();
+        match (reachable, new) {
+            (Ok(_), _) => lock::take(self.nodes, &identity, renewal * 2)?,
+            (Err(error), true) => return Err(error.context("looking at the cluster's lock for upgrades")),
+            (Err(error), false) => {
+                (self.say)(&format!("the cluster's lock cannot be renewed now: {error:#}"));
+            }
+        }
+        std::thread::scope(|scope| {
+            let keeper = Keeper::start(scope, self.nodes, identity, renewal)?;
+            let gone = || -> anyhow::Result<State> {
+                let mut journal = open()?;
+                let run = Run {
+                    hypervisor: self.hypervisor,
+                    nodes: self.nodes,
+                    folder: self.folder,
+                    ova,
+                    say: self.say,
+                    still_ours: &|| keeper.check(),
+                    pace: self.pace,
+                    away_until: Cell::new(None),
+                    noted: &|_| Ok(()),
+                };
+                run.mirror(&journal);
+                turn(&run, &mut journal)?;
+                let gone = run.go(&mut journal);
+                run.mirror_last(&journal);
+                gone?;
+                self.state(journal.entries())
+            };
+            let gone = gone();
+            keeper.end();
+            gone
+        })
+    }
+}
+
+/// Whether another machine has gone on, or begun anew, since the journal here was written. The
+/// copy is never ahead of the machine that writes it: while the API is away it stays behind.
+fn is_overtaken(here: &str, there: &str) -> anyhow::Result<bool> {
+    if here.starts_with(there) {
+        return Ok(false);
+    }
+    let begun = |text: &str| -> anyhow::Result<(Option<Uuid>, Option<u64>)> {
+        let entries = journal::parse(text)?;
+        Ok((journal::plan_of(&entries).map(|plan| plan.id), entries.first().map(|entry| entry.at)))
+    };
+    let (here, there) = (begun(here)?, begun(there).context("reading the cluster's copy of the journal")?);
+    Ok(here.0 == there.0 || there.1 > here.1)
+}
+
+/// The name of this machine in the lock: made once for a folder.
+fn seat(folder: &Path) -> anyhow::Result<String> {
+    let path = folder.join("seat");
+    let make = || -> anyhow::Result<String> {
+        fs::create_dir_all(folder)?;
+        if let Ok(seat) = fs::read_to_string(&path) {
+            return Ok(seat.trim().to_owned());
+        }
+        let seat = Uuid::new_v4().simple().to_string()[..8].to_owned();
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        std::io::Write::write_all(&mut file, seat.as_bytes())?;
+        file.persist(&path)?;
+        Ok(seat)
+    };
+    make().with_context(|| format!("writing {}", path.display()))
+}

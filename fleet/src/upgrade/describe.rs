@@ -1,0 +1,206 @@
+//! A plan in words: each step with what it rests on, what is at risk while it
+//! is taken, what a failure leaves behind, and the way back.
+
+use std::fmt::Write;
+
+use super::plan::{Action, Mode, Plan, PlannedNode, Step};
+
+/// What a person wants to know of a step before it is taken.
+struct Words {
+    /// What it does, as a sentence without a subject.
+    title: String,
+    /// What must hold, and how that is seen.
+    rests_on: String,
+    /// What is at risk meanwhile.
+    at_risk: String,
+    /// What a failure leaves behind.
+    failure: String,
+    /// How to get back.
+    way_back: String,
+}
+
+/// What a step does, in a line.
+pub fn title(plan: &Plan, step: Step) -> String {
+    words(plan, step).title
+}
+
+/// The whole plan.
+pub fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        let _ = writeln!(text, "{line}");
+    };
+    let mut from: Vec<String> = plan.nodes.iter().map(|node| node.from.to_string()).collect();
+    from.sort();
+    from.dedup();
+    line(format_args!("Upgrade of the cluster {} to {} {}", plan.cluster, plan.target.name, plan.target.image));
+    line(format_args!(
+        "from {}, {}",
+        from.join(" and "),
+        match plan.options.mode {
+            Mode::Rolling => "one node after the other",
+            Mode::AllAtOnce => "all nodes at once: the Kubernetes API is away meanwhile",
+        }
+    ));
+    line(format_args!("\nIt rests on"));
+    for ground in &plan.grounds {
+        line(format_args!("  {}: {}", ground.subject, ground.evidence));
+    }
+    line(format_args!("\nThe nodes, in this order"));
+    for node in &plan.nodes {
+        line(format_args!(
+            "  {}: {} ({}) gives the disk {} to {}{}",
+            node.name,
+            node.old_name,
+            node.old,
+            node.disk,
+            node.new_name,
+            role(node)
+        ));
+    }
+    line(format_args!("\nThe steps"));
+    for (number, step) in plan.steps.iter().enumerate() {
+        let words = words(plan, *step);
+        line(format_args!("{:>3}. {}", number + 1, words.title));
+        line(format_args!("     rests on: {}", words.rests_on));
+        line(format_args!("     at risk:  {}", words.at_risk));
+        line(format_args!("     failure:  {}", words.failure));
+        line(format_args!("     way back: {}", words.way_back));
+    }
+    line(format_args!(
+        "\nA step that fails makes everything go back by itself; a command that is killed is gone on with by\n\
+         `kaas upgrade resume` or turned by `kaas upgrade rollback`, here or on another machine. Until `kaas upgrade\n\
+         commit`, which is not part of this plan, the old VMs stay, off, and each can have its node's disk back."
+    ));
+    text
+}
+
+fn role(node: &PlannedNode) -> &'static str {
+    match (node.leads, node.holds_address) {
+        (true, true) => "; last, for it leads etcd and holds the virtual address",
+        (true, false) => "; it leads etcd",
+        (false, true) => "; it holds the virtual address",
+        (false, false) => "",
+    }
+}
+
+fn words(plan: &Plan, step: Step) -> Words {
+    let node = step.node.and_then(|index| plan.nodes.get(index));
+    let name = node.map_or("", |node| &*node.name);
+    let old = node.map_or("", |node| &*node.old_name);
+    let new = node.map_or("", |node| &*node.new_name);
+    let disk = node.map(|node| node.disk).unwrap_or_default();
+    let (image, gate) = (&plan.target.image, plan.options.gate_seconds);
+    let one = plan.nodes.len() == 1;
+    let service = match (plan.options.mode, one) {
+        (Mode::AllAtOnce, _) | (Mode::Rolling, true) => {
+            "the Kubernetes API is away; what runs in pods of other nodes goes on"
+        }
+        (Mode::Rolling, false) => "one member of etcd is away: the loss of another node would stop the cluster",
+    };
+    let back = format!("{old} gets the disk back as it is now, and is powered on");
+    let words = |title: String, rests_on: &str, at_risk: &str, failure: &str, way_back: &str| Words {
+        title,
+        rests_on: rests_on.to_owned(),
+        at_risk: at_risk.to_owned(),
+        failure: failure.to_owned(),
+        way_back: way_back.to_owned(),
+    };
+    match step.action {
+        Action::Verify => words(
+            format!("verify the OVA of {image} again, all of it"),
+            &match &plan.target.signer {
+                Some(signer) => format!("its manifest, and the signature of {signer}"),
+                None => "its manifest; it is not signed".to_owned(),
+            },
+            "nothing",
+            "nothing was changed",
+            "none is needed",
+        ),
+        Action::Snapshot => words(
+            "pull a snapshot of etcd and keep it beside the journal".to_owned(),
+            "a member that answers; the SHA-256 that the node says",
+            "nothing",
+            "nothing was changed",
+            "none is needed; the snapshot itself is the last resort: restoring it takes the whole cluster back",
+        ),
+        Action::Import => words(
+            format!("{name}: import the new VM {new}, off, without a data disk"),
+            "no VM of this name; networks, size and properties are those of the old VM",
+            "nothing",
+            &format!("perhaps a part of {new}, which holds nothing"),
+            &format!("{new} is removed"),
+        ),
+        Action::Prepare => words(
+            format!("{name}: prepare: hand over the virtual address and etcd's lead, move pods away"),
+            "the node judges it: ready, all other members healthy, no other swap under way; a node that lacks one refuses",
+            "pods that run once only; the node takes no new ones",
+            "the node may be cordoned",
+            "the node withdraws the swap: it takes pods and the virtual address again",
+        ),
+        Action::ShutDown => words(
+            format!("{name}: shut {old} down and look up that it is off"),
+            match plan.options.mode {
+                Mode::Rolling => "the node says that it is prepared; off is what the hypervisor says of its BIOS UUID",
+                Mode::AllAtOnce => "all new VMs are imported; off is what the hypervisor says of its BIOS UUID",
+            },
+            service,
+            &format!("{old} is on or off, with its disk; after 4 minutes its power is cut"),
+            &format!("{old} is powered on"),
+        ),
+        Action::Fence => words(
+            format!("{name}: disconnect the network interface of {old}, at power-on too"),
+            &format!("{old} is off"),
+            service,
+            &format!("{old} is off, with its disk"),
+            "the network interface is connected again",
+        ),
+        Action::Detach => words(
+            format!("{name}: detach the disk {disk} from {old}"),
+            &format!("{old} is off and fenced; the disk is named by its UUID"),
+            service,
+            &format!("{old} or nobody holds the disk; its content is not touched"),
+            &back,
+        ),
+        Action::Attach => {
+            words(format!("{name}: attach it to {new}"), "no VM holds it", service, "nobody holds the disk", &back)
+        }
+        Action::PowerOn => words(
+            format!("{name}: power {new} on"),
+            &format!("{new} holds the disk; {old} does not and is fenced"),
+            service,
+            &format!("{new} is off or on, with the disk"),
+            &back,
+        ),
+        Action::Gate => words(
+            format!("{name}: wait at most {gate} s until {new} is found good"),
+            &format!(
+                "the node says: {image}, the same disk, the same member of etcd, caught up and healthy, API and \
+                      virtual address answer, ready, for a while"
+            ),
+            service,
+            &format!("{new} runs and is not good"),
+            &format!("{new} is shut down, {back}"),
+        ),
+        Action::Cancel => back_words(format!("{name}: withdraw the swap")),
+        Action::StopOld => back_words(format!("{name}: make sure that {old} is off")),
+        Action::StopNew => back_words(format!("{name}: shut {new} down and look up that it is off")),
+        Action::FenceNew => back_words(format!("{name}: disconnect the network interface of {new}, at power-on too")),
+        Action::DetachNew => back_words(format!("{name}: detach the disk {disk} from {new}")),
+        Action::AttachOld => back_words(format!("{name}: attach it to {old}")),
+        Action::ReconnectOld => back_words(format!("{name}: connect the network interface of {old} again")),
+        Action::PowerOnOld => back_words(format!("{name}: power {old} on")),
+        Action::GateOld => back_words(format!("{name}: wait at most {gate} s until {old} is found good")),
+        Action::DestroyNew => back_words(format!("{name}: remove {new}")),
+        Action::Check => back_words(format!("look whether all nodes are good on {image}")),
+        Action::Commit => back_words(format!("{name}: make {image} final")),
+        Action::DestroyOld => back_words(format!("{name}: remove {old}")),
+    }
+}
+
+/// Steps of the way back and of the commit are no part of a plan that is read beforehand.
+fn back_words(title: String) -> Words {
+    let none = String::new;
+    Words { title, rests_on: none(), at_risk: none(), failure: none(), way_back: none() }
+}

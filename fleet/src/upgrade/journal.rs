@@ -1,0 +1,249 @@
+//! The journal of one upgrade: the plan, then what was begun and done, one JSON
+//! object a line, each on the disk before anything follows from it. The cluster keeps a copy.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::plan::Plan;
+
+/// Which way an upgrade goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// To the new image.
+    Forward,
+    /// Back to the old one.
+    Back,
+    /// Towards no way back.
+    Commit,
+}
+
+/// How an upgrade, or a way of it, has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All nodes run the new image; the old VMs are there for a rollback.
+    Upgraded,
+    /// All nodes run what they ran before.
+    RolledBack,
+    /// The new image is final.
+    Committed,
+}
+
+/// One step of one way, by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The way.
+    pub way: Way,
+    /// The step's number on it, from 0.
+    pub index: usize,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Event {
+    /// The plan was decided. The first entry, and no other one.
+    Planned {
+        /// The plan.
+        plan: Box<Plan>,
+    },
+    /// A step is being taken.
+    Begun {
+        /// Which.
+        #[serde(flatten)]
+        place: Place,
+    },
+    /// A step is done.
+    Done {
+        /// Which.
+        #[serde(flatten)]
+        place: Place,
+        /// What it changed or found.
+        note: String,
+        /// The VM that it made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vm: Option<Uuid>,
+    },
+    /// From here on it goes another way.
+    Turned {
+        /// Which.
+        way: Way,
+        /// Why.
+        reason: String,
+    },
+    /// The way is gone to its end.
+    Ended {
+        /// Where that is.
+        outcome: Outcome,
+    },
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When: seconds of Unix time.
+    pub at: u64,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    text: String,
+    entries: Vec<Entry>,
+}
+
+impl Journal {
+    /// The file of the journal in a folder.
+    pub fn path(folder: &Path) -> PathBuf {
+        folder.join("journal.jsonl")
+    }
+
+    /// Begins a journal with a plan. One that stands there is kept beside it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(folder: &Path, plan: Plan) -> anyhow::Result<Self> {
+        let entry = Entry { at: now(), event: Event::Planned { plan: Box::new(plan) } };
+        Self::place(folder, &format!("{}\n", serde_json::to_string(&entry)?))
+    }
+
+    /// Puts a copy that the cluster has kept into a folder.
+    ///
+    /// # Errors
+    /// When it is no journal or cannot be written.
+    pub fn place(folder: &Path, text: &str) -> anyhow::Result<Self> {
+        parse(text)?;
+        let path = Self::path(folder);
+        let write = || -> anyhow::Result<()> {
+            fs::create_dir_all(folder)?;
+            if let Ok(before) = fs::read_to_string(&path) {
+                let name = parse(&before).map_or_else(
+                    |_| "damaged".to_owned(),
+                    |entries| plan_of(&entries).map_or_else(|| "damaged".to_owned(), |plan| plan.id.to_string()),
+                );
+                fs::rename(&path, folder.join(format!("journal-{name}.jsonl")))?;
+            }
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(text.as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            Ok(File::open(folder)?.sync_all()?)
+        };
+        write().with_context(|| format!("writing the journal {}", path.display()))?;
+        Self::open(folder)?.with_context(|| format!("the journal {} vanished", path.display()))
+    }
+
+    /// Opens the journal of a folder, if there is one. The beginning of a line
+    /// that a crash has left at its end is cut off: nothing followed from it.
+    ///
+    /// # Errors
+    /// When another command has it open, or it is damaged.
+    pub fn open(folder: &Path) -> anyhow::Result<Option<Self>> {
+        let path = Self::path(folder);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let attempt = || format!("reading the journal {}", path.display());
+        let file = File::options().append(true).open(&path).with_context(attempt)?;
+        if file.try_lock().is_err() {
+            bail!("another command is at work with the journal {}; wait until it has ended", path.display());
+        }
+        let mut text = fs::read_to_string(&path).with_context(attempt)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole < text.len() {
+            text.truncate(whole);
+            file.set_len(whole as u64).and_then(|()| file.sync_all()).with_context(attempt)?;
+        }
+        let entries = parse(&text).with_context(attempt)?;
+        Ok(Some(Self { path, file, text, entries }))
+    }
+
+    /// Adds an entry: on the disk when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written; it must be opened again then.
+    pub fn append(&mut self, event: Event) -> anyhow::Result<()> {
+        let entry = Entry { at: now(), event };
+        let line = format!("{}\n", serde_json::to_string(&entry)?);
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
+        written.with_context(|| format!("writing the journal {}", self.path.display()))?;
+        self.text.push_str(&line);
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// The plan.
+    ///
+    /// # Panics
+    /// Never: a journal begins with it, or is none.
+    pub fn plan(&self) -> &Plan {
+        plan_of(&self.entries).expect("a journal begins with its plan")
+    }
+
+    /// All entries, the plan first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The journal as it stands in the file.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Reads a journal's text.
+///
+/// # Errors
+/// When a line is not understood, or the plan is not the first.
+pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
+    let read = |(number, line): (usize, &str)| -> anyhow::Result<Entry> {
+        serde_json::from_str(line).with_context(|| format!("line {} is not understood", number + 1))
+    };
+    let entries: Vec<Entry> = text.lines().enumerate().map(read).collect::<Result<_, _>>()?;
+    let plans = entries.iter().filter(|entry| matches!(entry.event, Event::Planned { .. })).count();
+    if plans != 1 || plan_of(&entries).is_none() {
+        bail!("it does not begin with the one plan");
+    }
+    Ok(entries)
+}
+
+/// The plan that a journal begins with.
+pub fn plan_of(entries: &[Entry]) -> Option<&Plan> {
+    match entries.first() {
+        Some(Entry { event: Event::Planned { plan }, .. }) => Some(plan),
+        _ => None,
+    }
+}
+
+/// Where the upgrade stands: the way it goes, and its end if that is reached.
+pub fn standing(entries: &[Entry]) -> (Way, Option<Outcome>) {
+    let mut standing = (Way::Forward, None);
+    for entry in entries {
+        match &entry.event {
+            Event::Turned { way, .. } => standing = (*way, None),
+            Event::Ended { outcome } => standing.1 = Some(*outcome),
+            _ => {}
+        }
+    }
+    standing
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+#[path = "tests/journal.rs"]
+mod tests;

@@ -1,0 +1,272 @@
+//! Whether an upgrade may be: every condition with its evidence, or with the reason
+//! why it does not hold. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use super::inventory::{Inventory, SeenNode};
+use super::journal::{Outcome, Way};
+use super::plan::{Mode, Options, new_name};
+use super::refusal::{self as codes, Refusal};
+use super::target::Target;
+use super::wire::{Build, Facts};
+use crate::lab::PowerState;
+
+/// A condition that holds, and what shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// What it is about: a node, the OVA, the cluster.
+    pub subject: String,
+    /// What was seen.
+    pub evidence: String,
+}
+
+/// All that was judged.
+#[derive(Default)]
+pub(super) struct Judged {
+    pub(super) grounds: Vec<Ground>,
+    pub(super) refusals: Vec<Refusal>,
+}
+
+impl Judged {
+    fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
+        self.grounds.push(Ground { subject: subject.to_owned(), evidence: evidence.into() });
+    }
+
+    fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
+        self.refusals.push(Refusal { code, subject: subject.to_owned(), reason: reason.into() });
+    }
+}
+
+const OVA: &str = "the OVA";
+const CLUSTER: &str = "the cluster";
+
+pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -> Judged {
+    let mut judged = Judged::default();
+    trust(&mut judged, inventory, target, options);
+    cluster(&mut judged, inventory);
+    for node in &inventory.nodes {
+        match &node.facts {
+            Err(why) => judged.refuse(
+                codes::NODE_SILENT,
+                &node.name,
+                format!("its endpoint at {} does not answer ({why}); bring the node back first", node.address),
+            ),
+            Ok(facts) => {
+                health(&mut judged, node, facts);
+                machine(&mut judged, inventory, node, facts, target);
+                image(&mut judged, facts, target, options);
+            }
+        }
+    }
+    judged
+}
+
+/// Who must have signed, and who has.
+fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target, options: &Options) {
+    let facts = || inventory.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
+    let mut pinned: Vec<&String> = facts().filter_map(|facts| facts.image.publisher.as_ref()).collect();
+    pinned.sort();
+    pinned.dedup();
+    let (trusted, whose) = match &options.publisher {
+        Some(publisher) => (vec![publisher], "was given with --publisher"),
+        None => (pinned, "has signed what the nodes run"),
+    };
+    match (&target.signer, trusted.as_slice()) {
+        (None, []) => judged.holds(OVA, "whole; not signed, and neither is what the nodes run: development images"),
+        (None, _) => judged.refuse(
+            codes::UNSIGNED,
+            OVA,
+            "it is not signed, and what the nodes run is, or --publisher was given; use a signed OVA",
+        ),
+        (Some(signer), []) => {
+            judged
+                .holds(OVA, format!("whole, signed with {signer}; the nodes run development images and expect no key"));
+        }
+        (Some(signer), [trusted]) if signer == *trusted => {
+            judged.holds(OVA, format!("whole, signed with {signer}, which {whose}"));
+        }
+        (Some(signer), trusted) => {
+            let trusted: Vec<&str> = trusted.iter().map(|key| key.as_str()).collect();
+            judged.refuse(
+                codes::PUBLISHER,
+                OVA,
+                format!(
+                    "it is signed with {signer}; the key that {whose} is {}. If the publisher has changed, \
+                         give the new one's key with --publisher",
+                    trusted.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+fn cluster(judged: &mut Judged, inventory: &Inventory) {
+    match &inventory.locked_by {
+        Some(holder) => {
+            judged.refuse(
+                codes::LOCKED,
+                CLUSTER,
+                format!("{holder} holds its lock for upgrades; wait until it has ended"),
+            );
+        }
+        None => judged.holds(CLUSTER, "nobody holds its lock for upgrades"),
+    }
+    let Some(earlier) = &inventory.earlier else { return };
+    match (earlier.way, earlier.outcome) {
+        (_, Some(Outcome::RolledBack | Outcome::Committed)) => {}
+        (_, Some(Outcome::Upgraded)) => judged.refuse(
+            codes::UNCOMMITTED,
+            CLUSTER,
+            format!("the upgrade {} is not committed; `kaas upgrade commit` or `rollback` first", earlier.id),
+        ),
+        (Way::Commit, None) => judged.refuse(
+            codes::UNFINISHED,
+            CLUSTER,
+            format!("committing the upgrade {} has not ended; `kaas upgrade resume` first", earlier.id),
+        ),
+        (_, None) => judged.refuse(
+            codes::UNFINISHED,
+            CLUSTER,
+            format!("the upgrade {} has not ended; `kaas upgrade resume` or `rollback` first", earlier.id),
+        ),
+    }
+}
+
+fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
+    match (&facts.good, facts.ready) {
+        (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", build(facts))),
+        (None, true) => judged.refuse(
+            codes::NODE_NOT_READY,
+            &node.name,
+            "its boot was not found good yet; see `kaas-agent status` there, and try again when it is",
+        ),
+        (_, false) => judged.refuse(
+            codes::NODE_NOT_READY,
+            &node.name,
+            "it does not do its part of the cluster; `kaas-agent status` there says why",
+        ),
+    }
+    if let Some(swap) = &facts.swap {
+        judged.refuse(
+            codes::SWAP_OPEN,
+            &node.name,
+            format!(
+                "its swap {} is under way or not committed; `kaas upgrade commit`, or on the node `kaas-agent commit`",
+                swap.id
+            ),
+        );
+    }
+    let Some(etcd) = &facts.etcd else {
+        judged.refuse(codes::MEMBER_UNHEALTHY, &node.name, "its etcd does not answer; mend it first");
+        return;
+    };
+    let ill: Vec<&str> = etcd.members.iter().filter(|member| !member.healthy).map(|member| &*member.name).collect();
+    let learners: Vec<&str> = etcd.members.iter().filter(|member| member.learner).map(|member| &*member.name).collect();
+    if !ill.is_empty() {
+        let reason = format!("etcd's member {} is not healthy, seen from here; mend it first", ill.join(", "));
+        judged.refuse(codes::MEMBER_UNHEALTHY, &node.name, reason);
+    }
+    if !learners.is_empty() {
+        let reason = format!("etcd's member {} has no vote yet; wait until it has", learners.join(", "));
+        judged.refuse(codes::MEMBER_UNHEALTHY, &node.name, reason);
+    }
+    if ill.is_empty() && learners.is_empty() {
+        let leads = if etcd.leader { ", which leads" } else { "" };
+        let count = etcd.members.len();
+        judged.holds(&node.name, format!("etcd {}, member {}{leads}; all {count} healthy", etcd.version, etcd.member));
+    }
+}
+
+fn machine(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &Facts, target: &Target) {
+    let members = facts.etcd.as_ref().map(|etcd| etcd.members.len());
+    if members.is_some_and(|count| count != inventory.nodes.len()) {
+        judged.refuse(
+            codes::MEMBERS_DIFFER,
+            &node.name,
+            format!(
+                "etcd has {} members, Kubernetes {} control nodes",
+                members.unwrap_or_default(),
+                inventory.nodes.len()
+            ),
+        );
+    }
+    let Some(vm) = inventory.vms.iter().find(|vm| Some(vm.uuid) == facts.holder) else {
+        let holder = facts.holder.map_or_else(|| "none".to_owned(), |holder| holder.to_string());
+        let reason = format!("the hypervisor has no VM with the BIOS UUID {holder}; is it the right hypervisor?");
+        judged.refuse(codes::VM_UNKNOWN, &node.name, reason);
+        return;
+    };
+    match (vm.power, vm.disks.as_slice()) {
+        (PowerState::Off, _) => {
+            judged.refuse(
+                codes::VM_POWER,
+                &node.name,
+                format!("the node answers, yet its VM {} is off: a copy of it runs somewhere", vm.name),
+            );
+        }
+        (PowerState::On, [disk]) => judged.holds(&node.name, format!("VM {} ({}), data disk {disk}", vm.name, vm.uuid)),
+        (PowerState::On, disks) => judged.refuse(
+            codes::VM_DISKS,
+            &node.name,
+            format!("its VM {} holds {} data disks; it must be exactly one", vm.name, disks.len()),
+        ),
+    }
+    let new = new_name(&node.name, target);
+    if facts.image.build != target.image.build && inventory.vms.iter().any(|vm| vm.name == new) {
+        let reason = format!("there is a VM {new} already; remove it if nobody needs it");
+        judged.refuse(codes::VM_NAME, &node.name, reason);
+    }
+}
+
+fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options) {
+    let (node, runs) = (&facts.node, build(facts));
+    if facts.image.name != target.name {
+        let reason = format!("it is of {}, {node} is a {}; use that appliance's OVA", target.name, facts.image.name);
+        judged.refuse(codes::PRODUCT, OVA, reason);
+    }
+    let minor = minor(&facts.kubernetes.version);
+    if target.kubernetes.contains(&minor) {
+        judged.holds(node, format!("Kubernetes {}, a minor that the image carries", facts.kubernetes.version));
+    } else {
+        let carried = target.kubernetes.join(" and ");
+        let reason = format!("{node} runs Kubernetes {}; the image carries {carried}", facts.kubernetes.version);
+        judged.refuse(codes::KUBERNETES, OVA, reason);
+    }
+    match (numbers(&facts.image.version), numbers(&target.image.version)) {
+        (Some(from), Some(to)) if to >= from => {}
+        (Some(_), Some(_)) if options.downgrade && options.mode == Mode::Rolling => {
+            judged.holds(node, format!("an older image than {runs} was asked for: --downgrade"));
+        }
+        (Some(_), Some(_)) if options.downgrade => {
+            judged.refuse(
+                codes::DOWNGRADE,
+                OVA,
+                format!("{node} runs {runs}; nodes go to an older image one by one only"),
+            );
+        }
+        (Some(_), Some(_)) => judged.refuse(
+            codes::DOWNGRADE,
+            OVA,
+            format!("it is {}, older than what {node} runs, {runs}; if that is meant, say --downgrade", target.image),
+        ),
+        _ => judged.refuse(
+            codes::VERSION,
+            OVA,
+            format!("{} or {} is no version of the form 1.2.3", facts.image.version, target.image.version),
+        ),
+    }
+}
+
+fn build(facts: &Facts) -> Build {
+    Build { version: facts.image.version.clone(), build: facts.image.build.clone() }
+}
+
+fn minor(version: &str) -> String {
+    version.split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// The numbers of a version such as `1.2.3`.
+fn numbers(version: &str) -> Option<Vec<u64>> {
+    let numbers: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
+    numbers.filter(|numbers| numbers.len() == 3)
+}

@@ -1,0 +1,43 @@
+//! Image-swap upgrades, driven from outside the VMs:
+//!
+//! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at what is there;
+//! 2. [`plan()`] decides, purely, or refuses with all reasons;
+//! 3. [`Journal`] keeps the plan and what was begun and done, [`next::next`] says what comes next;
+//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be broken off anywhere.
+//!
+//! What is asked of the VMs' host is [`Hypervisor`], of the nodes and their cluster [`Nodes`].
+
+mod act;
+mod command;
+pub mod describe;
+mod hypervisor;
+mod inventory;
+mod journal;
+mod judge;
+mod lock;
+mod next;
+mod nodes;
+mod plan;
+mod refusal;
+mod run;
+mod target;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use command::{Site, State};
+pub use hypervisor::{Hypervisor, Successor, Vm};
+pub use inventory::{Earlier, Inventory, SeenNode};
+pub use journal::{Entry, Event, Journal, Outcome, Place, Way};
+pub use judge::Ground;
+pub use lock::Lease;
+pub use next::{Next, next, steps};
+pub use nodes::{Asked, Nodes};
+pub use plan::{Action, Mode, Options, Plan, PlannedNode, Step, plan};
+pub use refusal::{CODES, Refusal, Refusals};
+pub use run::{Done, Failure, Moment, Run};
+pub use target::Target;
+pub use wire::{
+    Build, Etcd, Facts, Good, Image, Kubernetes, Member, Refused, Stage, Swap, SwapRequest, Use, VirtualAddress,
+};

@@ -1,0 +1,60 @@
+//! Why there is no plan, with stable codes: all reasons at once.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Stable code.
+    pub code: &'static str,
+    /// What it is about: a node, a VM, the OVA.
+    pub subject: String,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+/// All reasons why there is no plan; never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+pub struct Refusals(pub Vec<Refusal>);
+
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the upgrade is refused; nothing was changed")?;
+        for Refusal { code, subject, reason } in &self.0 {
+            write!(f, "\n  {code}: {subject}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident, $code:literal, $meaning:literal;)*) => {
+        $(#[doc = $meaning] pub const $name: &str = $code;)*
+        /// All codes with their meaning, in the order of the documentation.
+        pub const CODES: &[(&str, &str)] = &[$(($code, $meaning)),*];
+    };
+}
+
+codes! {
+    NODE_SILENT, "upgrade.node-silent", "A control node's endpoint does not answer.";
+    NODE_NOT_READY, "upgrade.node-not-ready", "A control node does not do its part of the cluster, or its boot was not found good.";
+    MEMBER_UNHEALTHY, "upgrade.member-unhealthy", "A member of etcd does not answer, sees no leader or has no vote yet: another one must not leave.";
+    MEMBERS_DIFFER, "upgrade.members-differ", "etcd's members are not the cluster's control nodes.";
+    SWAP_OPEN, "upgrade.swap-open", "A node's swap is under way or not committed.";
+    VM_UNKNOWN, "upgrade.vm-unknown", "The hypervisor has no VM with the BIOS UUID that a node says.";
+    VM_POWER, "upgrade.vm-power", "The hypervisor says that a node's VM is off, though the node answers.";
+    VM_DISKS, "upgrade.vm-disks", "A node's VM has no data disk or several: which one is to move is not certain.";
+    VM_NAME, "upgrade.vm-name", "There is a VM with the name that a new one is to get.";
+    LOCKED, "upgrade.locked", "Another command is at work on this cluster's upgrade.";
+    UNFINISHED, "upgrade.unfinished", "An earlier upgrade has not ended.";
+    UNCOMMITTED, "upgrade.uncommitted", "An earlier upgrade is not committed.";
+    NOTHING, "upgrade.nothing-to-do", "All nodes run this image.";
+    PRODUCT, "upgrade.product", "The OVA is of another appliance.";
+    DOWNGRADE, "upgrade.downgrade", "The OVA's version is older than a node's image.";
+    VERSION, "upgrade.version", "A version is not one.";
+    KUBERNETES, "upgrade.kubernetes", "The image does not carry the Kubernetes minor that the cluster runs.";
+    UNSIGNED, "upgrade.unsigned", "The OVA is not signed, and the cluster takes signed ones only.";
+    PUBLISHER, "upgrade.publisher", "The OVA is signed with another key than the trusted one.";
+}

@@ -1,0 +1,113 @@
+//! The image to upgrade to, out of its OVA. Everything is verified before
+//! anything is believed; whether its signer is to be trusted is the plan's to decide.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use ova::Sha256;
+use ova::archive::{Archive, Error};
+use ova::manifest::Manifest;
+use ova::ovf::{Descriptor, Qualifier};
+use ova::signature::PublicKey;
+use serde::{Deserialize, Serialize};
+
+use super::wire::Build;
+
+/// The property whose choices are the Kubernetes minors that an image carries.
+const KUBERNETES: &str = agent::properties::KUBERNETES_VERSION;
+
+/// A verified image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Where the OVA is.
+    pub ova: PathBuf,
+    /// SHA-256 over the manifest's digests: the OVA by content.
+    pub digest: String,
+    /// Name of the appliance.
+    pub name: String,
+    /// Version and build.
+    pub image: Build,
+    /// Kubernetes minors that it carries, such as `1.36`.
+    pub kubernetes: Vec<String>,
+    /// Fingerprint of the key that signed it, the signature verified; none if it is not signed.
+    pub signer: Option<String>,
+}
+
+impl Target {
+    /// Reads all of an OVA and verifies it against its manifest, and the manifest against its signature.
+    ///
+    /// # Errors
+    /// When it is damaged, its signature is not of its manifest, or it is no appliance that can be swapped in.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let path = path.canonicalize().with_context(|| format!("looking for the OVA {}", path.display()))?;
+        let archive = Archive::open(&path)?;
+        let (descriptor, manifest) = archive.verify(&mut |_| {})?;
+        let signer = signer(&archive)?;
+        let product = &descriptor.product;
+        Ok(Self {
+            digest: digest(&manifest),
+            image: build(&descriptor).with_context(|| {
+                let named = product.full_version.as_deref().unwrap_or_default();
+                format!(
+                    "{} does not say which build it is (its full version is {named:?}); build it anew with this release",
+                    path.display()
+                )
+            })?,
+            kubernetes: kubernetes(&descriptor),
+            name: descriptor.name,
+            ova: path,
+            signer: signer.map(|key| key.fingerprint().to_string()),
+        })
+    }
+
+    /// Checks that a file is still the OVA of the plan.
+    ///
+    /// # Errors
+    /// When it is another one or damaged.
+    pub fn verify(&self, path: &Path) -> anyhow::Result<()> {
+        let now = Self::read(path)?;
+        if now.digest != self.digest || now.signer != self.signer {
+            bail!("{} is not the OVA that was planned with ({} {})", path.display(), self.name, self.image);
+        }
+        Ok(())
+    }
+}
+
+/// The key that signed, if one did: claimed by the file, proved by the signature.
+fn signer(archive: &Archive) -> anyhow::Result<Option<PublicKey>> {
+    let Some(signature) = archive.signature()? else { return Ok(None) };
+    let key = signature.claimed_key().clone();
+    match archive.verify_signature(&key) {
+        Ok(()) => Ok(Some(key)),
+        Err(Error::Unsigned { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn digest(manifest: &Manifest) -> String {
+    let lines: String = manifest.entries().iter().map(|entry| format!("{} {}\n", entry.digest, entry.name)).collect();
+    Sha256::of(lines.as_bytes()).to_string()
+}
+
+/// The full version is `<version>+<build>` (the text is free: DSP0243 1.1, section 9.5).
+fn build(descriptor: &Descriptor) -> Option<Build> {
+    let product = &descriptor.product;
+    let rest = product.full_version.as_deref()?.strip_prefix(&product.version)?.strip_prefix('+')?;
+    let build = rest.get(..32)?;
+    let hexadecimal = build.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f'));
+    hexadecimal.then(|| Build { version: product.version.clone(), build: build.to_owned() })
+}
+
+fn kubernetes(descriptor: &Descriptor) -> Vec<String> {
+    let property = descriptor.product.properties().find(|property| property.key == KUBERNETES);
+    let qualifiers = property.map(|property| property.qualifiers.as_slice()).unwrap_or_default();
+    let choices = qualifiers.iter().find_map(|qualifier| match qualifier {
+        Qualifier::ValueMap(choices) => Some(choices.clone()),
+        _ => None,
+    });
+    choices.unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "tests/target.rs"]
+mod tests;

@@ -1,0 +1,90 @@
+//! A small OVA: its disk holds nothing that starts, but everything about it can be verified.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use ova::archive::Package;
+use ova::ovf::{
+    CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
+    OperatingSystem, Product, Property, PropertyGroup, PropertyType, Qualifier, Size, Sizing, Transport,
+};
+use ova::signature::Signer;
+use tempfile::TempDir;
+
+use super::fake::new;
+use crate::upgrade::Target;
+
+const DISK: &[u8] = &[7; 5000];
+
+/// An OVA that the image of the fakes comes in, signed, and the folder that it goes with.
+pub fn target() -> (TempDir, Target) {
+    let folder = super::crash::folder();
+    static SIGNER: LazyLock<Signer> = LazyLock::new(signer);
+    let ova = write(folder.path(), &format!("0.2.0+{}", new().build), Some(&SIGNER));
+    let target = Target::read(&ova).unwrap();
+    (folder, target)
+}
+
+/// Somebody's key.
+pub fn signer() -> Signer {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+    Signer::from_pem(&key.serialize_pem(), &certificate).unwrap()
+}
+
+/// Writes the OVA of version 0.2.0 into a folder.
+pub fn write(folder: &Path, full_version: &str, signer: Option<&Signer>) -> PathBuf {
+    let disk = folder.join("disk");
+    fs::write(&disk, DISK).unwrap();
+    let ova = folder.join("appliance.ova");
+    let descriptor = descriptor(full_version);
+    let package =
+        Package { name: "appliance", descriptor: &descriptor, disks: &[disk], modified: 1_700_000_000, signer };
+    ova::archive::write(&ova, &package, &mut |_| {}).unwrap();
+    ova
+}
+
+fn descriptor(full_version: &str) -> Descriptor {
+    let minor = Property {
+        key: "kubernetes-version".into(),
+        kind: PropertyType::String,
+        qualifiers: Qualifier::parse_list("ValueMap{\"1.36\",\"1.35\"}"),
+        default: Some("1.36".into()),
+        user_configurable: true,
+        password: false,
+        label: "Kubernetes".into(),
+        description: "Minor".into(),
+    };
+    let size = DISK.len() as u64;
+    Descriptor {
+        name: "kaas-control-plane".into(),
+        annotation: None,
+        eula: None,
+        operating_system: OperatingSystem { cim_type: 96, vmware_type: None, description: "Debian".into() },
+        product: Product {
+            name: "KaaS control plane".into(),
+            vendor: "KaaS".into(),
+            version: "0.2.0".into(),
+            full_version: Some(full_version.into()),
+            groups: vec![PropertyGroup { category: None, properties: vec![minor] }],
+            ..Product::default()
+        },
+        disks: vec![Disk {
+            id: "system".into(),
+            capacity: 1 << 20,
+            file: Some(DiskFile { name: "appliance-disk1.vmdk".into(), size, populated: None }),
+        }],
+        networks: vec![Network { name: "Management".into(), description: "Nodes".into() }],
+        sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),
+        hardware: Hardware {
+            version: 15,
+            transports: vec![Transport::Iso],
+            disks: vec![HardDisk { disk: "system".into(), unit: 0, profiles: vec![] }],
+            adapters: vec![NetworkAdapter { network: "Management".into() }],
+            cd_rom: Some(CdRomController::Sata),
+            firmware: Firmware::Efi { secure_boot: false },
+            extra_config: vec![],
+        },
+    }
+}

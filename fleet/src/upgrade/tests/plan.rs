@@ -1,0 +1,181 @@
+use super::*;
+use crate::lab::PowerState;
+use crate::upgrade::journal::{Outcome, Way};
+use crate::upgrade::tests::fake::{Ill, World, new, old, options};
+use crate::upgrade::{Earlier, Facts, Stage, Swap, Use, describe};
+
+/// The image as it would be named in a plan that is the same everywhere.
+fn target() -> Target {
+    Target {
+        ova: "/images/kaas-control-plane-0.2.0.ova".into(),
+        digest: "d".repeat(64),
+        name: "kaas-control-plane".into(),
+        image: new(),
+        kubernetes: vec!["1.36".into(), "1.35".into()],
+        signer: Some("SHA256:publisher".into()),
+    }
+}
+
+fn inventory(nodes: usize) -> Inventory {
+    let mut world = World::of(nodes, Mode::Rolling, Ill::Well);
+    world.publisher = target().signer;
+    Inventory::take(&world, &world).unwrap()
+}
+
+fn decided(nodes: usize, mode: Mode) -> Plan {
+    plan(&inventory(nodes), &target(), &options(mode), Uuid::from_u128(1)).unwrap()
+}
+
+#[test]
+fn the_plan_of_three_nodes_one_after_the_other() {
+    insta::assert_snapshot!(describe::text(&decided(3, Mode::Rolling)));
+}
+
+#[test]
+fn the_plan_of_three_nodes_at_once() {
+    insta::assert_snapshot!(describe::text(&decided(3, Mode::AllAtOnce)));
+}
+
+#[test]
+fn the_plan_of_a_cluster_of_one() {
+    insta::assert_snapshot!(describe::text(&decided(1, Mode::Rolling)));
+}
+
+#[test]
+fn leader_and_holder_of_the_virtual_address_come_last() {
+    let names = |plan: Plan| plan.nodes.into_iter().map(|node| node.name).collect::<Vec<_>>();
+    assert_eq!(names(decided(3, Mode::Rolling)), ["cp2", "cp3", "cp1"]);
+    let mut inventory = inventory(3);
+    let facts = inventory.nodes.iter_mut().map(|node| node.facts.as_mut().unwrap());
+    for (facts, (leads, holds)) in facts.zip([(false, true), (true, false), (false, false)]) {
+        facts.etcd.as_mut().unwrap().leader = leads;
+        facts.virtual_address.as_mut().unwrap().held = holds;
+    }
+    let decided = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
+    assert_eq!(names(decided), ["cp3", "cp1", "cp2"]);
+}
+
+#[test]
+fn a_node_that_runs_the_image_already_is_left_alone() {
+    let mut inventory = inventory(3);
+    inventory.nodes[1].facts.as_mut().unwrap().image.build = new().build;
+    inventory.nodes[1].facts.as_mut().unwrap().image.version = new().version;
+    let decided = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
+    let names: Vec<_> = decided.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["cp3", "cp1"]);
+}
+
+/// The codes of the refusals after a change of what was seen.
+fn codes(change: impl FnOnce(&mut Inventory, &mut Target, &mut Options)) -> Vec<&'static str> {
+    let (mut inventory, mut target, mut options) = (inventory(3), target(), options(Mode::Rolling));
+    change(&mut inventory, &mut target, &mut options);
+    let refused = plan(&inventory, &target, &options, Uuid::from_u128(1)).err();
+    let mut codes: Vec<_> = refused.map(|refused| refused.0).unwrap_or_default().iter().map(|one| one.code).collect();
+    codes.dedup();
+    codes
+}
+
+fn with_facts(change: impl FnOnce(&mut Facts)) -> Vec<&'static str> {
+    codes(|inventory, _, _| change(inventory.nodes[1].facts.as_mut().unwrap()))
+}
+
+#[test]
+fn what_must_not_be_is_refused_with_its_code() {
+    assert!(codes(|_, _, _| {}).is_empty());
+    assert_eq!(codes(|inventory, _, _| inventory.nodes[1].facts = Err("no route".into())), ["upgrade.node-silent"]);
+    assert_eq!(with_facts(|facts| facts.ready = false), ["upgrade.node-not-ready"]);
+    assert_eq!(with_facts(|facts| facts.good = None), ["upgrade.node-not-ready"]);
+    assert_eq!(with_facts(|facts| facts.etcd = None), ["upgrade.member-unhealthy"]);
+    let members = |facts: &mut Facts| facts.etcd.as_mut().unwrap().members.clone();
+    assert_eq!(
+        with_facts(|facts| facts.etcd.as_mut().unwrap().members[2].healthy = false),
+        ["upgrade.member-unhealthy"]
+    );
+    assert_eq!(
+        with_facts(|facts| facts.etcd.as_mut().unwrap().members[2].learner = true),
+        ["upgrade.member-unhealthy"]
+    );
+    let lost = |facts: &mut Facts| facts.etcd.as_mut().unwrap().members = members(facts)[..2].to_vec();
+    assert_eq!(with_facts(lost), ["upgrade.members-differ"]);
+    let from = Use { vm: None, version: old().version, build: old().build };
+    let swap = Swap { id: Uuid::from_u128(9), stage: Stage::Taken, error: None, from, to: None };
+    assert_eq!(with_facts(|facts| facts.swap = Some(swap)), ["upgrade.swap-open"]);
+    assert_eq!(with_facts(|facts| facts.holder = Some(Uuid::from_u128(9))), ["upgrade.vm-unknown"]);
+    assert_eq!(with_facts(|facts| facts.image.name = "kaas-tenant".into()), ["upgrade.product"]);
+    assert_eq!(with_facts(|facts| facts.kubernetes.version = "1.34.9".into()), ["upgrade.kubernetes"]);
+    assert_eq!(codes(|inventory, _, _| inventory.vms[1].power = PowerState::Off), ["upgrade.vm-power"]);
+    assert_eq!(codes(|inventory, _, _| inventory.vms[1].disks.clear()), ["upgrade.vm-disks"]);
+    assert_eq!(codes(|inventory, _, _| inventory.vms[1].disks.push(Uuid::nil())), ["upgrade.vm-disks"]);
+    assert_eq!(codes(|inventory, _, _| inventory.vms[1].name = "cp2-bbbbbbb".into()), ["upgrade.vm-name"]);
+    assert_eq!(codes(|inventory, _, _| inventory.locked_by = Some("somebody".into())), ["upgrade.locked"]);
+    assert_eq!(
+        codes(|inventory, target, _| {
+            for node in &mut inventory.nodes {
+                node.facts.as_mut().unwrap().image.build = target.image.build.clone();
+            }
+        }),
+        ["upgrade.nothing-to-do"]
+    );
+}
+
+#[test]
+fn an_earlier_upgrade_must_have_ended() {
+    let earlier = |way, outcome| {
+        codes(|inventory, _, _| inventory.earlier = Some(Earlier { id: Uuid::from_u128(5), way, outcome }))
+    };
+    assert_eq!(earlier(Way::Forward, None), ["upgrade.unfinished"]);
+    assert_eq!(earlier(Way::Commit, None), ["upgrade.unfinished"]);
+    assert_eq!(earlier(Way::Forward, Some(Outcome::Upgraded)), ["upgrade.uncommitted"]);
+    assert!(earlier(Way::Back, Some(Outcome::RolledBack)).is_empty());
+    assert!(earlier(Way::Commit, Some(Outcome::Committed)).is_empty());
+}
+
+#[test]
+fn an_older_image_must_be_asked_for_and_goes_node_by_node() {
+    let older = |target: &mut Target| target.image.version = "0.0.9".into();
+    assert_eq!(codes(|_, target, _| older(target)), ["upgrade.downgrade"]);
+    assert!(codes(|_, target, options| (older(target), options.downgrade = true).1).is_empty());
+    let at_once = |options: &mut Options| (options.downgrade, options.mode) = (true, Mode::AllAtOnce);
+    assert_eq!(codes(|_, target, options| (older(target), at_once(options)).1), ["upgrade.downgrade"]);
+    assert_eq!(codes(|_, target, _| target.image.version = "new".into()), ["upgrade.version"]);
+    // Numbers, not texts.
+    assert!(codes(|_, target, _| target.image.version = "0.10.0".into()).is_empty());
+}
+
+#[test]
+fn only_the_trusted_publishers_images_are_taken() {
+    let publisher = |key: &str| Some(format!("SHA256:{key}"));
+    assert_eq!(codes(|_, target, _| target.signer = None), ["upgrade.unsigned"]);
+    assert_eq!(codes(|_, target, _| target.signer = publisher("other")), ["upgrade.publisher"]);
+    let given = |_: &mut Inventory, target: &mut Target, options: &mut Options| {
+        target.signer = publisher("other");
+        options.publisher = publisher("other");
+    };
+    assert!(codes(given).is_empty());
+    assert_eq!(codes(|_, _, options| options.publisher = publisher("other")), ["upgrade.publisher"]);
+    let development = |inventory: &mut Inventory| {
+        for node in &mut inventory.nodes {
+            node.facts.as_mut().unwrap().image.publisher = None;
+        }
+    };
+    assert!(codes(|inventory, target, _| (development(inventory), target.signer = None).1).is_empty());
+    assert!(codes(|inventory, _, _| development(inventory)).is_empty());
+}
+
+#[test]
+fn all_reasons_are_said_at_once() {
+    let refused = codes(|inventory, target, _| {
+        inventory.nodes[0].facts = Err("no route".into());
+        inventory.nodes[1].facts.as_mut().unwrap().ready = false;
+        target.signer = None;
+    });
+    assert_eq!(refused, ["upgrade.unsigned", "upgrade.node-silent", "upgrade.node-not-ready"]);
+}
+
+#[test]
+fn every_code_stands_in_the_readme() {
+    let readme = include_str!("../../../../README.md");
+    for (code, meaning) in crate::upgrade::CODES {
+        assert!(readme.contains(&format!("| `{code}` | {meaning} |")), "{code}");
+    }
+}

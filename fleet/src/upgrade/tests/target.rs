@@ -1,0 +1,40 @@
+use std::fs;
+
+use super::*;
+use crate::upgrade::tests::fake::new;
+use crate::upgrade::tests::package::{signer, write};
+
+#[test]
+fn an_ova_says_build_minors_and_who_signed_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = format!("0.2.0+{}", new().build);
+    let signer = signer();
+    let target = Target::read(&write(folder.path(), &full, Some(&signer))).unwrap();
+    assert_eq!((target.name.as_str(), &target.image), ("kaas-control-plane", &new()));
+    assert_eq!(target.kubernetes, ["1.36", "1.35"]);
+    assert_eq!(target.signer, Some(signer.public_key().fingerprint().to_string()));
+    let unsigned = Target::read(&write(folder.path(), &full, None)).unwrap();
+    assert_eq!((unsigned.signer, unsigned.digest), (None, target.digest.clone()));
+    target.verify(&write(folder.path(), &full, Some(&signer))).unwrap();
+    // The same image without its signature, and another image, are not what was planned with.
+    for other in [write(folder.path(), &full, None), write(folder.path(), &full.replace('b', "c"), Some(&signer))] {
+        let error = target.verify(&other).unwrap_err().to_string();
+        assert!(error.contains("is not the OVA that was planned with"), "{error}");
+    }
+}
+
+#[test]
+fn an_ova_without_a_build_or_with_a_changed_byte_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for full in ["0.2.0", "0.2.0 (development image)", "0.3.0+bbbb", "0.2.0+XYZ00000000000000000000000000000"] {
+        let error = format!("{:#}", Target::read(&write(folder.path(), full, None)).unwrap_err());
+        assert!(error.contains("does not say which build it is"), "{error}");
+    }
+    let ova = write(folder.path(), &format!("0.2.0+{}", new().build), Some(&signer()));
+    let mut bytes = fs::read(&ova).unwrap();
+    let place = bytes.windows(8).rposition(|window| window == [7; 8]).unwrap();
+    bytes[place] = 8;
+    fs::write(&ova, bytes).unwrap();
+    let error = format!("{:#}", Target::read(&ova).unwrap_err());
+    assert!(error.contains("is damaged"), "{error}");
+}
