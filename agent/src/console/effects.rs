@@ -1,6 +1,8 @@
 //! Does in the world what the state asks for: the one place of the console
 //! that changes anything.
 
+use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process;
 
@@ -149,7 +151,10 @@ fn power(method: &str, words: &str) -> anyhow::Result<Outcome> {
 /// A login shell of `admin` on this terminal, until it ends.
 pub(super) fn shell() -> anyhow::Result<()> {
     log::warn!("a shell was opened on the console");
-    let status = process::Command::new("runuser").args(["--login", "admin"]).status().context("starting a shell")?;
+    // Errors of the console itself go to the journal; a shell with such a standard error is not interactive.
+    let terminal = io::stdout().as_fd().try_clone_to_owned().context("handing the terminal over")?;
+    let mut shell = process::Command::new("runuser");
+    let status = shell.args(["--login", "admin"]).stderr(terminal).status().context("starting a shell")?;
     log::info!("the shell on the console has ended: {status}");
     Ok(())
 }
