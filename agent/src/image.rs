@@ -23,6 +23,8 @@ pub struct ImageFacts {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// 32 hexadecimal digits that come from its content: another image has others.
+    pub build: String,
     /// What its VMs are in a cluster, such as `control-plane`.
     pub role: String,
     /// Who signed it; none for a development image.
@@ -90,8 +92,8 @@ mod tests {
     #[test]
     fn the_newest_minor_is_found_by_number() {
         let facts: ImageFacts = serde_json::from_str(
-            r#"{"name":"kaas-control-plane","version":"0.1.0","role":"control-plane","publisher":null,
-                "kubernetes":[{"minor":"1.9","version":"1.9.1"},{"minor":"1.36","version":"1.36.3"}],
+            r#"{"name":"kaas-control-plane","version":"0.1.0","build":"0123456789abcdef0123456789abcdef",
+                "role":"control-plane","publisher":null,"kubernetes":[{"minor":"1.9","version":"1.9.1"},{"minor":"1.36","version":"1.36.3"}],
                 "etcd":"3.6.16","coredns":"1.15.0","pause":"3.10"}"#,
         )
         .unwrap();

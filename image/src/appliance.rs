@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Workshop;
 use crate::cache::{Key, Stage};
+use crate::identifier;
 use crate::spec::Spec;
 
 const STAGE: Stage = Stage { name: "vmdk", keep: 2 };
@@ -62,6 +63,7 @@ pub fn compress(spec: &Spec, disk: &Path, workshop: &Workshop<'_>) -> Result<Com
 /// When the descriptor breaks a rule of OVF, or the OVA cannot be written.
 pub fn pack(
     spec: &Spec,
+    build: &str,
     disk: &CompressedDisk,
     kubernetes_minors: &[String],
     signer: Option<&Signer>,
@@ -71,7 +73,7 @@ pub fn pack(
     let running = workshop.progress.begin("ova");
     let name = spec.full_name();
     let place = folder.join(format!("{name}.ova"));
-    let descriptor = describe(spec, disk.sizes, kubernetes_minors, signer.is_some());
+    let descriptor = describe(spec, build, disk.sizes, kubernetes_minors, signer.is_some());
     let disks = [disk.file.clone()];
     let package = Package { name: &name, descriptor: &descriptor, disks: &disks, modified: workshop.epoch, signer };
     let written =
@@ -84,13 +86,15 @@ fn disk_name(spec: &Spec) -> String {
     format!("{}-disk1.vmdk", spec.full_name())
 }
 
-fn describe(spec: &Spec, sizes: Sizes, kubernetes_minors: &[String], signed: bool) -> Descriptor {
+fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String], signed: bool) -> Descriptor {
     let identity = &spec.identity;
-    let full_version =
-        if signed { identity.version.clone() } else { format!("{} (development image)", identity.version) };
+    let annotation = match signed {
+        true => identity.description.clone(),
+        false => format!("{}\nA development image: not signed.", identity.description),
+    };
     Descriptor {
         name: identity.name.clone(),
-        annotation: Some(identity.description.clone()),
+        annotation: Some(annotation),
         eula: None,
         operating_system: OperatingSystem {
             cim_type: DEBIAN_64,
@@ -101,7 +105,7 @@ fn describe(spec: &Spec, sizes: Sizes, kubernetes_minors: &[String], signed: boo
             name: identity.product.clone(),
             vendor: identity.vendor.clone(),
             version: identity.version.clone(),
-            full_version: Some(full_version),
+            full_version: Some(identifier::full_version(&identity.version, build)),
             groups: groups(form(kubernetes_minors)),
             ..Product::default()
         },

@@ -11,6 +11,7 @@ pub mod component;
 pub mod debian;
 pub mod disk;
 pub mod document;
+pub mod identifier;
 pub mod initial_root;
 pub mod kernel;
 pub mod kernel_image;
@@ -102,16 +103,22 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
 
     let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
     root.lay_over(compose_payload(&spec, &components, epoch)?);
-    rootfs::add_own_files(&mut root, &spec, &lock, &rootfs::facts(&spec, &components, publisher.as_deref())?)?;
+    rootfs::add_own_files(&mut root, &spec, &lock)?;
     settings::apply(&mut root, &workshop)?;
     rootfs::add_agent(&mut root, &agent);
+    let mut facts = rootfs::facts(&spec, &components, publisher.as_deref())?;
+    let parameters = &spec.kernel.command_line;
+    let content = identifier::Content { tree: &root, vmlinuz: &kernel.vmlinuz, parameters, facts: &facts, epoch };
+    let build = identifier::of(&content, &cache, progress)?;
+    facts["build"] = build.as_str().into();
+    rootfs::add_description(&mut root, &facts)?;
 
     let image = root_image::pack(&root, &spec.disk.compression, &workshop)?;
     let kernel_image = kernel_image::assemble(&spec, &root, &kernel, &image, &workshop)?;
     let disk = disk::make(&spec.disk, &kernel_image, &image, &workshop)?;
     let compressed = appliance::compress(&spec, &disk, &workshop)?;
     let minors = kubernetes_minors(&spec, &components)?;
-    let (ova, size) = appliance::pack(&spec, &compressed, &minors, request.signer, request.output, &workshop)?;
+    let (ova, size) = appliance::pack(&spec, &build, &compressed, &minors, request.signer, request.output, &workshop)?;
     Ok(Made { ova, size, disk })
 }
 

@@ -59,11 +59,11 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built])
     Ok(tree)
 }
 
-/// Lays our own files over the base: units, settings, links, mount points, the description of the image.
+/// Lays our own files over the base: units, settings, links, mount points.
 ///
 /// # Errors
 /// When something cannot be read.
-pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock, facts: &serde_json::Value) -> Result<()> {
+pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
     for entry in std::fs::read_dir(&spec.files.systemd).context("reading the folder with the units")? {
         let entry = entry.context("reading the folder with the units")?;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -87,7 +87,6 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock, facts: &serde_js
     }
     // Empty: systemd takes the early agent's overlay for it, or makes one up for this boot.
     tree.text("etc/machine-id", "");
-    tree.text("usr/lib/kaas/image.json", pretty(facts)?);
     let packages = lock.packages.iter().chain(&lock.kernel);
     let packages: Vec<_> =
         packages.map(|package| json!({ "name": package.name, "version": package.version })).collect();
@@ -95,7 +94,16 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock, facts: &serde_js
     Ok(())
 }
 
-/// What the image says about itself in /usr/lib/kaas/image.json.
+/// Lays the description of the image, the build identifier included: last of all.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn add_description(tree: &mut Tree, facts: &serde_json::Value) -> Result<()> {
+    tree.text("usr/lib/kaas/image.json", pretty(facts)?);
+    Ok(())
+}
+
+/// What the image says about itself in /usr/lib/kaas/image.json, but for the build identifier.
 ///
 /// # Errors
 /// When the spec names a part that was not built.

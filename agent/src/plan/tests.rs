@@ -48,7 +48,8 @@ pub(crate) fn one_node() -> Config {
 /// An image with two minors.
 pub(crate) fn image() -> ImageFacts {
     serde_json::from_value(serde_json::json!({
-        "name": "kaas-control-plane", "version": "0.1.0", "role": "control-plane", "publisher": null,
+        "name": "kaas-control-plane", "version": "0.1.0", "build": "0123456789abcdef0123456789abcdef",
+        "role": "control-plane", "publisher": null,
         "kubernetes": [{"minor": "1.36", "version": "1.36.3"}, {"minor": "1.35", "version": "1.35.4"}],
         "etcd": "3.6.16", "coredns": "1.15.0", "pause": "1.0.0",
     }))
