@@ -21,7 +21,7 @@ use crate::preflight::Clock;
 use crate::records::Records;
 use crate::status::Status;
 use crate::system::clock;
-use crate::{amend, bundle, certificates, config, console, early, image, pod_network, reset, run};
+use crate::{amend, bundle, certificates, config, console, early, image, pod_network, reset, run, swap};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -116,6 +116,24 @@ enum Command {
     /// name and address joins in its place. Refused while the node still answers, or if
     /// etcd would lose its quorum.
     ReplaceMember(replace::Options),
+    /// Make this node ready for the shutdown of its VM, so that a VM of another image can take over
+    ///
+    /// Yields the virtual address, moves etcd's leadership, moves the pods away and writes to the data
+    /// disk which image may take it. Refused, with the reason, while the cluster could not do without this node.
+    PrepareSwap(swap::command::Options),
+    /// Commit a swap: from then on the former VM can no longer take the data disk back
+    CommitSwap,
+    /// Wait until this boot is good, and mark it so: what the service kaas-mark-good does
+    MarkGood,
+    /// Take over the data disk of a VM that is off for good and has not released it
+    ///
+    /// A VM that is shut down cleanly releases its data disk by itself; this is for one that was cut
+    /// off. The node's name must be typed out. Two VMs with one disk's content destroy the cluster's
+    /// store: prove that the other one is off and cannot come back. This VM restarts as the node.
+    TakeOver(swap::take_over::Options),
+    /// Release the data disk: what the service kaas-release does when the system shuts down
+    #[command(hide = true)]
+    Release,
     /// Show status and menu on this terminal: what the VM's own console does
     Console(console::Options),
     /// Keep the pod network: what the service kaas-pod-network does
@@ -182,6 +200,13 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::ReplaceMember(options) => {
             replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
+        Command::PrepareSwap(options) => {
+            swap::command::prepare(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::CommitSwap => swap::command::commit(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::MarkGood => swap::good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::TakeOver(options) => swap::take_over::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),
         Command::Console(options) => console::command(&options).map(|()| ExitCode::SUCCESS),
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),

@@ -115,7 +115,12 @@ codes! {
     DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.";
     DISK_UNREADABLE, "disk.unreadable", Error, "A disk cannot be read: it might be the data disk, so no other one is taken.";
     DISK_NEWER, "disk.newer", Error, "A data disk was last used by a newer image, whose records this one cannot read.";
-    DISK_HELD_ELSEWHERE, "disk.held-elsewhere", Error, "The data disk is held by another VM, which has not released it.";
+    DISK_HELD_ELSEWHERE, "disk.held-elsewhere", Error, "The data disk is held by another VM, which has not released it: that VM was not shut down cleanly.";
+    DISK_OTHER_IMAGE, "disk.other-image", Error, "The data disk was released for a VM of another image than this one.";
+    IMAGE_DOWNGRADE, "image.downgrade", Error, "This VM's image is older than the one that used the data disk last.";
+    DISK_STALE, "disk.stale", Error, "The cluster has seen this node with a later content of its data disk: this one is an old copy. etcd is not started.";
+    DISK_CLONED, "disk.cloned", Error, "The cluster has seen this node with the same data disk in another VM: this one is a copy. etcd is not started.";
+    DISK_SUPERSEDED, "disk.superseded", Error, "The cluster goes on without this data disk: its store was restored from a snapshot, or another disk has taken the node's place. etcd is not started.";
     DISK_TOO_SMALL, "disk.too-small", Error, "The data disk is smaller than 4 GiB.";
     DISK_READ_ONLY, "disk.read-only", Error, "The data disk refuses writes.";
     DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.";
@@ -124,6 +129,12 @@ codes! {
     DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
+    SWAP_NOT_READY, "swap.not-ready", Error, "A swap was asked of a node that is not formed, or not ready.";
+    SWAP_QUORUM, "swap.quorum", Error, "A swap was asked for while an etcd member is not healthy: with the node off, etcd would lose its quorum.";
+    SWAP_ANOTHER, "swap.another", Error, "A swap was asked for while another one is under way, on this node or another.";
+    SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
+    SWAP_NOT_GOOD, "swap.not-good", Error, "A swap was to be committed before the boot was marked good.";
+    SWAP_FAILED, "swap.failed", Error, "Preparing, cancelling or committing a swap failed.";
     RESET_UNDER_WAY, "reset.under-way", Warning, "The node is being reset, as was confirmed by its typed name: its data disk is erased.";
     RESET_FAILED, "reset.failed", Error, "Erasing the data disk for a reset failed. It is tried again.";
     DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written anew.";

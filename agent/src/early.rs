@@ -22,7 +22,10 @@ use crate::codes;
 use crate::disk::identity::{Identity, MachineId, Slots, State};
 use crate::files::{self, write_atomically};
 use crate::finding::Findings;
+use crate::image::ImageFacts;
 use crate::platform::Platform;
+use crate::swap::Use;
+use crate::swap::holder::may_take;
 
 /// Where the outcome is left for the system, below its root.
 pub const REPORT: &str = "/run/kaas/early.json";
@@ -91,7 +94,8 @@ pub fn run(host: &Path, root: &Path) -> Report {
             {
                 trouble("cgroups", error);
             }
-            match find_identity(&platform, root) {
+            let image = ImageFacts::read(root).map_err(|error| trouble("image", error)).ok();
+            match find_identity(&platform, image.as_ref(), root) {
                 Ok(identity) => found = identity,
                 Err(error) => trouble("data disk", error),
             }
@@ -114,7 +118,11 @@ pub fn run(host: &Path, root: &Path) -> Report {
 
 /// Finds the one identity that this machine may bear. A disk held by another VM, or a
 /// second data disk, gives none: first boot says what is wrong with them.
-fn find_identity(platform: &Platform, root: &Path) -> anyhow::Result<Option<(PathBuf, Identity)>> {
+fn find_identity(
+    platform: &Platform,
+    image: Option<&ImageFacts>,
+    root: &Path,
+) -> anyhow::Result<Option<(PathBuf, Identity)>> {
     let started = Instant::now();
     let mut disks = Vec::new();
     let mut changed = started;
@@ -123,7 +131,7 @@ fn find_identity(platform: &Platform, root: &Path) -> anyhow::Result<Option<(Pat
         if now != disks {
             (disks, changed) = (now, Instant::now());
         }
-        let mut identities: Vec<_> = disks.iter().filter_map(|disk| identity_of(disk, platform)).collect();
+        let mut identities: Vec<_> = disks.iter().filter_map(|disk| identity_of(disk, platform, image)).collect();
         match identities.len() {
             0 => {}
             1 => return Ok(identities.pop()),
@@ -138,12 +146,15 @@ fn find_identity(platform: &Platform, root: &Path) -> anyhow::Result<Option<(Pat
 }
 
 /// A disk that cannot be read yet, or at all, counts as one without identity here.
-fn identity_of(disk: &Path, platform: &Platform) -> Option<(PathBuf, Identity)> {
+fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> Option<(PathBuf, Identity)> {
     let slots = Slots::read(disk).ok()?;
     // A node whose disk is to be erased begins as a new one.
     let lasting = |identity: &&Identity| slots.later_format().is_none() && identity.state != State::Erasing;
     let identity = slots.newest().filter(lasting)?;
-    let ours = identity.holder.is_none() || identity.holder == platform.bios_uuid();
+    let ours = match image {
+        Some(image) => may_take(identity, &Use::of(platform, image)).is_ok(),
+        None => identity.holder == platform.bios_uuid(),
+    };
     ours.then(|| (disk.to_owned(), identity.clone()))
 }
 
@@ -230,6 +241,9 @@ mod tests {
         fs::create_dir_all(root.join("etc")).unwrap();
         fs::write(root.join("etc/machine-id"), "uninitialized\n").unwrap();
         fs::write(root.join("etc/hostname"), "kaas\n").unwrap();
+        let image = root.join(crate::image::PATH.trim_start_matches('/'));
+        fs::create_dir_all(image.parent().unwrap()).unwrap();
+        fs::write(image, serde_json::to_vec(&crate::plan::tests::image()).unwrap()).unwrap();
         let run = machine.folder.path().join("run");
         fs::create_dir_all(&run).unwrap();
         nix::mount::mount(Some("tmpfs"), &run, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
@@ -250,6 +264,7 @@ mod tests {
             machine_id: owner().machine_id,
             host_name: owner().node,
             state: crate::disk::State::Unformed,
+            swap: None,
         };
         identity::write(disk, &identity).unwrap();
         identity

@@ -83,6 +83,14 @@ impl Client {
         self.request("POST", path, Some(&body.to_string()))
     }
 
+    /// Deletes a path.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn delete(&self, path: &str) -> anyhow::Result<Answer> {
+        self.request("DELETE", path, None)
+    }
+
     fn request(&self, method: &str, path: &str, body: Option<&str>) -> anyhow::Result<Answer> {
         let what = || format!("{method} {path} at {}", self.server);
         let mut request = format!("{method} {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n", self.server);

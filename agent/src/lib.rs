@@ -41,6 +41,7 @@ pub mod services;
 pub mod status;
 pub mod steps;
 pub mod surroundings;
+pub mod swap;
 pub mod system;
 pub mod virtual_address;
 pub mod watch;

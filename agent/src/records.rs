@@ -26,6 +26,9 @@ const PROGRESS: &str = "progress.json";
 const PLAN: &str = "plan.json";
 const ADMISSION: &str = "admission.json";
 const RESTORED: &str = "restored.json";
+const STANDING: &str = "standing.json";
+const SWAP: &str = "swap.json";
+const SWAPS: &str = "swaps.log";
 
 /// What this node has done once and need not, or must not, do again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,22 @@ pub struct Progress {
     pub credentials: bool,
     /// The node is part of its cluster and nothing of the forming is left to do.
     pub formed: bool,
+}
+
+/// What the disk knows of its own standing in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counted {
+    /// Raised as long as the disk is in use: a copy of the disk stays behind.
+    pub counter: u64,
+}
+
+/// What a swap did to the cluster and whoever has the disk afterwards undoes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cordon {
+    /// The swap.
+    pub swap: uuid::Uuid,
 }
 
 /// The folder of records.
@@ -174,6 +193,61 @@ impl Records {
     /// The file system's; the old record then still stands.
     pub fn save_restored(&self, restored: &Restored) -> anyhow::Result<bool> {
         self.save(RESTORED, restored)
+    }
+
+    /// What the disk knows of its standing in the cluster.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn counted(&self) -> anyhow::Result<Counted> {
+        Ok(self.load(STANDING)?.unwrap_or_default())
+    }
+
+    /// Saves what the disk knows of its standing.
+    ///
+    /// # Errors
+    /// The file system's; the old record then still stands.
+    pub fn save_counted(&self, counted: Counted) -> anyhow::Result<bool> {
+        self.save(STANDING, &counted)
+    }
+
+    /// That a swap has cordoned this node, if one has.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn cordon(&self) -> anyhow::Result<Option<Cordon>> {
+        self.load(SWAP)
+    }
+
+    /// Saves that a swap cordons this node: before it does.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn save_cordon(&self, cordon: Cordon) -> anyhow::Result<bool> {
+        self.save(SWAP, &cordon)
+    }
+
+    /// Forgets the cordon: it is undone.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn forget_cordon(&self) -> anyhow::Result<()> {
+        match fs::remove_file(self.path(SWAP)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("forgetting the cordon"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes in one line of the data disk's log of swaps what became of the disk.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn note_swap(&self, now: std::time::SystemTime, what: &str) -> anyhow::Result<()> {
+        let line = format!("{} {what}\n", humantime::format_rfc3339_seconds(now));
+        let mut options = OpenOptions::new();
+        options.create(true).append(true);
+        let mut file = options.open(self.path(SWAPS)).context("opening the log of swaps")?;
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).context("writing the log of swaps")
     }
 
     /// How far the node has come.

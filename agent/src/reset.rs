@@ -19,10 +19,12 @@ use crate::config::Config;
 use crate::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::etcd;
 use crate::finding::Finding;
+use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::services::AGENT;
+use crate::swap::Use;
 
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -117,7 +119,8 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let examination = disk::examine(platform, platform.root(), runner).context("looking at the disks")?;
+    let own = Use::of(platform, &ImageFacts::read(platform.root())?);
+    let examination = disk::examine(platform, &own, platform.root(), runner).context("looking at the disks")?;
     let DataDisk::Ours { disk, identity } = examination.data_disk else {
         bail!("there is no data disk that is certainly this node's, so nothing is erased\n{}", examination.findings);
     };
@@ -254,6 +257,7 @@ mod tests {
             machine_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
             host_name: "cp-1".into(),
             state: State::Formed,
+            swap: None,
         };
         let disk = Disk { path: "/dev/sdb".into(), size: 1 << 32, sector: 512, read_only: false };
         Outlook { disk, identity, cluster }

@@ -20,7 +20,7 @@ use crate::amend::{self, Amendments, Standing};
 use crate::care::Care;
 use crate::command::Host;
 use crate::config::{Config, Intake};
-use crate::disk::{self, DataDisk, State};
+use crate::disk::{self, DataDisk, Identity, State};
 use crate::environment::guestinfo::GuestInfo;
 use crate::environment::{Outcome, source};
 use crate::files;
@@ -35,6 +35,7 @@ use crate::reset;
 use crate::secret::Secret;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
+use crate::swap::Use;
 use crate::system::clock;
 
 /// Where the plan of this boot is kept for everybody to read.
@@ -135,6 +136,12 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     machine.environment = known.environment;
     machine.warn(known.warnings);
     carry_out(&mut machine, reporter);
+    let desk = machine.endpoint.swaps();
+    if let Some(site) = desk.site()
+        && let Err(error) = site.teller.tell(desk.under_way())
+    {
+        log::warn!("telling the cluster of this node's data disk: {error:#}");
+    }
     let mut care = Care::begin(Instant::now());
     care.remember(&machine.passing);
     loop {
@@ -230,8 +237,9 @@ fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
 /// configuration from there or from the OVF environment: as often as it takes.
 fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
     let records = Records::new(platform.root());
+    let own = Use::of(platform, image);
     loop {
-        let examination = disk::examine(platform, platform.root(), &Host).context("looking at the disks")?;
+        let examination = disk::examine(platform, &own, platform.root(), &Host).context("looking at the disks")?;
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
             DataDisk::Ours { disk, identity } if identity.state == State::Erasing => {
@@ -245,9 +253,12 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
                 continue;
             }
             DataDisk::Ours { disk, identity } if !findings.has_errors() => {
-                if let Err(finding) = disk::mount(disk, identity, platform, &Host) {
-                    refuse(reporter, finding.into(), DISKS_AGAIN);
-                    continue;
+                match disk::mount(disk, identity, &own, platform, &Host) {
+                    Ok(taken) => note_taking(&records, identity, &taken),
+                    Err(finding) => {
+                        refuse(reporter, finding.into(), DISKS_AGAIN);
+                        continue;
+                    }
                 }
                 findings.extend(clock::raise(platform));
                 (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
@@ -300,6 +311,19 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             disk,
             warnings: findings,
         });
+    }
+}
+
+/// Keeps on the disk itself when another VM took it over.
+fn note_taking(records: &Records, before: &Identity, now: &Identity) {
+    if before.generation == now.generation {
+        return;
+    }
+    let vm = now.holder.map_or_else(|| "without a BIOS UUID".to_owned(), |vm| vm.to_string());
+    let forced = if now.swap.as_ref().is_some_and(|swap| swap.forced) { ", forced by an administrator" } else { "" };
+    let what = format!("generation {}: VM {vm} with image {} took the disk{forced}", now.generation, now.image_version);
+    if let Err(error) = records.note_swap(SystemTime::now(), &what) {
+        log::warn!("{error:#}");
     }
 }
 

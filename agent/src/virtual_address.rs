@@ -84,6 +84,27 @@ fn router_id(address: Ipv4Addr) -> u8 {
     }
 }
 
+/// While it is there this node gives the address up, however healthy it is.
+const HELD_BACK: &str = "/run/kaas/virtual-address-held-back";
+
+/// Gives the address up until this is taken back or the VM restarts, or takes that back. The
+/// watch over the API lets it come back then.
+///
+/// # Errors
+/// The file system's.
+pub fn hold_back(root: &Path, back: bool) -> io::Result<()> {
+    let path = files::below(root, HELD_BACK);
+    if back {
+        files::ensure_content(&path, b"", 0o644)?;
+        tell(root, false)?;
+        return Ok(());
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Tells keepalived whether this node may hold the address. Says whether that
 /// is news.
 ///
@@ -91,6 +112,7 @@ fn router_id(address: Ipv4Addr) -> u8 {
 /// The file system's.
 pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
     let path = files::below(root, HEALTH);
+    let healthy = healthy && !files::below(root, HELD_BACK).exists();
     let content = if healthy { HEALTHY } else { FAULT };
     if fs::read(&path).is_ok_and(|present| present == content.as_bytes()) {
         return Ok(false);
@@ -163,6 +185,20 @@ mod tests {
     fn router_identifiers_are_never_zero() {
         assert_eq!(router_id(Ipv4Addr::new(10, 0, 1, 0)), 255);
         assert_eq!(router_id(Ipv4Addr::new(10, 0, 0, 10)), 10);
+    }
+
+    #[test]
+    fn an_address_that_is_held_back_does_not_come_back_by_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let told = || fs::read_to_string(root.path().join("run/kaas/api-health")).unwrap();
+        tell(root.path(), true).unwrap();
+        hold_back(root.path(), true).unwrap();
+        assert_eq!(told(), FAULT);
+        assert!(!tell(root.path(), true).unwrap());
+        hold_back(root.path(), false).unwrap();
+        hold_back(root.path(), false).unwrap();
+        assert!(tell(root.path(), true).unwrap());
+        assert_eq!(told(), HEALTHY);
     }
 
     #[test]

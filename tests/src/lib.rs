@@ -7,6 +7,7 @@
 
 pub mod certificates;
 pub mod endpoint;
+pub mod other_image;
 pub mod scenario;
 pub mod terminal;
 pub mod workload;

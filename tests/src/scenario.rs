@@ -262,6 +262,14 @@ fn lab_name(scenario: &str) -> String {
     format!("t-{scenario}-{:04x}", sum & 0xffff)
 }
 
+/// What the VMs of scenarios are made from.
+///
+/// # Errors
+/// When there is no OVA, or it cannot be taken apart.
+pub fn image_under_test() -> anyhow::Result<Source> {
+    source(&Tools::at(tools()?.root()))
+}
+
 fn source(tools: &Tools) -> anyhow::Result<Source> {
     if let Some(tree) = std::env::var_os("KAAS_ROOT_TREE") {
         return Ok(Source::Tree { tree: Path::new(&tree).canonicalize()? });

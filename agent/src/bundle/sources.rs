@@ -85,7 +85,7 @@ fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The units whose journals are kept one by one.
-const UNITS: [&str; 8] = [
+const UNITS: [&str; 10] = [
     "kaas-agent",
     "etcd",
     "containerd",
@@ -93,6 +93,8 @@ const UNITS: [&str; 8] = [
     "kube-proxy",
     "kaas-pod-network",
     "kaas-virtual-address",
+    "kaas-mark-good",
+    "kaas-release",
     "systemd-networkd",
 ];
 

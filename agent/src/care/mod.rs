@@ -13,6 +13,7 @@ mod runtime;
 mod snapshots;
 mod space;
 mod surroundings;
+mod swap;
 
 use std::time::{Duration, Instant};
 

@@ -13,6 +13,7 @@ use super::input::Input;
 use super::state::{Confirm, Screen, State};
 use crate::finding::{Finding, Severity};
 use crate::status::Phase;
+use crate::swap::command::words;
 
 /// Columns of names on the left of a page.
 const NAMES: usize = 18;
@@ -178,6 +179,9 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
     }
     if let Some(cluster) = &status.cluster {
         page.row("cluster", cluster, width, NORMAL);
+    }
+    if let Some(swap) = &status.swap {
+        page.row("image swap", &words(swap), width, WORSE);
     }
     health(&mut page, facts, width);
     if let Some(disk) = &facts.disk {

@@ -26,6 +26,7 @@ fn prepared(machine: &mut Machine) -> (Disk, Identity) {
         machine_id: owner.machine_id,
         host_name: owner.node,
         state: State::Formed,
+        swap: None,
     };
     for _ in 0..2 {
         identity::write(&path, &identity).unwrap();

@@ -15,6 +15,8 @@ use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
+use crate::swap::Use;
+use crate::swap::holder::{self, Refusal};
 
 /// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
 /// snapshot of it must fit beside it.
@@ -44,7 +46,7 @@ pub enum DataDisk {
         /// The newest identity on it.
         identity: Identity,
     },
-    /// Held by another VM that has not released it.
+    /// Held by another VM that has not released it, or not for this one to take.
     HeldElsewhere {
         /// The disk.
         disk: Disk,
@@ -86,7 +88,7 @@ enum Content {
     Blank,
     Interrupted(Preparation),
     Ours {
-        identity: Identity,
+        identity: Box<Identity>,
         redundant: bool,
     },
     /// Bears our mark, but cannot be trusted; says why.
@@ -97,12 +99,12 @@ enum Content {
     Unreadable(String),
 }
 
-/// Looks at the disks of this node. `system_root` is where the system's root
+/// Looks at the disks of this node. `own` is this VM with its image; `system_root` is where the system's root
 /// file system is mounted (`/`, or `/sysroot` in the initrd).
 ///
 /// # Errors
 /// The disks cannot be listed at all. What is wrong with a disk is a finding.
-pub fn examine(platform: &Platform, system_root: &Path, runner: &dyn Runner) -> io::Result<Examination> {
+pub fn examine(platform: &Platform, own: &Use, system_root: &Path, runner: &dyn Runner) -> io::Result<Examination> {
     let mut seen = Vec::new();
     for path in platform.data_disk_candidates(system_root)? {
         seen.push(match Disk::open(&path, platform) {
@@ -114,7 +116,7 @@ pub fn examine(platform: &Platform, system_root: &Path, runner: &dyn Runner) -> 
             Err(error) => (nothing_known(path), Content::Unreadable(error.to_string())),
         });
     }
-    Ok(decide(seen, platform.bios_uuid()))
+    Ok(decide(seen, own))
 }
 
 fn nothing_known(path: PathBuf) -> Disk {
@@ -138,7 +140,7 @@ fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Conte
             _ => layout::check_table(&disk.path, identity.disk, disk.size, runner).map(drop),
         };
         return Ok(match table {
-            Ok(()) => Content::Ours { identity: identity.clone(), redundant: slots.is_redundant() },
+            Ok(()) => Content::Ours { identity: Box::new(identity.clone()), redundant: slots.is_redundant() },
             Err(reason) => Content::Damaged(format!("it bears a valid identity of {}, but {reason}", identity.node)),
         });
     }
@@ -183,7 +185,7 @@ fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
     }
 }
 
-fn decide(seen: Vec<(Disk, Content)>, own: Option<Uuid>) -> Examination {
+fn decide(seen: Vec<(Disk, Content)>, own: &Use) -> Examination {
     let mut findings = Findings::default();
     let is_ours = |content: &Content| matches!(content, Content::Ours { .. });
     let is_trouble =
@@ -280,7 +282,7 @@ fn choose(seen: &[(Disk, Content)]) -> Choice {
     Choice::None
 }
 
-fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Findings) -> DataDisk {
+fn take(disk: Disk, content: &Content, own: &Use, findings: &mut Findings) -> DataDisk {
     let name = disk.path.display().to_string();
     if disk.read_only {
         findings.push(codes::DISK_READ_ONLY.finding(
@@ -296,23 +298,11 @@ fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Finding
             format!("Enlarge or replace it: a data disk has at least {} GiB", MINIMUM_SIZE >> 30),
         ));
     }
-    let held_elsewhere = |holder: Option<Uuid>| holder.is_some() && holder != own;
     match content {
         Content::Ours { identity, redundant } => {
-            if held_elsewhere(identity.holder) {
-                findings.push(codes::DISK_HELD_ELSEWHERE.finding(
-                    &name,
-                    format!(
-                        "it is the data disk of node {} of cluster {}, held by the VM with BIOS UUID {}, which has \
-                         not released it; this VM is {}",
-                        identity.node,
-                        identity.cluster,
-                        identity.holder.unwrap_or_default(),
-                        own.map_or("without a BIOS UUID".to_owned(), |own| own.to_string())
-                    ),
-                    "Attach it to that VM again and release it there before another VM takes it over",
-                ));
-                return DataDisk::HeldElsewhere { disk, identity: identity.clone() };
+            if let Err(refusal) = holder::may_take(identity, own) {
+                findings.push(not_ours(&name, identity, &refusal, own));
+                return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
             }
             if !redundant && identity.state != State::Erasing {
                 findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
@@ -321,10 +311,48 @@ fn take(disk: Disk, content: &Content, own: Option<Uuid>, findings: &mut Finding
                     "Nothing, if power was lost just before; otherwise check the storage",
                 ));
             }
-            DataDisk::Ours { disk, identity: identity.clone() }
+            DataDisk::Ours { disk, identity: identity.as_ref().clone() }
         }
         Content::Interrupted(preparation) => DataDisk::Interrupted { disk, preparation: preparation.clone() },
         _ => DataDisk::Blank { disk },
+    }
+}
+
+/// Why this VM may not take a data disk of ours.
+fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, own: &Use) -> Finding {
+    let Identity { node, cluster, .. } = identity;
+    let whose = format!("it is the data disk of node {node} of cluster {cluster}");
+    match refusal {
+        Refusal::Held(holder) => codes::DISK_HELD_ELSEWHERE.finding(
+            name,
+            format!(
+                "{whose}, held by the VM with BIOS UUID {holder}, which has not released it; this VM is {}",
+                own.vm.map_or("without a BIOS UUID".to_owned(), |own| own.to_string())
+            ),
+            format!(
+                "Attach it to that VM again and shut that down cleanly, which releases it; if that VM is proved off for \
+                 good: `kaas-agent take-over --confirm {node}` here"
+            ),
+        ),
+        Refusal::OtherImage(image) => codes::DISK_OTHER_IMAGE.finding(
+            name,
+            format!(
+                "{whose}, which was released for image {} (build {}); this VM runs {} (build {})",
+                image.version, image.build, own.version, own.build
+            ),
+            format!(
+                "Attach it to a VM of that image, or to the node's former VM; if neither is to be had: `kaas-agent \
+                 take-over --confirm {node}` here"
+            ),
+        ),
+        Refusal::Older(last) => codes::IMAGE_DOWNGRADE.finding(
+            name,
+            format!("{whose}, last used by image {last}, and this VM's image is {}, which is older", own.version),
+            format!(
+                "Attach it to a VM of image {last} or newer; to go back nevertheless, at your own risk: `kaas-agent \
+                 take-over --confirm {node} --downgrade` here"
+            ),
+        ),
     }
 }
 

@@ -19,6 +19,7 @@ fn made(machine: &Machine, path: &Path) -> Identity {
         machine_id: owner().machine_id,
         host_name: owner().node,
         state: super::super::State::Unformed,
+        swap: None,
     };
     layout::write_table(path, identity.disk, disk.size, 512, &Host).unwrap();
     identity::write(path, &identity).unwrap();
@@ -125,7 +126,7 @@ fn a_tool_that_finds_nothing_does_not_make_a_disk_blank() {
     let mut machine = Machine::new();
     let disk = machine.add("used");
     put(&disk, 700 << 20, &[1]);
-    let examination = examine(&machine.platform(), machine.folder.path(), &FindsNothing).unwrap();
+    let examination = examine(&machine.platform(), &machine.own(), machine.folder.path(), &FindsNothing).unwrap();
     assert_eq!(name(&examination.data_disk), "foreign");
 }
 

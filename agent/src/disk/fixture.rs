@@ -13,6 +13,7 @@ use super::{DataDisk, Examination, MINIMUM_SIZE, MachineId, Owner, examine};
 use crate::command::Host;
 use crate::files;
 use crate::platform::{CONTAINER_FILE, Container, Platform};
+use crate::swap::Use;
 
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
 
@@ -64,8 +65,13 @@ impl Machine {
         Platform::detect(self.folder.path()).unwrap()
     }
 
+    /// This machine with the image that [`owner`] names.
+    pub(crate) fn own(&self) -> Use {
+        Use { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
+    }
+
     pub(crate) fn examine(&self) -> Examination {
-        examine(&self.platform(), self.folder.path(), &Host).unwrap()
+        examine(&self.platform(), &self.own(), self.folder.path(), &Host).unwrap()
     }
 
     /// The codes of the findings of an examination, and its verdict.

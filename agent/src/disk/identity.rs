@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::frame::{self, Frame};
 use super::layout;
+use crate::swap::Swap;
 
 const MAGIC: &[u8; 8] = b"KaaSIDNT";
 const PREPARATION_MAGIC: &[u8; 8] = b"KaaSPREP";
@@ -101,7 +102,7 @@ pub struct Identity {
     pub member: String,
     /// The version of the image that last used the disk.
     pub image_version: String,
-    /// How many images have used the disk: 1 for the first.
+    /// How many VMs have taken the disk over: 1 for the first.
     pub generation: u64,
     /// BIOS UUID of the VM that holds the disk; none once it was released for another VM.
     pub holder: Option<Uuid>,
@@ -111,6 +112,9 @@ pub struct Identity {
     pub host_name: String,
     /// How far the node has come.
     pub state: State,
+    /// The swap that is prepared or not committed yet; see [`crate::swap::holder`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Swap>,
 }
 
 /// What is known of a disk whose preparation has begun: written in one sector
@@ -284,6 +288,7 @@ mod tests {
             machine_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
             host_name: "cp-1".into(),
             state: State::Unformed,
+            swap: None,
         }
     }
 

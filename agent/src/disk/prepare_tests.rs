@@ -44,7 +44,7 @@ impl Rig {
 
     fn mount(&self) -> Result<Identity, Finding> {
         let (disk, identity) = self.ours();
-        mount(&disk, &identity, &self.machine.platform(), &Host)
+        mount(&disk, &identity, &self.machine.own(), &self.machine.platform(), &Host)
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {

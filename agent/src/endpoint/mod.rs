@@ -7,6 +7,12 @@
 //! | `/v1/status` | monitoring       | the status document, JSON                         |
 //! | `/metrics`   | monitoring       | metrics in Prometheus' text format                |
 //! | `/v1/snapshot` | administrators | a fresh snapshot of etcd; 202 while it is taken   |
+//! | `/v1/node`   | administrators   | the node as a swap sees it, JSON                  |
+//! | `/v1/swap`   | administrators   | POST: prepare a swap; 200 prepared, 202 under way |
+//! | `/v1/swap/<id>` | administrators | DELETE: withdraw it                              |
+//! | `/v1/commit` | administrators   | POST: commit the swap                             |
+//!
+//! What is refused is a 409 with code and reason as JSON; see [`crate::swap::wire`].
 //!
 //! Callers show a client certificate of the cluster's authority; see
 //! [`access`] for who is who. The server runs on a thread of its own and is
@@ -21,10 +27,11 @@ mod patient;
 mod routes;
 mod server;
 mod snapshot;
+mod swap;
 #[cfg(test)]
 mod tests;
 
-pub use access::MONITORING;
+pub use access::{ADMINISTRATORS, MONITORING};
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,6 +47,7 @@ use crate::files;
 use crate::kubernetes::PKI;
 use crate::pki::{Authorities, Leaf};
 use crate::status::Reporter;
+use crate::swap::desk::Desk;
 
 /// The TCP port, on the node's own address.
 pub const PORT: u16 = 9441;
@@ -58,6 +66,8 @@ pub(crate) struct Site {
     pub reporter: Reporter,
     /// Where snapshots of the store are made.
     pub snapshots: snapshot::Desk,
+    /// Where swaps are asked for.
+    pub swaps: Desk,
 }
 
 /// A handle on the endpoint; clones share it. It closes with the process.
@@ -86,8 +96,18 @@ impl Endpoint {
     }
 
     fn with_patience(root: &Path, reporter: Reporter, beginning: Duration) -> Self {
-        let site = Arc::new(Site { root: root.to_owned(), reporter, snapshots: snapshot::Desk::default() });
+        let site = Arc::new(Site {
+            root: root.to_owned(),
+            reporter,
+            snapshots: snapshot::Desk::default(),
+            swaps: Desk::default(),
+        });
         Self { shared: Arc::new(Shared { site, beginning, open: Mutex::new(None) }) }
+    }
+
+    /// Where swaps are asked for.
+    pub fn swaps(&self) -> &Desk {
+        &self.shared.site.swaps
     }
 
     /// Sees to the server's certificate and opens the port, or goes on with the

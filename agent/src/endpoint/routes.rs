@@ -1,50 +1,141 @@
-//! The table of what can be asked.
+//! The table of what can be asked, and how a request finds its answer.
 
-use hyper::{Method, StatusCode};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::Site;
+use hyper::body::{Body as _, Incoming};
+use hyper::{Method, Request, StatusCode};
+use tokio::time::timeout;
+
 use super::access::Right;
 use super::answer::{self, Answer};
-use super::metrics;
-use super::snapshot;
+use super::{Site, metrics, snapshot, swap};
 
-/// Something that can be asked with GET.
+/// The longest body that is read, in bytes …
+const LONGEST: usize = 16 << 10;
+/// … and how long it may take.
+const READING: Duration = Duration::from_secs(10);
+
+/// Something that can be asked.
 struct Route {
+    method: Method,
+    /// Ends in `/` if one more name follows.
     path: &'static str,
     /// What a caller must at least be allowed.
     right: Right,
-    /// Must not wait for anything: all connections share one thread.
-    answer: fn(&Site) -> Answer,
+    make: Make,
+}
+
+/// How an answer is made.
+#[derive(Clone, Copy)]
+enum Make {
+    /// At once: all connections share one thread.
+    Quick(fn(&Site) -> Answer),
+    /// On a thread of its own, from the last name of the path and the body.
+    Slow(fn(&Site, &str, &[u8]) -> Answer),
+}
+
+const fn get(path: &'static str, right: Right, make: fn(&Site) -> Answer) -> Route {
+    Route { method: Method::GET, path, right, make: Make::Quick(make) }
+}
+
+const fn slow(method: Method, path: &'static str, make: fn(&Site, &str, &[u8]) -> Answer) -> Route {
+    Route { method, path, right: Right::Administrator, make: Make::Slow(make) }
 }
 
 const ROUTES: &[Route] = &[
-    Route { path: "/livez", right: Right::Anyone, answer: livez },
-    Route { path: "/v1/status", right: Right::Monitoring, answer: status },
-    Route { path: "/metrics", right: Right::Monitoring, answer: metrics },
-    Route { path: "/v1/snapshot", right: Right::Administrator, answer: snapshot::answer },
+    get("/livez", Right::Anyone, livez),
+    get("/v1/status", Right::Monitoring, status),
+    get("/metrics", Right::Monitoring, metrics),
+    get("/v1/snapshot", Right::Administrator, snapshot::answer),
+    slow(Method::GET, "/v1/node", swap::node),
+    slow(Method::POST, "/v1/swap", swap::begin),
+    slow(Method::DELETE, "/v1/swap/", swap::cancel),
+    slow(Method::POST, "/v1/commit", swap::commit),
 ];
+
+impl Route {
+    /// The last name of the path, empty if there is none; nothing if the path is another one.
+    fn name<'p>(&self, path: &'p str) -> Option<&'p str> {
+        match path.strip_prefix(self.path)? {
+            "" if !self.path.ends_with('/') => Some(""),
+            name if self.path.ends_with('/') && !name.is_empty() && !name.contains('/') => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whoever may read something may ask for its header as well.
+    fn takes(&self, method: &Method) -> bool {
+        self.method == method || self.method == Method::GET && method == Method::HEAD
+    }
+}
 
 /// Answers a request, or says what is wrong with it. `right` is none if the
 /// caller has shown no certificate.
-pub(super) fn answer(site: &Site, method: &Method, path: &str, right: Option<Right>) -> Answer {
-    let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
-        let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-        return answer::line(StatusCode::NOT_FOUND, &format!("there is nothing here; try {}", paths.join(", ")));
+pub(super) async fn answer(site: Arc<Site>, request: Request<Incoming>, right: Option<Right>) -> Answer {
+    let path = request.uri().path().to_owned();
+    let route = match find(request.method(), &path, right) {
+        Ok(route) => route,
+        Err(answer) => return *answer,
     };
-    if ![Method::GET, Method::HEAD].contains(method) {
-        return answer::line(StatusCode::METHOD_NOT_ALLOWED, "this can only be read, with GET");
+    let make = match route.make {
+        Make::Quick(make) => return make(&site),
+        Make::Slow(make) => make,
+    };
+    let body = match timeout(READING, read(request.into_body())).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(answer)) => return *answer,
+        Err(_) => return answer::line(StatusCode::REQUEST_TIMEOUT, "the request's body came too slowly"),
+    };
+    let name = route.name(&path).unwrap_or_default().to_owned();
+    match tokio::task::spawn_blocking(move || make(&site, &name, &body)).await {
+        Ok(answer) => answer,
+        Err(_) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, "broken off by a defect; see the journal"),
     }
+}
+
+fn find(method: &Method, path: &str, right: Option<Right>) -> Result<&'static Route, Box<Answer>> {
+    let refuse = |status, reason: &str| Err(Box::new(answer::line(status, reason)));
+    let here: Vec<&Route> = ROUTES.iter().filter(|route| route.name(path).is_some()).collect();
+    if here.is_empty() {
+        let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+        return refuse(StatusCode::NOT_FOUND, &format!("there is nothing here; try {}", paths.join(", ")));
+    }
+    let Some(route) = here.iter().find(|route| route.takes(method)) else {
+        let methods: Vec<&str> = here.iter().map(|route| route.method.as_str()).collect();
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("this takes {} only", methods.join(", ")));
+    };
     if right.unwrap_or(Right::Anyone) < route.right {
         let needed = route.right.needed();
         return match right {
-            None => answer::line(
+            None => refuse(
                 StatusCode::UNAUTHORIZED,
                 &format!("this takes a client certificate of the cluster's authority, {needed}"),
             ),
-            Some(_) => answer::line(StatusCode::FORBIDDEN, &format!("this takes another client certificate: {needed}")),
+            Some(_) => refuse(StatusCode::FORBIDDEN, &format!("this takes another client certificate: {needed}")),
         };
     }
-    (route.answer)(site)
+    Ok(route)
+}
+
+/// Reads a body that is not too long.
+async fn read(mut body: Incoming) -> Result<Vec<u8>, Box<Answer>> {
+    let mut all = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame = frame.map_err(|error| {
+            Box::new(answer::line(StatusCode::BAD_REQUEST, &format!("the request's body broke off: {error}")))
+        })?;
+        if let Ok(data) = frame.into_data() {
+            if all.len() + data.len() > LONGEST {
+                let reason = format!("the request's body is longer than {LONGEST} bytes");
+                return Err(Box::new(answer::line(StatusCode::PAYLOAD_TOO_LARGE, &reason)));
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(all)
 }
 
 /// For load balancers in front of the API: anyone may ask, so a few words do.

@@ -39,6 +39,8 @@ const HEADER: usize = 16 << 10;
 const HEADER_LINES: usize = 64;
 /// How often the thread shows that it is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
+/// How many answers that wait for something may be made at once, and files be read.
+const BLOCKING: usize = 4;
 /// The pause after a connection could not be accepted: there are too many files open.
 const EXHAUSTED: Duration = Duration::from_secs(1);
 
@@ -79,7 +81,7 @@ pub(super) fn start(address: SocketAddr, tls: Tls, site: Arc<Site>, beginning: D
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
     thread::Builder::new()
         .name("endpoint".to_owned())
         .spawn(move || runtime.block_on(serve(listener, tls, site, beginning)))
@@ -137,8 +139,8 @@ async fn converse(
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let right = certificate.map(|certificate| Right::of(certificate));
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = routes::answer(site, request.method(), request.uri().path(), right);
-        std::future::ready(Made::Ok(answer))
+        let site = Arc::clone(site);
+        async move { Made::Ok(routes::answer(site, request, right).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())

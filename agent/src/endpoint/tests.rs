@@ -162,6 +162,42 @@ fn what_cannot_be_asked_is_said_so() {
 }
 
 #[test]
+fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
+    let stage = stage();
+    let request = include_str!("testdata/swap-request.json");
+    let ask = |client: Option<&Certified>, line: &str, body: &str| {
+        let text = format!("{line} HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let answer = stage.send(client, &text).unwrap();
+        let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        (header[9..12].parse::<u16>().unwrap(), body.to_owned())
+    };
+    let monitoring = stage.client(Some("kaas:monitoring"));
+    let id = "22222222-2222-4222-8222-222222222222";
+    let routes = ["GET /v1/node", "POST /v1/swap", &format!("DELETE /v1/swap/{id}"), "POST /v1/commit"];
+    for line in routes {
+        assert_eq!(ask(None, line, request).0, 401, "{line}");
+        assert_eq!(ask(Some(&monitoring), line, request).0, 403, "{line}");
+    }
+    let administrator = stage.client(Some("kubeadm:cluster-admins"));
+    let ask = |line: &str, body: &str| ask(Some(&administrator), line, body);
+    // The boot flow has not come so far here.
+    assert_eq!(ask("GET /v1/node", "").0, 503);
+    let (code, body) = ask("POST /v1/swap", request);
+    let refused: crate::swap::wire::Refused = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, refused.code.as_str()), (409, "swap.not-ready"));
+    assert_eq!(ask(&format!("DELETE /v1/swap/{id}"), "").0, 200);
+    assert_eq!(ask("DELETE /v1/swap/x", "").0, 400);
+    assert_eq!(ask("DELETE /v1/swap/", "").0, 404);
+    assert_eq!(ask("PUT /v1/swap", request).0, 405);
+    assert_eq!(ask("POST /v1/swap", "{}").0, 400);
+    let long =
+        format!("POST /v1/swap HTTP/1.1\r\nHost: node\r\nContent-Length: 100000\r\n\r\n{}", "x".repeat(20 << 10));
+    if let Ok(answer) = stage.send(Some(&administrator), &long) {
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
+}
+
+#[test]
 fn a_header_is_bounded_in_length_and_lines() {
     let stage = stage();
     let long = format!("GET /livez HTTP/1.1\r\nHost: node\r\nLong: {}\r\n\r\n", "x".repeat(32 << 10));

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -42,6 +44,11 @@ pub struct Status {
     pub leader: u64,
     /// Whether it only follows, without a vote.
     pub is_learner: bool,
+    /// Its version of etcd.
+    pub version: String,
+    /// The index of the log that it has applied.
+    #[serde(deserialize_with = "number")]
+    pub raft_applied_index: u64,
     /// What is wrong with it, alarms included.
     pub errors: Vec<String>,
 }
@@ -112,6 +119,20 @@ struct Members {
 struct Alarms {
     #[serde(default)]
     alarms: Vec<Alarm>,
+}
+
+/// A key with its value, both in base64 (proto3's JSON form of bytes).
+#[derive(Deserialize)]
+struct Pair {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+#[derive(Deserialize)]
+struct Pairs {
+    #[serde(default)]
+    kvs: Vec<Pair>,
 }
 
 #[derive(Deserialize)]
@@ -203,6 +224,40 @@ impl Gateway {
         self.ask::<Value>("maintenance/alarm", &disarm).map(drop)
     }
 
+    /// The keys that begin with `prefix`, which is ASCII, with their values. Of this member's
+    /// own store, without asking the others: it may lag behind, and needs no quorum.
+    ///
+    /// # Errors
+    /// As [`Gateway::status`].
+    pub fn list(&self, prefix: &str) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+        let mut end = prefix.as_bytes().to_vec();
+        *end.last_mut().context("an empty prefix")? += 1;
+        let question = json!({"key": BASE64_STANDARD.encode(prefix), "range_end": BASE64_STANDARD.encode(end), "serializable": true});
+        let pairs = self.ask::<Pairs>("kv/range", &question)?.kvs;
+        let decode = |text: &str| BASE64_STANDARD.decode(text).context("understanding etcd's base64");
+        pairs
+            .iter()
+            .map(|Pair { key, value }| Ok((String::from_utf8(decode(key)?).context("a key")?, decode(value)?)))
+            .collect()
+    }
+
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// There is no quorum, or no room.
+    pub fn put(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
+        let put = json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)});
+        self.ask::<Value>("kv/put", &put).map(drop)
+    }
+
+    /// Hands the leadership to another member. This one must be the leader.
+    ///
+    /// # Errors
+    /// It is not, or the other one does not take it.
+    pub fn move_leader(&self, to: u64) -> anyhow::Result<()> {
+        self.ask::<Value>("maintenance/transfer-leadership", &json!({"targetID": to.to_string()})).map(drop)
+    }
+
     /// Forgets what was before `revision`.
     ///
     /// # Errors
@@ -261,6 +316,7 @@ mod tests {
         assert!(status.is_leader() && !status.is_learner);
         assert_eq!((status.db_size, status.db_size_in_use, status.db_size_quota), (20480, 16384, 2 << 30));
         assert_eq!(status.header.revision, 7);
+        assert_eq!((status.version.as_str(), status.raft_applied_index), ("3.6.16", 10));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::certificates::Certificate;
 use crate::files;
 use crate::finding::Findings;
 use crate::kubernetes::api::Node;
+use crate::swap::wire::State;
 
 pub use reporter::Reporter;
 
@@ -122,6 +123,9 @@ pub struct Status {
     /// The node's certificates, once it has some.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
+    /// The swap that is under way, or not committed yet.
+    #[serde(default)]
+    pub swap: Option<State>,
     /// When things were reached.
     pub times: Times,
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Phase, Status};
 use crate::finding::{Finding, Severity};
+use crate::swap::command;
 
 /// The page, without any terminal control.
 pub(crate) fn page(status: &Status) -> String {
@@ -21,6 +22,9 @@ pub(crate) fn page(status: &Status) -> String {
         line("cluster", cluster);
     }
     line("state", &status.summary());
+    if let Some(swap) = &status.swap {
+        line("image swap", &command::words(swap));
+    }
     if let Some(health) = &status.health {
         line("API on this node", if health.api { "serving" } else { "not serving" });
         let list = |items: Vec<(&str, bool)>, good: &str, bad: &str| {

@@ -16,6 +16,9 @@ use crate::pki;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::run;
 use crate::status::{self, Phase, Reporter};
+use crate::swap::Use;
+use crate::swap::desk::Site;
+use crate::swap::standing::{self, Teller};
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.
@@ -64,6 +67,7 @@ impl Machine {
     /// A node whose endpoint cannot be opened still does its part of the
     /// cluster: care tries again.
     pub(super) fn endpoint(&mut self) -> Result<Done, Trouble> {
+        self.open_desk().context("opening the desk of swaps")?;
         match self.endpoint.open(&self.config, Self::now()) {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
@@ -71,6 +75,22 @@ impl Machine {
                 Ok(Done::Already)
             }
         }
+    }
+
+    fn open_desk(&self) -> anyhow::Result<()> {
+        let disk = self.plan.data_disk().context("the plan has no data disk")?.to_owned();
+        let (root, pki) = (self.root().to_owned(), self.pki());
+        let teller = Teller::new(&self.config, &pki, &root, &disk, &self.image.build)?;
+        self.endpoint.swaps().open(Site {
+            config: self.config.clone(),
+            own: Use::of(&self.platform, &self.image),
+            image: self.image.clone(),
+            reporter: self.reporter.clone(),
+            root,
+            pki,
+            disk,
+            teller,
+        })
     }
 
     pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
@@ -84,6 +104,9 @@ impl Machine {
             .into());
         }
         let stopped = matches!(self.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped && self.progress.formed {
+            self.is_the_true_disk()?;
+        }
         if !self.progress.etcd && stopped && etcd::start_over_if_never_begun(self.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
@@ -105,6 +128,13 @@ impl Machine {
         }
         self.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
+    }
+
+    /// An old copy of the data disk must not come near the cluster's store.
+    fn is_the_true_disk(&self) -> Result<(), Trouble> {
+        let identity = self.identity.as_ref().context("the data disk is not mounted")?;
+        let build = &self.image.build;
+        standing::check(&self.config, identity, build, &self.records, &self.pki())?.map_err(Trouble::Refused)
     }
 
     /// How this node's member comes into its cluster.

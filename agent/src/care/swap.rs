@@ -1,0 +1,28 @@
+//! Tells the cluster each minute how this node's data disk stands, and lets pods
+//! come back once a node that was swapped is ready.
+
+use super::errand::Job;
+use crate::command::Host;
+use crate::finding::Findings;
+use crate::steps::Machine;
+use crate::swap::prepare::uncordon as undo;
+
+pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
+    let desk = machine.endpoint.swaps().clone();
+    let Some(site) = desk.site() else { return Ok(None) };
+    Ok(Some(Box::new(move |_| site.teller.tell(desk.under_way()).map(|()| Findings::default()))))
+}
+
+pub(super) fn uncordon(machine: &Machine) -> anyhow::Result<Option<Job>> {
+    let desk = machine.endpoint.swaps().clone();
+    let Some(site) = desk.site() else { return Ok(None) };
+    if desk.under_way().is_some() || site.records().cordon()?.is_none() || !site.reporter.status().is_ready() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(move |_| {
+        if desk.under_way().is_none() && undo(&site, &Host)? {
+            site.note("the node is ready after its swap: pods may come back");
+        }
+        Ok(Findings::default())
+    })))
+}

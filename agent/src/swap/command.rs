@@ -1,0 +1,197 @@
+//! `kaas-agent prepare-swap` and `commit-swap`: ask the running agent over the
+//! node's endpoint, as an administrator.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::holder::Image;
+use super::wire::{Node, Refused, Request, Stage, State};
+use crate::config::Output;
+use crate::endpoint::{ADMINISTRATORS, PORT};
+use crate::files;
+use crate::https::{Answer, Client};
+use crate::kubernetes::PKI;
+use crate::pki::{Authorities, Leaf};
+use crate::records::Records;
+
+/// How long the agent may take to answer: it asks the other members meanwhile.
+const ASKING: Duration = Duration::from_secs(60);
+/// How long the command's own certificate is good: longer than any drain.
+const VALIDITY: Duration = Duration::from_secs(3600 * 24);
+const PACE: Duration = Duration::from_secs(1);
+
+/// `kaas-agent prepare-swap`
+#[derive(Args)]
+pub struct Options {
+    /// Version of the image that may take the data disk
+    #[arg(long, value_name = "VERSION", required_unless_present = "cancel", requires = "to_build")]
+    to_version: Option<String>,
+    /// Its build identifier: what follows the plus sign in the OVA's full version
+    #[arg(long, value_name = "BUILD", requires = "to_version")]
+    to_build: Option<String>,
+    /// How long pods may take to move away, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    drain: u64,
+    /// The image is older than this one, and that is meant
+    #[arg(long)]
+    downgrade: bool,
+    /// Undo what was prepared
+    #[arg(long, conflicts_with_all = ["to_version", "to_build", "downgrade"])]
+    cancel: bool,
+    /// The form of the answer
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Prepares a swap and waits until the VM may be shut down, or cancels it.
+///
+/// # Errors
+/// Why it is refused or has failed; nothing is changed then.
+pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
+    let agent = Agent::of(root)?;
+    if options.cancel {
+        let Some(state) = agent.node()?.swap else {
+            writeln!(out, "no swap is under way")?;
+            return Ok(());
+        };
+        agent.cancel(state.id)?;
+        while agent.node()?.swap.is_some_and(|now| now.id == state.id && now.stage != Stage::Failed) {
+            thread::sleep(PACE);
+        }
+        writeln!(out, "the swap is withdrawn: this node goes on as before")?;
+        return Ok(());
+    }
+    let (version, build) = options.to_version.clone().zip(options.to_build.clone()).context("version and build")?;
+    let to = Image { version, build };
+    // A swap to the same image that is under way is waited for.
+    let same = agent.node()?.swap.filter(|swap| swap.to.as_ref() == Some(&to)).map(|swap| swap.id);
+    let id = same.unwrap_or_else(Uuid::new_v4);
+    agent.begin(&Request { id, to, drain_seconds: options.drain, downgrade: options.downgrade })?;
+    let mut said = None;
+    loop {
+        let state = agent.node()?.swap.filter(|swap| swap.id == id).context("the swap was cancelled")?;
+        if options.output == Output::Text && said != Some(state.stage) {
+            writeln!(out, "{}", words(&state))?;
+        }
+        said = Some(state.stage);
+        match state.stage {
+            Stage::Prepared => {
+                if options.output == Output::Json {
+                    writeln!(out, "{}", serde_json::to_string_pretty(&state)?)?;
+                }
+                return Ok(());
+            }
+            Stage::Failed => bail!("{}", state.error.unwrap_or_default()),
+            _ => thread::sleep(PACE),
+        }
+    }
+}
+
+/// Commits the swap of this node.
+///
+/// # Errors
+/// Why it is refused.
+pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let agent = Agent::of(root)?;
+    let swap = agent.node()?.swap.filter(|swap| swap.stage == Stage::Taken);
+    agent.commit()?;
+    match swap {
+        Some(State { from, .. }) => writeln!(
+            out,
+            "the swap is committed: the former VM{} can no longer take the data disk back",
+            from.vm.map(|vm| format!(" {vm}")).unwrap_or_default()
+        )?,
+        None => writeln!(out, "there was nothing to commit")?,
+    }
+    Ok(())
+}
+
+/// The state of a swap in words, for pages and terminals.
+pub fn words(state: &State) -> String {
+    let to = state.to.as_ref().map(|to| format!(" to image {}", to.version)).unwrap_or_default();
+    match state.stage {
+        Stage::Judging => format!("swap{to}: looking whether it may be done"),
+        Stage::Yielding => format!("swap{to}: yielding the virtual address"),
+        Stage::MovingLeader => format!("swap{to}: moving etcd's leadership"),
+        Stage::Draining => format!("swap{to}: moving the pods away"),
+        Stage::Prepared => format!("swap{to} prepared: shut this VM down"),
+        Stage::Failed => format!("swap{to} failed: {}", state.error.as_deref().unwrap_or("see the journal")),
+        Stage::Taken => format!("taken over from image {}, not committed yet", state.from.version),
+    }
+}
+
+/// The running agent of this node.
+struct Agent {
+    client: Client,
+}
+
+impl Agent {
+    fn of(root: &Path) -> anyhow::Result<Self> {
+        let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+        // Whoever is root here has the authority's key: a certificate for this one command is kept nowhere.
+        let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+        let group = Some(ADMINISTRATORS[0].to_owned());
+        let own = Leaf { group, ..Leaf::client("kaas-agent:command") };
+        let own = own.issue_for(&authority, SystemTime::now(), VALIDITY)?;
+        let server = SocketAddr::from((config.address(), PORT));
+        let client = Client::new(server, &authority.certificate, &own.certificate, own.key.expose(), ASKING)?;
+        Ok(Self { client })
+    }
+
+    fn node(&self) -> anyhow::Result<Node> {
+        let answer = self.client.get("/v1/node")?;
+        serde_json::from_slice(&expect(answer, &[200])?).context("understanding the agent's answer")
+    }
+
+    fn begin(&self, request: &Request) -> anyhow::Result<()> {
+        expect(self.client.post("/v1/swap", &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
+    }
+
+    fn cancel(&self, id: Uuid) -> anyhow::Result<()> {
+        expect(self.client.delete(&format!("/v1/swap/{id}"))?, &[200]).map(drop)
+    }
+
+    fn commit(&self) -> anyhow::Result<()> {
+        expect(self.client.post("/v1/commit", &json!({}))?, &[200]).map(drop)
+    }
+}
+
+fn expect(answer: Answer, codes: &[u16]) -> anyhow::Result<Vec<u8>> {
+    if codes.contains(&answer.code) {
+        return Ok(answer.body);
+    }
+    if let Ok(refused) = serde_json::from_slice::<Refused>(&answer.body) {
+        return Err(refused.into());
+    }
+    bail!("the agent answers {}: {}", answer.code, String::from_utf8_lossy(&answer.body).trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_with_its_code() {
+        let body = br#"{"code":"swap.quorum","reason":"the etcd member of cp3 is not healthy"}"#;
+        let refused = expect(Answer { code: 409, body: body.to_vec() }, &[200]).unwrap_err().to_string();
+        assert_eq!(refused, "the etcd member of cp3 is not healthy [swap.quorum]");
+        let other = expect(Answer { code: 503, body: b"later\n".to_vec() }, &[200]).unwrap_err().to_string();
+        assert_eq!(other, "the agent answers 503: later");
+        assert_eq!(expect(Answer { code: 202, body: vec![] }, &[200, 202]).unwrap(), b"");
+    }
+
+    #[test]
+    fn without_a_configuration_nothing_is_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let refused = commit(root.path(), &mut Vec::new()).unwrap_err().to_string();
+        assert_eq!(refused, "this node has no configuration yet");
+    }
+}

@@ -1,0 +1,143 @@
+use super::*;
+use crate::disk::{MachineId, State as DiskState};
+use crate::plan::tests::{image, one_node};
+use crate::status::Status;
+use crate::swap::Image;
+use crate::swap::wire::Good;
+use uuid::Uuid;
+
+const A: Uuid = Uuid::from_u128(0xa);
+const B: Uuid = Uuid::from_u128(0xb);
+
+fn user(vm: Uuid, version: &str) -> Use {
+    Use { vm: Some(vm), version: version.into(), build: image().build }
+}
+
+/// A node of one whose disk is a file.
+fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
+    let disk = root.join("disk");
+    if !disk.exists() {
+        fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    }
+    let whose = Identity {
+        disk: Uuid::from_u128(1),
+        cluster_id: None,
+        cluster: "alpha".into(),
+        node: "node1".into(),
+        member: "node1".into(),
+        image_version: "0.1.0".into(),
+        generation: 2,
+        holder: Some(B),
+        machine_id: MachineId::random(),
+        host_name: "node1".into(),
+        state: DiskState::Formed,
+        swap,
+    };
+    identity::write(&disk, &whose).unwrap();
+    let config = one_node();
+    fs::create_dir_all(root.join("data/kaas")).unwrap();
+    Site {
+        teller: standing::Teller::new(&config, root, root, &disk, "b").unwrap(),
+        config,
+        root: root.to_owned(),
+        pki: root.to_owned(),
+        image: image(),
+        disk,
+        own: user(B, "0.1.0"),
+        reporter: Reporter::new(root, Status::default()),
+    }
+}
+
+fn request(id: u128) -> Request {
+    let to = Image { version: "0.2.0".into(), build: "c".repeat(32) };
+    Request { id: Uuid::from_u128(id), to, drain_seconds: 1, downgrade: false }
+}
+
+fn taken() -> Option<Swap> {
+    Some(Swap { id: Uuid::from_u128(7), from: user(A, "0.0.9"), to: None, released: None, forced: false })
+}
+
+/// Answers nothing, as kubectl on no cluster.
+struct Nothing;
+
+impl Runner for Nothing {
+    fn run(&self, _: &crate::command::Command) -> Result<Vec<u8>, crate::command::Error> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
+    let desk = Desk::default();
+    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-ready");
+    assert_eq!(desk.cancel(Uuid::from_u128(1)), Ok(()));
+    assert_eq!(desk.state(), None);
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_not_swapped() {
+    let root = tempfile::tempdir().unwrap();
+    let desk = Desk::default();
+    desk.open(site(root.path(), None)).unwrap();
+    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!((desk.state(), desk.under_way()), (None, None));
+}
+
+#[test]
+fn a_taken_disk_is_committed_once_the_boot_is_good() {
+    let root = tempfile::tempdir().unwrap();
+    let site = site(root.path(), taken());
+    let (desk, reporter) = (Desk::default(), site.reporter.clone());
+    desk.open(site.clone()).unwrap();
+    assert_eq!(desk.state().map(|state| state.stage), Some(Stage::Taken));
+    assert!(reporter.status().page().contains("taken over from image 0.0.9, not committed yet"));
+    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.taken");
+    assert_eq!(desk.cancel(Uuid::from_u128(7)).unwrap_err().code, "swap.taken");
+    assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-good");
+    assert!(site.identity().unwrap().swap.is_some());
+    let good = files::below(root.path(), good::GOOD);
+    files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    assert_eq!(desk.commit(&Nothing), Ok(true));
+    assert_eq!(site.identity().unwrap().swap, None);
+    assert_eq!(desk.commit(&Nothing), Ok(false));
+    assert_eq!(reporter.status().swap, None);
+    let log = fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
+    assert!(log.contains("is committed: image 0.1.0 stays"), "{log}");
+}
+
+#[test]
+fn what_was_prepared_stands_after_a_restart_of_the_agent() {
+    let root = tempfile::tempdir().unwrap();
+    let prepared = |id| Swap {
+        id: Uuid::from_u128(id),
+        from: user(B, "0.1.0"),
+        to: Some(request(id).to),
+        released: None,
+        forced: false,
+    };
+    let site = site(root.path(), Some(prepared(3)));
+    let saved = Saved { request: request(3), stage: Stage::Prepared, error: None };
+    let path = files::below(root.path(), SAVED);
+    files::write_atomically(&path, &serde_json::to_vec(&saved).unwrap(), 0o600).unwrap();
+    let desk = Desk::default();
+    desk.open(site.clone()).unwrap();
+    assert_eq!(desk.under_way(), Some(Uuid::from_u128(3)));
+    assert_eq!(desk.begin(request(3)), Ok(Stage::Prepared));
+    assert_eq!(desk.begin(request(4)).unwrap_err().code, "swap.another");
+    // Another one's is not withdrawn with it.
+    assert_eq!(desk.cancel(Uuid::from_u128(4)), Ok(()));
+    assert!(site.identity().unwrap().swap.is_some());
+    // There is no etcd to tell of it here; the disk is as before all the same.
+    assert_eq!(desk.cancel(Uuid::from_u128(3)).unwrap_err().code, "swap.failed");
+    assert_eq!(site.identity().unwrap().swap, None);
+}
+
+#[test]
+fn without_what_was_saved_a_prepared_disk_is_no_swap_any_more() {
+    let root = tempfile::tempdir().unwrap();
+    let desk = Desk::default();
+    desk.open(site(root.path(), None)).unwrap();
+    assert_eq!(desk.state(), None);
+    assert_eq!(desk.commit(&Nothing), Ok(false));
+}

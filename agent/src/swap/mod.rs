@@ -1,0 +1,22 @@
+//! The image swap as this node sees it: a VM of another image takes the data
+//! disk over, and the node goes on with the same identity, certificates and
+//! etcd member.
+//!
+//! Who may take the disk stands on the disk itself, outside of any file system;
+//! see [`holder`]. What is done to the hypervisor is others' work: nothing here
+//! knows of one.
+
+pub mod command;
+pub mod desk;
+pub mod facts;
+pub mod good;
+pub mod holder;
+mod judge;
+pub mod prepare;
+pub mod release;
+pub mod standing;
+pub mod take_over;
+pub mod version;
+pub mod wire;
+
+pub use holder::{Image, Refusal, Swap, Use};

@@ -1,0 +1,226 @@
+//! `kaas-agent take-over`: gives this VM the data disk of a VM that has not
+//! released it, on the word of a person that the other one is off for good. What is
+//! typed is checked here, for the command line and the console alike.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use uuid::Uuid;
+
+use super::holder::{self, Refusal, Use};
+use super::version::is_older;
+use crate::command::{Command, Runner};
+use crate::disk::{self, DataDisk, Disk, Identity, identity};
+use crate::image::ImageFacts;
+use crate::platform::Platform;
+
+/// The agent's own unit.
+const AGENT: &str = "kaas-agent.service";
+
+/// `kaas-agent take-over`
+#[derive(Args)]
+pub struct Options {
+    /// The node's name, typed out, once its former VM is proved to be off and cannot come back
+    #[arg(long, value_name = "NODE")]
+    confirm: String,
+    /// Take the disk although this image is older than the one that used it last
+    #[arg(long)]
+    downgrade: bool,
+}
+
+/// A disk that this VM is refused, and why.
+#[derive(Debug)]
+pub struct Outlook {
+    disk: Disk,
+    identity: Identity,
+    refusal: Refusal,
+    own: Use,
+}
+
+/// Looks for a disk to take over. Changes nothing.
+///
+/// # Errors
+/// There is none that is refused for its holder or for the image alone.
+pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
+    let own = Use::of(platform, &ImageFacts::read(platform.root())?);
+    let examination = disk::examine(platform, &own, platform.root(), runner).context("looking at the disks")?;
+    match examination.data_disk {
+        DataDisk::HeldElsewhere { disk, identity } => {
+            let refusal = holder::may_take(&identity, &own).err().context("the disk is not refused any more")?;
+            Ok(Outlook { disk, identity, refusal, own })
+        }
+        DataDisk::Ours { identity, .. } => {
+            bail!("the data disk of {} is this VM's already: nothing was changed", identity.node)
+        }
+        _ => bail!("there is no data disk to take over: nothing was changed\n{}", examination.findings),
+    }
+}
+
+impl Outlook {
+    /// What will happen, for a person who is about to type the node's name.
+    pub fn words(&self) -> String {
+        let Identity { node, cluster, image_version, .. } = &self.identity;
+        let holder = match &self.refusal {
+            Refusal::Held(holder) => format!("the VM with BIOS UUID {holder}, which has not released it"),
+            Refusal::OtherImage(image) => format!("a VM of image {} (build {})", image.version, image.build),
+            Refusal::Older(_) => "nobody".to_owned(),
+        };
+        format!(
+            "This VM, with image {}, takes over the data disk of node {node} of cluster {cluster}, last used by image \
+             {image_version} and meant for {holder}. It restarts as {node}.",
+            self.own.version
+        )
+    }
+
+    /// Checks what was typed.
+    ///
+    /// # Errors
+    /// Why nothing will be done, in words for a person.
+    pub fn confirmed(&self, node: &str, downgrade: bool) -> Result<(), String> {
+        let Identity { node: own, image_version, .. } = &self.identity;
+        if node != own {
+            return Err(format!("the disk is {own}'s, not {node:?}'s: nothing was changed"));
+        }
+        if is_older(&self.own.version, image_version) && !downgrade {
+            return Err(format!(
+                "this image, {}, is older than {image_version}, which used the disk last: it may not understand what \
+                 it finds. Nothing was changed. If that is meant: --downgrade",
+                self.own.version
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Takes the disk and restarts the system, which begins with the node's identity
+/// then. The person must have been asked: see [`Outlook::confirmed`].
+///
+/// # Errors
+/// The disk cannot be written, or the system does not restart; the next start goes on.
+pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
+    let Outlook { disk, identity, own, .. } = outlook;
+    let tell = |verb: &str| {
+        runner.run(&Command::new("systemctl").args([verb, AGENT])).with_context(|| format!("{verb} {AGENT}"))
+    };
+    tell("stop")?;
+    let over = holder::taken_over(identity, own, Uuid::new_v4());
+    let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
+    if let Err(error) = written {
+        tell("start")?;
+        return Err(error).with_context(|| format!("writing to {}", disk.path.display()));
+    }
+    log::warn!("{} was taken over, as was confirmed: {}", disk.path.display(), outlook.words());
+    runner.run(&Command::new("systemctl").arg("reboot")).context("restarting: the disk is this VM's now")?;
+    Ok(())
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// What was typed does not fit, or it cannot be done.
+pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
+    let outlook = look(&Platform::detect(root)?, runner)?;
+    outlook.confirmed(&options.confirm, options.downgrade).map_err(anyhow::Error::msg)?;
+    println!("{}", outlook.words());
+    begin(&outlook, runner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Error;
+    use crate::disk::fixture::Machine;
+    use crate::disk::{Slots, State, layout};
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    /// A machine with the disk of another one, and an image of this version.
+    fn machine(version: &str) -> (Machine, PathBuf) {
+        let mut machine = Machine::new();
+        let disk = machine.add("other");
+        let size = std::fs::metadata(&disk).unwrap().len();
+        let whose = Identity {
+            disk: Uuid::new_v4(),
+            cluster_id: None,
+            cluster: "alpha".into(),
+            node: "cp-1".into(),
+            member: "cp-1".into(),
+            image_version: "0.1.0".into(),
+            generation: 4,
+            holder: Some(Uuid::from_u128(77)),
+            machine_id: disk::MachineId::random(),
+            host_name: "cp-1".into(),
+            state: State::Formed,
+            swap: None,
+        };
+        layout::write_table(&disk, whose.disk, size, 512, &crate::command::Host).unwrap();
+        identity::write(&disk, &whose).unwrap();
+        identity::write(&disk, &whose).unwrap();
+        let image = machine.folder.path().join(crate::image::PATH.trim_start_matches('/'));
+        std::fs::create_dir_all(image.parent().unwrap()).unwrap();
+        let facts = ImageFacts { version: version.into(), ..crate::plan::tests::image() };
+        std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
+        (machine, disk)
+    }
+
+    /// Notes what would be run.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Runner for Notes {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            if command.to_string().starts_with("systemctl") {
+                self.0.lock().unwrap().push(command.to_string());
+                return Ok(Vec::new());
+            }
+            crate::command::Host.run(command)
+        }
+    }
+
+    fn typed(machine: &Machine, runner: &Notes, node: &str, downgrade: bool) -> Result<(), String> {
+        let options = Options { confirm: node.into(), downgrade };
+        // The platform's file is written where it is asked for.
+        machine.platform();
+        command(machine.folder.path(), &options, runner).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn with_the_nodes_name_the_disk_is_taken_and_the_system_restarted() {
+        let (machine, disk) = machine("0.1.0");
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-2", false).unwrap_err();
+        assert!(refused.contains("the disk is cp-1's") && notes.0.lock().unwrap().is_empty(), "{refused}");
+        typed(&machine, &notes, "cp-1", false).unwrap();
+        assert_eq!(*notes.0.lock().unwrap(), ["systemctl stop kaas-agent.service", "systemctl reboot"]);
+        let slots = Slots::read(&disk).unwrap();
+        let taken = slots.newest().unwrap();
+        assert_eq!((taken.holder, taken.generation, slots.is_redundant()), (Some(machine.uuid), 5, true));
+        assert_eq!(machine.verdict(), ("ours", vec![]));
+        let again = typed(&machine, &notes, "cp-1", false).unwrap_err();
+        assert!(again.contains("this VM's already"), "{again}");
+    }
+
+    #[test]
+    fn an_older_image_takes_it_only_if_that_is_said() {
+        let (machine, disk) = machine("0.0.9");
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-1", false).unwrap_err();
+        assert!(refused.contains("--downgrade") && notes.0.lock().unwrap().is_empty(), "{refused}");
+        typed(&machine, &notes, "cp-1", true).unwrap();
+        let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
+        assert_eq!(taken.image_version, "0.0.9");
+        assert!(taken.swap.is_some_and(|swap| swap.forced));
+    }
+
+    #[test]
+    fn without_a_disk_nothing_is_taken() {
+        let (machine, _) = machine("0.1.0");
+        let empty = Machine::new();
+        let target = empty.folder.path().join(crate::image::PATH.trim_start_matches('/'));
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(machine.folder.path().join(crate::image::PATH.trim_start_matches('/')), target).unwrap();
+        let refused = typed(&empty, &Notes::default(), "cp-1", false).unwrap_err();
+        assert!(refused.contains("no data disk to take over") && refused.contains("disk.absent"), "{refused}");
+    }
+}

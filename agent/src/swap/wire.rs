@@ -1,0 +1,187 @@
+//! What is said over the node's endpoint about the node and its swap: the JSON
+//! of `GET /v1/node`, `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`. The
+//! files in `endpoint/testdata` show it; the operator's command reads the same ones.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Image, Use};
+
+/// A node, as `GET /v1/node` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub node: String,
+    /// The image that it runs.
+    pub image: RunningImage,
+    /// The GPT disk GUID of its data disk.
+    pub disk: Uuid,
+    /// BIOS UUID of the VM that holds the data disk; none if the hypervisor gives none.
+    pub holder: Option<Uuid>,
+    /// How many VMs have held the data disk.
+    pub generation: u64,
+    /// Its Kubernetes.
+    pub kubernetes: Kubernetes,
+    /// Its etcd member; none while it does not answer.
+    pub etcd: Option<Etcd>,
+    /// The cluster's virtual address, if it has one.
+    pub virtual_address: Option<VirtualAddress>,
+    /// Whether its API serves and Kubernetes calls it ready.
+    pub ready: bool,
+    /// Since when this boot has counted as good; none until then.
+    pub good: Option<Good>,
+    /// The swap that is under way, or not committed yet.
+    pub swap: Option<State>,
+}
+
+/// The image that a VM runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningImage {
+    /// Name of the appliance.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its build identifier.
+    pub build: String,
+    /// Who signed it; none for a development image.
+    pub publisher: Option<String>,
+}
+
+/// Kubernetes on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kubernetes {
+    /// The version that the cluster's minor has in this image.
+    pub version: String,
+    /// All versions in this image.
+    pub carried: Vec<String>,
+}
+
+/// The etcd member of a node, and how it sees the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Etcd {
+    /// Version of etcd.
+    pub version: String,
+    /// The member's identity in hexadecimal.
+    pub member: String,
+    /// Whether it is the leader.
+    pub leader: bool,
+    /// The index that it has applied.
+    pub applied: u64,
+    /// All members.
+    pub members: Vec<Member>,
+}
+
+/// A member of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name; empty until it has started.
+    pub name: String,
+    /// Its identity in hexadecimal.
+    pub id: String,
+    /// Whether it only follows, without a vote.
+    pub learner: bool,
+    /// Whether it sees a leader and answers a read that needs a quorum.
+    pub healthy: bool,
+}
+
+/// The virtual address as a node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualAddress {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Whether this node holds it now.
+    pub held: bool,
+}
+
+/// Since when a boot counts as good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Good {
+    /// Seconds since 1970.
+    pub since: u64,
+}
+
+/// How far a swap is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Whether it may be done is being judged.
+    Judging,
+    /// The virtual address is being yielded.
+    Yielding,
+    /// etcd's leadership is being moved.
+    MovingLeader,
+    /// The node is being cordoned and drained.
+    Draining,
+    /// The VM may be shut down.
+    Prepared,
+    /// It could not be prepared; what was done was undone.
+    Failed,
+    /// This VM has the data disk of another one, and may still have to give it back.
+    Taken,
+}
+
+/// A swap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Its identifier.
+    pub id: Uuid,
+    /// How far it is.
+    pub stage: Stage,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Who may take the disk back.
+    pub from: Use,
+    /// Which image may take the disk; none for a swap by hand.
+    pub to: Option<Image>,
+}
+
+/// What `POST /v1/swap` takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// The caller's identifier of the swap: asking again with it changes nothing.
+    pub id: Uuid,
+    /// The image that may take the disk.
+    pub to: Image,
+    /// How long pods may take to move away, in seconds.
+    pub drain_seconds: u64,
+    /// Whether an older image is meant.
+    #[serde(default)]
+    pub downgrade: bool,
+}
+
+/// Why something is not done, as a 409 says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason} [{code}]")]
+pub struct Refused {
+    /// The finding's stable code.
+    pub code: String,
+    /// In words, with what can be done about it.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+    use std::fs;
+    use std::path::Path;
+
+    fn is_as_the_file_shows<T: Serialize + DeserializeOwned>(name: &str) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/endpoint/testdata").join(name);
+        let text = fs::read_to_string(&file).unwrap();
+        let value: T = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string_pretty(&value).unwrap(), text.trim(), "{name}");
+    }
+
+    #[test]
+    fn what_is_said_is_as_the_files_show() {
+        for name in ["node.json", "node-prepared.json", "node-taken.json"] {
+            is_as_the_file_shows::<Node>(name);
+        }
+        is_as_the_file_shows::<Request>("swap-request.json");
+        is_as_the_file_shows::<Refused>("refused.json");
+    }
+}

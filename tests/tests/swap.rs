@@ -1,0 +1,224 @@
+//! The image swap by hand on the container engine, and the disks that are
+//! refused instead.
+
+use std::time::Duration;
+
+use fleet::lab::{NewVm, Source};
+use scenarios::endpoint;
+use scenarios::other_image::OtherImage;
+use scenarios::scenario::{Scenario, Setting};
+use serde_json::Value;
+
+const FORMING: Duration = Duration::from_secs(300);
+const STOPPING: Duration = Duration::from_secs(180);
+const MOMENT: Duration = Duration::from_secs(90);
+/// The agent writes its standing each minute.
+const TOLD: Duration = Duration::from_secs(150);
+
+/// Makes a VM beside a node's, without a data disk.
+fn import(scenario: &Scenario, name: &str, node: &str, source: Option<Source>) {
+    let vm = NewVm { data_disk: None, source, ..Scenario::vm(name, scenario.properties(node)) };
+    scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// Hands the data disk of a VM that is off to another one.
+fn move_disk(scenario: &Scenario, from: &str, to: &str) {
+    let lab = scenario.lab();
+    for disk in lab.disks(from).unwrap() {
+        lab.detach_disk(from, disk).unwrap();
+        lab.attach_disk(to, disk).unwrap();
+    }
+}
+
+fn shut_down(scenario: &Scenario, vm: &str) {
+    scenario.lab().shut_down(vm, STOPPING).unwrap_or_else(|error| panic!("{error:#}"));
+    scenario.reached(&format!("{vm} is off"));
+}
+
+/// What a node must keep through any swap: machine ID, certificates, etcd's members.
+fn kept(scenario: &Scenario, vm: &str) -> (String, Vec<String>) {
+    let files = "cat /etc/machine-id /etc/hostname
+        sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
+        sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
+    (scenario.inside(vm, &["sh", "-ec", files]), scenario.etcd_members(vm))
+}
+
+/// What the node answers at `/v1/node`.
+fn node(scenario: &Scenario, vm: &str, node: &str) -> Value {
+    endpoint::issue(scenario, vm, "administrator");
+    let answer = endpoint::ask(scenario, vm, node, "/v1/node", true);
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{answer}: {error}"))
+}
+
+/// Waits until a VM says on its console that it refuses the disk with this code.
+fn refuses(scenario: &Scenario, vm: &str, code: &str) {
+    scenario.says(vm, code, MOMENT);
+    let etcd = scenario.lab().run_inside(vm, &["systemctl", "is-active", "etcd.service"], MOMENT);
+    assert!(etcd.is_err(), "etcd runs on {vm} although the disk is refused");
+}
+
+mod short {
+    use super::*;
+
+    /// One node goes over to another image and back, by hand, with nothing but clean shutdowns.
+    #[test]
+    fn a_node_is_swapped_to_another_image_and_back_by_hand() {
+        let other = OtherImage::make("99.0.0");
+        let scenario = Scenario::prepare(&Setting { name: "swap", nodes: 1, hardware: None, properties: &[] });
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        scenario.soon_says("cp1", "kaas: ready");
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        let before = kept(&scenario, "cp1");
+        import(&scenario, "cp1-b", "cp1", Some(other.source()));
+
+        shut_down(&scenario, "cp1");
+        move_disk(&scenario, "cp1", "cp1-b");
+        scenario.power_on(&["cp1-b"]);
+        scenario.says("cp1-b", "kaas: ready", FORMING);
+        assert_eq!(kept(&scenario, "cp1-b"), before);
+        let facts = node(&scenario, "cp1-b", "cp1");
+        assert_eq!((&facts["generation"], &facts["image"]["version"]), (&2.into(), &"99.0.0".into()), "{facts:#}");
+        assert_eq!(facts["swap"]["stage"], "taken", "{facts:#}");
+        let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
+        assert_eq!(scenario.kubectl(&written), "yes");
+
+        shut_down(&scenario, "cp1-b");
+        move_disk(&scenario, "cp1-b", "cp1");
+        scenario.power_on(&["cp1"]);
+        scenario.says("cp1", "kaas: ready", FORMING);
+        assert_eq!(kept(&scenario, "cp1"), before);
+        let facts = node(&scenario, "cp1", "cp1");
+        assert_eq!((&facts["generation"], &facts["swap"]), (&3.into(), &Value::Null), "{facts:#}");
+        assert_eq!(scenario.kubectl(&written), "yes");
+    }
+}
+
+mod long {
+    use super::*;
+
+    /// A swap that was prepared and committed: only the named image takes the disk, the pods come back, and after
+    /// the commit the former VM is refused.
+    #[test]
+    fn a_prepared_swap_is_for_one_image_and_ends_with_its_commit() {
+        let other = OtherImage::make("99.0.0");
+        let scenario = Scenario::prepare(&Setting { name: "commit", nodes: 1, hardware: None, properties: &[] });
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        scenario.soon_says("cp1", "kaas: ready");
+        let prepare = |arguments: &[&str]| {
+            scenario.lab().run_inside("cp1", &[&["kaas-agent", "prepare-swap"], arguments].concat(), STOPPING)
+        };
+        let to = ["--to-version", other.version.as_str(), "--to-build", other.build.as_str()];
+        let older = prepare(&["--to-version", "0.0.1", "--to-build", &other.build]).unwrap_err();
+        assert!(format!("{older:#}").contains("image.downgrade"), "{older:#}");
+        prepare(&to).unwrap_or_else(|error| panic!("{error:#}"));
+        let cordoned = ["get", "node", "cp1", "--output=jsonpath={.spec.unschedulable}"];
+        assert_eq!(scenario.kubectl(&cordoned), "true");
+        prepare(&["--cancel"]).unwrap_or_else(|error| panic!("{error:#}"));
+        assert_eq!(scenario.kubectl(&cordoned), "");
+        prepare(&to).unwrap_or_else(|error| panic!("{error:#}"));
+        scenario.reached("the swap is prepared");
+        shut_down(&scenario, "cp1");
+
+        import(&scenario, "cp1-x", "cp1", None);
+        move_disk(&scenario, "cp1", "cp1-x");
+        scenario.power_on(&["cp1-x"]);
+        refuses(&scenario, "cp1-x", "disk.other-image");
+        scenario.cut("cp1-x");
+        import(&scenario, "cp1-b", "cp1", Some(other.source()));
+        move_disk(&scenario, "cp1-x", "cp1-b");
+        scenario.power_on(&["cp1-b"]);
+        scenario.says("cp1-b", "kaas: ready", FORMING);
+        scenario.wait("the node to take pods again", MOMENT, || Ok(scenario.lab().kubectl(&cordoned)?.is_empty()));
+        scenario.wait("the boot to be good", MOMENT, || {
+            Ok(scenario.lab().run_inside("cp1-b", &["test", "-e", "/run/kaas/good.json"], MOMENT).is_ok())
+        });
+        scenario.inside("cp1-b", &["kaas-agent", "commit-swap"]);
+        assert_eq!(node(&scenario, "cp1-b", "cp1")["swap"], Value::Null);
+        scenario.cut("cp1-b");
+        move_disk(&scenario, "cp1-b", "cp1");
+        scenario.power_on(&["cp1"]);
+        refuses(&scenario, "cp1", "disk.held-elsewhere");
+    }
+
+    /// Disks that are not the node's true one in this VM: exchanged ones, an old copy, none at all.
+    #[test]
+    fn disks_that_are_not_the_nodes_are_refused_before_etcd_starts() {
+        let scenario = Scenario::prepare(&Setting { name: "disks", nodes: 3, hardware: None, properties: &[] });
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1", "cp2", "cp3"]);
+        scenario.all_ready(FORMING);
+        for node in ["cp1", "cp2", "cp3"] {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        let members = scenario.etcd_members("cp1");
+
+        // Two nodes lose their power, and whoever helps gives each the other's disk.
+        for node in ["cp2", "cp3"] {
+            scenario.cut(node);
+        }
+        let (two, three) = (lab.disks("cp2").unwrap()[0], lab.disks("cp3").unwrap()[0]);
+        lab.detach_disk("cp2", two).unwrap();
+        move_disk(&scenario, "cp3", "cp2");
+        lab.attach_disk("cp3", two).unwrap();
+        scenario.power_on(&["cp2", "cp3"]);
+        for node in ["cp2", "cp3"] {
+            refuses(&scenario, node, "disk.held-elsewhere");
+        }
+        for node in ["cp2", "cp3"] {
+            scenario.cut(node);
+        }
+        lab.detach_disk("cp2", three).unwrap();
+        move_disk(&scenario, "cp3", "cp2");
+        lab.attach_disk("cp3", three).unwrap();
+        scenario.power_on(&["cp2"]);
+        scenario.says("cp2", "kaas: ready", FORMING);
+
+        // A copy of cp3's disk is made while it is off; the node goes on, and then the copy is taken for the disk.
+        let copy = lab.disk_file(three).with_extension("copy");
+        let copied = |from: &std::path::Path, to: &std::path::Path| {
+            let status = std::process::Command::new("cp").arg("--sparse=always").args([from, to]).status().unwrap();
+            assert!(status.success(), "cp ended with {status}");
+        };
+        copied(&lab.disk_file(three), &copy);
+        scenario.power_on(&["cp3"]);
+        scenario.says("cp3", "kaas: ready", FORMING);
+        let standing = "etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt \
+             --cert=/etc/kubernetes/pki/etcd/healthcheck-client.crt --key=/etc/kubernetes/pki/etcd/healthcheck-client.key \
+             get --print-value-only /kaas/nodes/cp3";
+        let counter = || -> anyhow::Result<u64> {
+            let text = lab.run_inside("cp1", &["sh", "-ec", standing], MOMENT)?;
+            Ok(serde_json::from_str::<Value>(&text)?["counter"].as_u64().unwrap_or_default())
+        };
+        let told = counter().unwrap();
+        scenario.wait("cp3 to tell the cluster again", TOLD, || Ok(counter()? > told));
+        shut_down(&scenario, "cp3");
+        let true_disk = lab.disk_file(three).with_extension("true");
+        copied(&lab.disk_file(three), &true_disk);
+        copied(&copy, &lab.disk_file(three));
+        scenario.power_on(&["cp3"]);
+        refuses(&scenario, "cp3", "disk.stale");
+        scenario.cut("cp3");
+
+        // The true one is taken as ever, and a VM without its disk claims nothing.
+        copied(&true_disk, &lab.disk_file(three));
+        import(&scenario, "cp3-b", "cp3", None);
+        move_disk(&scenario, "cp3", "cp3-b");
+        scenario.power_on(&["cp3-b", "cp3"]);
+        refuses(&scenario, "cp3", "disk.absent");
+        scenario.says("cp3-b", "kaas: ready", FORMING);
+        assert_eq!(scenario.etcd_members("cp1"), members);
+        // The old VM comes back with a copy of the disk while the new one runs.
+        scenario.cut("cp3");
+        let again = lab.create_disk(4 << 30).unwrap();
+        copied(&true_disk, &lab.disk_file(again));
+        lab.attach_disk("cp3", again).unwrap();
+        scenario.power_on(&["cp3"]);
+        refuses(&scenario, "cp3", "address.in-use");
+        for file in [copy, true_disk] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}
