@@ -60,7 +60,8 @@ pub(super) fn cancel(site: &Site, id: &str, _: &[u8]) -> Answer {
         return answer::line(StatusCode::BAD_REQUEST, &format!("{id:?} is no identifier of a swap"));
     };
     match site.swaps.cancel(id) {
-        Ok(()) => answer::line(StatusCode::OK, "withdrawn, or being so: see /v1/node"),
+        Ok(true) => answer::line(StatusCode::OK, "withdrawn"),
+        Ok(false) => answer::line(StatusCode::ACCEPTED, "it is being withdrawn: ask again"),
         Err(refused) => conflict(&refused),
     }
 }

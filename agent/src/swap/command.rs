@@ -156,7 +156,7 @@ impl Agent {
     }
 
     fn cancel(&self, id: Uuid) -> anyhow::Result<()> {
-        expect(self.client.delete(&format!("/v1/swap/{id}"))?, &[200]).map(drop)
+        expect(self.client.delete(&format!("/v1/swap/{id}"))?, &[200, 202]).map(drop)
     }
 
     fn commit(&self) -> anyhow::Result<()> {

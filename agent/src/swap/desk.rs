@@ -178,29 +178,31 @@ impl Desk {
         Ok(Stage::Judging)
     }
 
-    /// Undoes what was prepared, or has it undone as soon as the step under way ends.
+    /// Undoes what was prepared, or has it undone as soon as the step under way ends. Says whether
+    /// nothing is left of it by now.
     ///
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
-    pub fn cancel(&self, id: uuid::Uuid) -> Result<(), Refused> {
+    pub fn cancel(&self, id: uuid::Uuid) -> Result<bool, Refused> {
         let (site, saved) = {
             let inner = self.lock();
-            let Some(state) = inner.state.as_ref().filter(|state| state.id == id) else { return Ok(()) };
+            let Some(state) = inner.state.as_ref().filter(|state| state.id == id) else { return Ok(true) };
             if state.stage == Stage::Taken {
                 return Err(refused(
                     &codes::SWAP_TAKEN,
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
             }
-            let Some(site) = inner.site.clone() else { return Ok(()) };
+            let Some(site) = inner.site.clone() else { return Ok(true) };
             if inner.way.as_ref().is_some_and(|way| !way.is_finished()) {
                 inner.cancelled.store(true, Ordering::SeqCst);
-                return Ok(());
+                return Ok(false);
             }
             (site, state.id)
         };
         Work::undo(&site, saved).map_err(|error| failed(&error))?;
-        self.set(&site, None).map_err(|error| failed(&error))
+        self.set(&site, None).map_err(|error| failed(&error))?;
+        Ok(true)
     }
 
     /// Commits: the former VM can no longer take the disk back. Says whether there was anything to commit.

@@ -71,7 +71,7 @@ fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
     let desk = Desk::default();
     assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-ready");
-    assert_eq!(desk.cancel(Uuid::from_u128(1)), Ok(()));
+    assert_eq!(desk.cancel(Uuid::from_u128(1)), Ok(true));
     assert_eq!(desk.state(), None);
 }
 
@@ -126,7 +126,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     assert_eq!(desk.begin(request(3)), Ok(Stage::Prepared));
     assert_eq!(desk.begin(request(4)).unwrap_err().code, "swap.another");
     // Another one's is not withdrawn with it.
-    assert_eq!(desk.cancel(Uuid::from_u128(4)), Ok(()));
+    assert_eq!(desk.cancel(Uuid::from_u128(4)), Ok(true));
     assert!(site.identity().unwrap().swap.is_some());
     // There is no etcd to tell of it here; the disk is as before all the same.
     assert_eq!(desk.cancel(Uuid::from_u128(3)).unwrap_err().code, "swap.failed");
