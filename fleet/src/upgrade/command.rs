@@ -139,10 +139,14 @@ impl Site<'_> {
     pub fn status(&self) -> anyhow::Result<State> {
         let here = fs::read_to_string(Journal::path(self.folder)).ok();
         // A command may be writing its next line just now.
-        let whole = |text: &String| text.rfind('\n').map_or(String::new(), |end| text[..=end].to_owned());
-        let text = match here.as_ref().map(whole) {
-            Some(text) => text,
-            None => self.nodes.journal()?.context("there is no upgrade, neither here nor in the cluster")?,
+        let whole = |text: String| text.rfind('\n').map_or(String::new(), |end| text[..=end].to_owned());
+        let text = match (here.map(whole), self.nodes.journal()) {
+            (Some(here), Ok(Some(there))) => match is_overtaken(&here, &there)? {
+                true => there,
+                false => here,
+            },
+            (Some(here), _) => here,
+            (None, there) => there?.context("there is no upgrade, neither here nor in the cluster")?,
         };
         self.state(&journal::parse(&text)?)
     }

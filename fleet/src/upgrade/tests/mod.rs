@@ -6,3 +6,4 @@ mod failing;
 pub(super) mod fake;
 pub(super) mod package;
 mod taking_over;
+mod wire;

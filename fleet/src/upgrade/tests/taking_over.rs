@@ -35,6 +35,7 @@ fn another_machine_goes_on_once_the_lock_has_ended() {
     assert_eq!(state.outcome, Some(Outcome::Upgraded));
     world.all_run(&new(), false);
     // The first machine sees it, and can take its turn.
+    assert_eq!(site(&world, first.path()).status().unwrap().outcome, Some(Outcome::Upgraded));
     let seen = site(&world, first.path()).commit().unwrap();
     assert_eq!((seen.way, seen.outcome), (Way::Commit, Some(Outcome::Committed)));
     world.all_run(&new(), true);

@@ -1,0 +1,38 @@
+//! The node's side writes these files: what it says must be understood here.
+
+use uuid::Uuid;
+
+use crate::upgrade::{Facts, Refused, Stage, SwapRequest};
+
+macro_rules! golden {
+    ($name:literal) => {
+        include_str!(concat!("../../../../agent/src/endpoint/testdata/", $name))
+    };
+}
+
+fn same<T: serde::Serialize + serde::de::DeserializeOwned>(text: &str) -> T {
+    let value: T = serde_json::from_str(text).unwrap();
+    let before: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_value(&value).unwrap(), before, "something of it is not known here");
+    value
+}
+
+#[test]
+fn what_a_node_says_is_understood_to_the_last_field() {
+    let facts: Facts = same(golden!("node.json"));
+    assert!(facts.good.is_some() && facts.swap.is_none());
+    let members = facts.etcd.unwrap().members;
+    assert_eq!(members.iter().filter(|member| member.healthy).count(), 2);
+    let prepared: Facts = same(golden!("node-prepared.json"));
+    assert_eq!(prepared.swap.unwrap().stage, Stage::Prepared);
+    let taken: Facts = same(golden!("node-taken.json"));
+    assert_eq!(taken.swap.map(|swap| (swap.stage, swap.to)), Some((Stage::Taken, None)));
+    let refused: Refused = same(golden!("refused.json"));
+    assert_eq!(refused.code, "swap.quorum");
+}
+
+#[test]
+fn what_a_node_takes_is_what_is_said_here() {
+    let request: SwapRequest = same(golden!("swap-request.json"));
+    assert_ne!(request.id, Uuid::nil());
+}
