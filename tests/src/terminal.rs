@@ -67,6 +67,15 @@ impl<'a> Terminal<'a> {
         self.shows_one_of(&[words], limit);
     }
 
+    /// Waits until the screen does not show these words.
+    pub fn lacks(&mut self, words: &str, limit: Duration) {
+        let scenario = self.scenario;
+        scenario.obtain(&format!("the terminal not to show {words}"), limit, || {
+            self.listen();
+            Ok((!self.text().contains(words)).then_some(()))
+        });
+    }
+
     /// Waits until the screen shows one of these, and says which.
     pub fn shows_one_of<'w>(&mut self, words: &[&'w str], limit: Duration) -> &'w str {
         let scenario = self.scenario;

@@ -27,6 +27,7 @@ mod long {
     const HASH: &str =
         "$6$kaaslab$sXZ9Yu1kZy8xCxf1jJdoxnVN8ii0hE7FI5fmBFKDPqev1uQoM325LbFiBjdADdlRl3RyCWi.yC0u6QfabhzOx1";
     const ANOTHER: &str = "another & longer one";
+    const SLOWED: &str = "The next try is possible in";
 
     /// From the form that mends a wrong gateway to the reset: what a person does there.
     #[test]
@@ -60,11 +61,15 @@ mod long {
         let unlock = |terminal: &mut Terminal<'_>, password: &str| {
             terminal.press(&[key::ENTER]);
             terminal.shows("Give the console password", WORK);
+            terminal.lacks(SLOWED, WORK);
             terminal.press(&[password, key::ENTER]);
             terminal.shows_one_of(&["Enter: open", "was not accepted"], WORK)
         };
         assert_eq!(unlock(&mut terminal, "a guess"), "was not accepted");
-        terminal.shows("The next try is possible in", WORK);
+        scenario.wait("guessing to be slowed", WORK, || {
+            terminal.press(&["a guess", key::ENTER]);
+            Ok(terminal.text().contains(SLOWED))
+        });
         terminal.print("a wrong password");
         terminal.press(&[key::ESCAPE]);
         terminal.shows("Enter: menu", WORK);
