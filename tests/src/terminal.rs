@@ -34,7 +34,8 @@ pub mod key {
     pub const REDRAW: &str = "\x0c";
 }
 
-/// The terminal of one VM. The VM may be powered off and on meanwhile only with a new one.
+/// The terminal of one VM. It answers no question about itself, as some viewers of serial ports
+/// do not: the console must work without. The VM may be powered off and on meanwhile only with a new one.
 pub struct Terminal<'a> {
     scenario: &'a Scenario,
     stream: UnixStream,

@@ -18,9 +18,11 @@ use std::process;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
-use ratatui::DefaultTerminal;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::terminal;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{self, Clear, ClearType};
+use ratatui::{DefaultTerminal, Terminal};
 
 use crate::files;
 use crate::platform::Platform;
@@ -83,7 +85,7 @@ fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
             match event::read().context("reading a key")? {
                 // What the kernel or others wrote across the screen goes.
                 Input::Key(key) if key.code == KeyCode::Char('l') && key.modifiers.contains(KeyModifiers::CONTROL) => {
-                    terminal.clear().context("drawing")?;
+                    *terminal = blank().context("drawing")?;
                     Some(Event::Resized)
                 }
                 Input::Key(key) if key.kind != KeyEventKind::Release => Some(Event::Key(key)),
@@ -123,12 +125,18 @@ fn draw(terminal: &mut DefaultTerminal, state: &mut State) -> anyhow::Result<()>
     Ok(())
 }
 
+/// The terminal with nothing on it, to be drawn wholly. (Ratatui's own way asks the terminal
+/// where its cursor is, and fails where nobody answers: at the other end of a serial line.)
+fn blank() -> io::Result<DefaultTerminal> {
+    execute!(io::stdout(), Clear(ClearType::All))?;
+    Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
 /// Gives the terminal to a shell and takes it back.
 fn away(terminal: &mut DefaultTerminal) -> anyhow::Result<Outcome> {
     ratatui::restore();
     let result = effects::shell();
-    *terminal = ratatui::try_init().context("taking the terminal back")?;
-    terminal.clear().context("taking the terminal back")?;
+    *terminal = ratatui::try_init().and_then(|_| blank()).context("taking the terminal back")?;
     Ok(match result {
         Ok(()) => Outcome::Done("The shell has ended.".into()),
         Err(error) => Outcome::Failed(format!("{error:#}")),
