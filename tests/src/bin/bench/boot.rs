@@ -57,15 +57,18 @@ fn boot(name: &'static str, disk: Option<PathBuf>, marks: &[&dyn Fn(&str) -> boo
     };
     let begun = Instant::now();
     scenario.power_on(&["cp1"]);
-    let mut times = Vec::new();
-    for mark in marks {
-        scenario.wait("the console to show how far the boot is", LIMIT, || {
-            Ok(mark(&scenario.lab().console_text("cp1").unwrap_or_default()))
-        });
-        times.push(begun.elapsed().as_secs_f64());
-    }
+    let mut times = vec![None; marks.len()];
+    scenario.wait("the console to show how far the boot is", LIMIT, || {
+        let text = scenario.lab().console_text("cp1").unwrap_or_default();
+        for (time, mark) in times.iter_mut().zip(marks) {
+            if time.is_none() && mark(&text) {
+                *time = Some(begun.elapsed().as_secs_f64());
+            }
+        }
+        Ok(times.iter().all(Option::is_some))
+    });
     scenario.cut("cp1");
-    Ok(times)
+    Ok(times.into_iter().flatten().collect())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
