@@ -87,8 +87,7 @@ impl Site<'_> {
     /// # Errors
     /// When there is none, somebody else is at work on it, or it is broken off again.
     pub fn resume(&self, ova: Option<PathBuf>) -> anyhow::Result<State> {
-        let id = self.obtain()?.plan().id;
-        self.locked(id, false, || self.obtain(), ova, |_, _| Ok(()))
+        self.go_on(ova, |_, _| Ok(()))
     }
 
     /// Gives every node its old VM back, with its disk as it is now.
@@ -96,20 +95,13 @@ impl Site<'_> {
     /// # Errors
     /// When there is no upgrade, it is committed, somebody else is at work on it, or it is broken off.
     pub fn rollback(&self) -> anyhow::Result<State> {
-        let id = self.obtain()?.plan().id;
-        self.locked(
-            id,
-            false,
-            || self.obtain(),
-            None,
-            |run, journal| match journal::standing(journal.entries()) {
-                (Way::Forward, _) => run.turn(journal, Way::Back, "asked for by the operator"),
-                (Way::Back, _) => Ok(()),
-                (Way::Commit, _) => {
-                    bail!("it is being committed or is: there is no way back but restoring the snapshot")
-                }
-            },
-        )
+        self.go_on(None, |run, journal| match journal::standing(journal.entries()) {
+            (Way::Forward, _) => run.turn(journal, Way::Back, "asked for by the operator"),
+            (Way::Back, _) => Ok(()),
+            (Way::Commit, _) => {
+                bail!("it is being committed or is: there is no way back but restoring the snapshot")
+            }
+        })
     }
 
     /// Makes an upgrade final and removes the old VMs.
@@ -117,19 +109,12 @@ impl Site<'_> {
     /// # Errors
     /// When there is no upgrade that has reached its end, or it is broken off.
     pub fn commit(&self) -> anyhow::Result<State> {
-        let id = self.obtain()?.plan().id;
-        self.locked(
-            id,
-            false,
-            || self.obtain(),
-            None,
-            |run, journal| match journal::standing(journal.entries()) {
-                (Way::Forward, Some(Outcome::Upgraded)) => run.turn(journal, Way::Commit, "asked for by the operator"),
-                (Way::Commit, _) => Ok(()),
-                (Way::Forward, _) => bail!("it is not at its end; `kaas upgrade resume` or `rollback`"),
-                (Way::Back, _) => bail!("it went back: there is nothing to commit"),
-            },
-        )
+        self.go_on(None, |run, journal| match journal::standing(journal.entries()) {
+            (Way::Forward, Some(Outcome::Upgraded)) => run.turn(journal, Way::Commit, "asked for by the operator"),
+            (Way::Commit, _) => Ok(()),
+            (Way::Forward, _) => bail!("it is not at its end; `kaas upgrade resume` or `rollback`"),
+            (Way::Back, _) => bail!("it went back: there is nothing to commit"),
+        })
     }
 
     /// Where the upgrade stands; changes nothing.
@@ -194,6 +179,17 @@ impl Site<'_> {
             }
             (None, Err(error)) => Err(error.context("there is no journal here, and the cluster's copy cannot be read")),
         }
+    }
+
+    /// Goes on with the upgrade that there is, under its lock, after `turn`. The journal is
+    /// obtained again then: until it was ours, another machine may have gone on.
+    fn go_on(
+        &self,
+        ova: Option<PathBuf>,
+        turn: impl FnOnce(&Run<'_>, &mut Journal) -> anyhow::Result<()>,
+    ) -> anyhow::Result<State> {
+        let id = self.obtain()?.plan().id;
+        self.locked(id, false, || self.obtain(), ova, turn)
     }
 
     /// Does it all under the cluster's lock. While the cluster's API is away the
