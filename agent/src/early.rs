@@ -241,7 +241,7 @@ mod tests {
         fs::create_dir_all(root.join("etc")).unwrap();
         fs::write(root.join("etc/machine-id"), "uninitialized\n").unwrap();
         fs::write(root.join("etc/hostname"), "kaas\n").unwrap();
-        let image = root.join(crate::image::PATH.trim_start_matches('/'));
+        let image = crate::files::below(&root, crate::image::PATH);
         fs::create_dir_all(image.parent().unwrap()).unwrap();
         fs::write(image, serde_json::to_vec(&crate::plan::tests::image()).unwrap()).unwrap();
         let run = machine.folder.path().join("run");

@@ -232,10 +232,7 @@ impl Records {
     /// # Errors
     /// The file system's.
     pub fn forget_cordon(&self) -> anyhow::Result<()> {
-        match fs::remove_file(self.path(SWAP)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("forgetting the cordon"),
-            _ => Ok(()),
-        }
+        files::remove(&self.path(SWAP)).map(drop).context("forgetting the cordon")
     }
 
     /// Notes in one line of the data disk's log of swaps what became of the disk.

@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use crate::codes;
-use crate::command::{Command, Runner};
+use crate::command::Runner;
 use crate::config::Config;
 use crate::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::etcd;
@@ -23,7 +23,7 @@ use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
-use crate::services::AGENT;
+use crate::services;
 use crate::swap::Use;
 
 /// How long one etcd member may take to answer, before patience.
@@ -161,20 +161,12 @@ fn judge(members: usize, healthy: usize) -> Cluster {
 /// The disk cannot be marked, or the system does not restart; once marked, the next start erases it.
 pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
     let Outlook { disk, identity, .. } = outlook;
-    let tell = |verb: &str| {
-        runner.run(&Command::new("systemctl").args([verb, AGENT])).with_context(|| format!("{verb} {AGENT}"))
+    let mark = || {
+        erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
+        log::warn!("{} is marked to be erased, as was confirmed", disk.path.display());
+        Ok(())
     };
-    // The running agent may be about to write the identity, too.
-    tell("stop")?;
-    if let Err(error) = erase::mark(disk, identity) {
-        tell("start")?;
-        return Err(error).with_context(|| format!("marking {}", disk.path.display()));
-    }
-    log::warn!("{} is marked to be erased, as was confirmed", disk.path.display());
-    runner
-        .run(&Command::new("systemctl").arg("reboot"))
-        .context("restarting: the data disk is erased at the next start")?;
-    Ok(())
+    services::write_and_reboot(runner, mark, "the data disk is erased at the next start")
 }
 
 /// Does what the command line says.

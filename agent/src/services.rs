@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::bus::{self, Bus};
+use crate::command::{Command, Runner};
 
 const SERVICE: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
@@ -25,6 +26,28 @@ pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be 
 /// systemd does not answer.
 pub fn restart_agent() -> anyhow::Result<()> {
     Services::new(&bus::system()?).restart(AGENT)
+}
+
+/// Writes to the data disk what the agent may be about to write, too: while that is
+/// stopped. Then the system restarts; `then` says what that start will do.
+///
+/// # Errors
+/// `write`'s, with the agent started again; or the system does not restart.
+pub fn write_and_reboot(
+    runner: &dyn Runner,
+    write: impl FnOnce() -> anyhow::Result<()>,
+    then: &'static str,
+) -> anyhow::Result<()> {
+    let tell = |verb: &str| {
+        runner.run(&Command::new("systemctl").args([verb, AGENT])).with_context(|| format!("{verb} {AGENT}"))
+    };
+    tell("stop")?;
+    if let Err(error) = write() {
+        tell("start")?;
+        return Err(error);
+    }
+    runner.run(&Command::new("systemctl").arg("reboot")).with_context(|| format!("restarting: {then}"))?;
+    Ok(())
 }
 
 /// systemd's manager.

@@ -99,10 +99,7 @@ pub fn hold_back(root: &Path, back: bool) -> io::Result<()> {
         tell(root, false)?;
         return Ok(());
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    files::remove(&path).map(drop)
 }
 
 /// Tells keepalived whether this node may hold the address. Says whether that

@@ -20,10 +20,10 @@ use serde_json::json;
 
 use super::gateway::{Gateway, Member};
 use super::{CLIENT_PORT, PEER_PORT, peer_url};
-use crate::command::{Command, Host, Runner};
+use crate::command::{Host, Runner};
 use crate::config::{API_PORT, Config, ControlNode, Output};
 use crate::files;
-use crate::kubernetes::{self, PKI, PROGRAMS};
+use crate::kubernetes::{PKI, api};
 use crate::properties::parse::secret;
 use crate::records::Records;
 use crate::rendezvous::Proof;
@@ -197,9 +197,7 @@ fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bo
 }
 
 fn delete_node(config: &Config, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
-    let command = Command::new(format!("{PROGRAMS}/kubectl"))
-        .arg(format!("--kubeconfig={}", kubernetes::ADMINISTRATOR))
-        .arg(format!("--server=https://{}:{API_PORT}", config.address()))
+    let command = api::kubectl(config.address())
         .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
         .arg(format!("--request-timeout={}s", config.patiently(REQUEST).as_secs()));
     runner.run(&command).with_context(|| format!("deleting the node {name} from Kubernetes"))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::PROGRAMS;
+use super::{ADMINISTRATOR, PROGRAMS};
 use crate::command::{Command, Runner};
 use crate::config::API_PORT;
 use crate::https::Client;
@@ -129,6 +129,14 @@ impl From<Item> for Node {
     }
 }
 
+/// The image's kubectl, asking the API server at `address` with the node's
+/// administrator credentials.
+pub fn kubectl(address: Ipv4Addr) -> Command {
+    Command::new(format!("{PROGRAMS}/kubectl"))
+        .arg(format!("--kubeconfig={ADMINISTRATOR}"))
+        .arg(format!("--server=https://{address}:{API_PORT}"))
+}
+
 /// Applies objects to the cluster through the API server at `address`, with
 /// the node's administrator credentials. Says whether anything changed.
 ///
@@ -137,9 +145,7 @@ impl From<Item> for Node {
 /// completes it.
 pub fn apply(runner: &dyn Runner, address: Ipv4Addr, objects: &[serde_json::Value]) -> anyhow::Result<bool> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let command = Command::new(format!("{PROGRAMS}/kubectl"))
-        .arg(format!("--kubeconfig={}", super::ADMINISTRATOR))
-        .arg(format!("--server=https://{address}:{API_PORT}"))
+    let command = kubectl(address)
         .args(["apply", "--server-side", "--force-conflicts", "--field-manager=kaas-agent", "--filename=-"])
         .input(list.to_string());
     runner.run(&command)?;

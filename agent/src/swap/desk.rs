@@ -262,10 +262,7 @@ impl Desk {
         let path = files::below(&site.root, SAVED);
         match now {
             None => {
-                match fs::remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                    _ => {}
-                }
+                files::remove(&path)?;
                 inner.show(None);
             }
             Some((request, stage, error)) => {

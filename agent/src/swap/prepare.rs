@@ -12,10 +12,9 @@ use uuid::Uuid;
 use super::desk::Site;
 use super::holder::Swap;
 use super::wire::{Request, Stage};
-use crate::command::{Command, Host, Runner};
-use crate::config::API_PORT;
+use crate::command::{Host, Runner};
 use crate::etcd::gateway::Gateway;
-use crate::kubernetes::{ADMINISTRATOR, PROGRAMS};
+use crate::kubernetes::api;
 use crate::records::Cordon;
 use crate::virtual_address;
 
@@ -205,9 +204,6 @@ pub fn uncordon(site: &Site, runner: &dyn Runner) -> anyhow::Result<bool> {
 }
 
 fn kubectl(site: &Site, runner: &dyn Runner, arguments: &[&str]) -> anyhow::Result<String> {
-    let command = Command::new(format!("{PROGRAMS}/kubectl"))
-        .arg(format!("--kubeconfig={ADMINISTRATOR}"))
-        .arg(format!("--server=https://{}:{API_PORT}", site.config.address()))
-        .args(arguments);
+    let command = api::kubectl(site.config.address()).args(arguments);
     Ok(String::from_utf8_lossy(&runner.run(&command)?).into_owned())
 }

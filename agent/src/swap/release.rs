@@ -92,7 +92,7 @@ mod tests {
         let target = machine.examine().data_disk.target().unwrap();
         let (disk, identity) = prepare(&target, &owner(), &machine.platform(), &Host).unwrap();
         identity::write(&disk.path, &Identity { state: State::Formed, ..identity }).unwrap();
-        let image = machine.folder.path().join(crate::image::PATH.trim_start_matches('/'));
+        let image = crate::files::below(machine.folder.path(), crate::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         std::fs::write(image, serde_json::to_vec(&crate::plan::tests::image()).unwrap()).unwrap();
         (machine, device)

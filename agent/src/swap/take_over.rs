@@ -10,13 +10,11 @@ use uuid::Uuid;
 
 use super::holder::{self, Refusal, Use};
 use super::version::is_older;
-use crate::command::{Command, Runner};
+use crate::command::Runner;
 use crate::disk::{self, DataDisk, Disk, Identity, identity};
 use crate::image::ImageFacts;
 use crate::platform::Platform;
-
-/// The agent's own unit.
-const AGENT: &str = "kaas-agent.service";
+use crate::services;
 
 /// `kaas-agent take-over`
 #[derive(Args)]
@@ -100,19 +98,14 @@ impl Outlook {
 /// The disk cannot be written, or the system does not restart; the next start goes on.
 pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
     let Outlook { disk, identity, own, .. } = outlook;
-    let tell = |verb: &str| {
-        runner.run(&Command::new("systemctl").args([verb, AGENT])).with_context(|| format!("{verb} {AGENT}"))
-    };
-    tell("stop")?;
     let over = holder::taken_over(identity, own, Uuid::new_v4());
-    let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
-    if let Err(error) = written {
-        tell("start")?;
-        return Err(error).with_context(|| format!("writing to {}", disk.path.display()));
-    }
-    log::warn!("{} was taken over, as was confirmed: {}", disk.path.display(), outlook.words());
-    runner.run(&Command::new("systemctl").arg("reboot")).context("restarting: the disk is this VM's now")?;
-    Ok(())
+    let take = || {
+        let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
+        written.with_context(|| format!("writing to {}", disk.path.display()))?;
+        log::warn!("{} was taken over, as was confirmed: {}", disk.path.display(), outlook.words());
+        Ok(())
+    };
+    services::write_and_reboot(runner, take, "the disk is this VM's now")
 }
 
 /// Does what the command line says.
@@ -129,7 +122,7 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Error;
+    use crate::command::{Command, Error};
     use crate::disk::fixture::Machine;
     use crate::disk::{Slots, State, layout};
     use std::path::PathBuf;
@@ -157,7 +150,7 @@ mod tests {
         layout::write_table(&disk, whose.disk, size, 512, &crate::command::Host).unwrap();
         identity::write(&disk, &whose).unwrap();
         identity::write(&disk, &whose).unwrap();
-        let image = machine.folder.path().join(crate::image::PATH.trim_start_matches('/'));
+        let image = crate::files::below(machine.folder.path(), crate::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         let facts = ImageFacts { version: version.into(), ..crate::plan::tests::image() };
         std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
@@ -217,9 +210,9 @@ mod tests {
     fn without_a_disk_nothing_is_taken() {
         let (machine, _) = machine("0.1.0");
         let empty = Machine::new();
-        let target = empty.folder.path().join(crate::image::PATH.trim_start_matches('/'));
+        let target = crate::files::below(empty.folder.path(), crate::image::PATH);
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::copy(machine.folder.path().join(crate::image::PATH.trim_start_matches('/')), target).unwrap();
+        std::fs::copy(crate::files::below(machine.folder.path(), crate::image::PATH), target).unwrap();
         let refused = typed(&empty, &Notes::default(), "cp-1", false).unwrap_err();
         assert!(refused.contains("no data disk to take over") && refused.contains("disk.absent"), "{refused}");
     }
