@@ -5,7 +5,7 @@ use super::errand::Job;
 use crate::command::Host;
 use crate::finding::Findings;
 use crate::steps::Machine;
-use crate::swap::prepare::uncordon as undo;
+use crate::swap::leave::uncordon as undo;
 
 pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
     let desk = machine.endpoint.swaps().clone();
