@@ -1,7 +1,7 @@
 //! The order of image versions: Semantic Versioning 2.0.0, section 11. Knows
 //! nothing of what a version holds.
 
-use std::cmp::Ordering;
+use semver::Version;
 
 /// Whether `version` is older than `other`. Of versions that cannot be compared
 /// each counts as older than the other, unless they are equal.
@@ -9,42 +9,10 @@ pub fn is_older(version: &str, other: &str) -> bool {
     if version == other {
         return false;
     }
-    match (parse(version), parse(other)) {
-        (Some(one), Some(two)) => compare(&one, &two) == Ordering::Less,
+    match (Version::parse(version), Version::parse(other)) {
+        // What follows a plus sign does not count (section 10).
+        (Ok(one), Ok(two)) => one.cmp_precedence(&two).is_lt(),
         _ => true,
-    }
-}
-
-/// The three numbers, and the identifiers of a pre-release.
-type Version<'v> = ([u64; 3], Vec<&'v str>);
-
-fn parse(text: &str) -> Option<Version<'_>> {
-    // What follows a plus sign does not count (section 10).
-    let text = text.split_once('+').map_or(text, |(text, _)| text);
-    let (core, before) = text.split_once('-').map_or((text, None), |(core, before)| (core, Some(before)));
-    let numbers: Vec<u64> = core.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
-    Some((numbers.try_into().ok()?, before.map(|before| before.split('.').collect()).unwrap_or_default()))
-}
-
-fn compare((one, before_one): &Version<'_>, (two, before_two): &Version<'_>) -> Ordering {
-    one.cmp(two).then_with(|| match (before_one.is_empty(), before_two.is_empty()) {
-        (true, true) => Ordering::Equal,
-        (true, false) => Ordering::Greater,
-        (false, true) => Ordering::Less,
-        (false, false) => {
-            let pairs = before_one.iter().zip(before_two);
-            let first = pairs.map(|(one, two)| identifier(one, two)).find(|order| order.is_ne());
-            first.unwrap_or_else(|| before_one.len().cmp(&before_two.len()))
-        }
-    })
-}
-
-fn identifier(one: &str, two: &str) -> Ordering {
-    match (one.parse::<u64>(), two.parse::<u64>()) {
-        (Ok(one), Ok(two)) => one.cmp(&two),
-        (Ok(_), Err(_)) => Ordering::Less,
-        (Err(_), Ok(_)) => Ordering::Greater,
-        (Err(_), Err(_)) => one.cmp(two),
     }
 }
 

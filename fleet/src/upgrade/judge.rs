@@ -1,6 +1,7 @@
 //! Whether an upgrade may be: every condition with its evidence, or with the reason
 //! why it does not hold. Pure.
 
+use semver::Version;
 use serde::{Deserialize, Serialize};
 
 use super::inventory::{Inventory, SeenNode};
@@ -232,19 +233,19 @@ fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options)
         let reason = format!("{node} runs Kubernetes {}; the image carries {carried}", facts.kubernetes.version);
         judged.refuse(codes::KUBERNETES, OVA, reason);
     }
-    match (numbers(&facts.image.version), numbers(&target.image.version)) {
-        (Some(from), Some(to)) if to >= from => {}
-        (Some(_), Some(_)) if options.downgrade && options.mode == Mode::Rolling => {
+    match (Version::parse(&facts.image.version), Version::parse(&target.image.version)) {
+        (Ok(from), Ok(to)) if to.cmp_precedence(&from).is_ge() => {}
+        (Ok(_), Ok(_)) if options.downgrade && options.mode == Mode::Rolling => {
             judged.holds(node, format!("an older image than {runs} was asked for: --downgrade"));
         }
-        (Some(_), Some(_)) if options.downgrade => {
+        (Ok(_), Ok(_)) if options.downgrade => {
             judged.refuse(
                 codes::DOWNGRADE,
                 OVA,
                 format!("{node} runs {runs}; nodes go to an older image one by one only"),
             );
         }
-        (Some(_), Some(_)) => judged.refuse(
+        (Ok(_), Ok(_)) => judged.refuse(
             codes::DOWNGRADE,
             OVA,
             format!("it is {}, older than what {node} runs, {runs}; if that is meant, say --downgrade", target.image),
@@ -263,10 +264,4 @@ fn build(facts: &Facts) -> Build {
 
 fn minor(version: &str) -> String {
     version.split('.').take(2).collect::<Vec<_>>().join(".")
-}
-
-/// The numbers of a version such as `1.2.3`.
-fn numbers(version: &str) -> Option<Vec<u64>> {
-    let numbers: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
-    numbers.filter(|numbers| numbers.len() == 3)
 }

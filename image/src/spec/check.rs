@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use semver::Version;
+
 use crate::document::{Located, Table};
 
 /// A file or folder beside the spec has to be there.
@@ -26,12 +28,9 @@ pub(super) fn name(table: &Table<'_, '_>, at: &Located<String>) {
 /// What to give for a version.
 pub(super) const VERSION: &str = "give one such as 1.2.3 or 1.2.3-rc.1";
 
-/// `major.minor.patch`, each a number, with an optional suffix after a hyphen.
+/// A version of Semantic Versioning, without a build: the image's own is added to it.
 pub(super) fn is_version(text: &str) -> bool {
-    let (numbers, suffix) = text.split_once('-').unwrap_or((text, "x"));
-    let numbers: Vec<_> = numbers.split('.').map(str::parse::<u32>).collect();
-    let suffix_fine = !suffix.is_empty() && suffix.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
-    numbers.len() == 3 && numbers.iter().all(Result::is_ok) && suffix_fine
+    Version::parse(text).is_ok_and(|version| version.build.is_empty())
 }
 
 /// The image's version.

@@ -138,8 +138,9 @@ fn an_older_image_must_be_asked_for_and_goes_node_by_node() {
     let at_once = |options: &mut Options| (options.downgrade, options.mode) = (true, Mode::AllAtOnce);
     assert_eq!(codes(|_, target, options| (older(target), at_once(options)).1), ["upgrade.downgrade"]);
     assert_eq!(codes(|_, target, _| target.image.version = "new".into()), ["upgrade.version"]);
-    // Numbers, not texts.
+    // Numbers, not texts; and what comes before a release is older than it.
     assert!(codes(|_, target, _| target.image.version = "0.10.0".into()).is_empty());
+    assert_eq!(codes(|_, target, _| target.image.version = "0.1.0-rc.1".into()), ["upgrade.downgrade"]);
 }
 
 #[test]
