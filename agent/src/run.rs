@@ -20,7 +20,7 @@ use crate::amend::{self, Amendments, Standing};
 use crate::care::Care;
 use crate::command::Host;
 use crate::config::{Config, Intake};
-use crate::disk::{self, DataDisk, Identity, State};
+use crate::disk::{self, DataDisk, State};
 use crate::environment::guestinfo::GuestInfo;
 use crate::environment::{Outcome, source};
 use crate::files;
@@ -253,12 +253,9 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
                 continue;
             }
             DataDisk::Ours { disk, identity } if !findings.has_errors() => {
-                match disk::mount(disk, identity, &own, platform, &Host) {
-                    Ok(taken) => note_taking(&records, identity, &taken),
-                    Err(finding) => {
-                        refuse(reporter, finding.into(), DISKS_AGAIN);
-                        continue;
-                    }
+                if let Err(finding) = disk::mount(disk, identity, platform, &Host) {
+                    refuse(reporter, finding.into(), DISKS_AGAIN);
+                    continue;
                 }
                 findings.extend(clock::raise(platform));
                 (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
@@ -311,19 +308,6 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             disk,
             warnings: findings,
         });
-    }
-}
-
-/// Keeps on the disk itself when another VM took it over.
-fn note_taking(records: &Records, before: &Identity, now: &Identity) {
-    if before.generation == now.generation {
-        return;
-    }
-    let vm = now.holder.map_or_else(|| "without a BIOS UUID".to_owned(), |vm| vm.to_string());
-    let forced = if now.swap.as_ref().is_some_and(|swap| swap.forced) { ", forced by an administrator" } else { "" };
-    let what = format!("generation {}: VM {vm} with image {} took the disk{forced}", now.generation, now.image_version);
-    if let Err(error) = records.note_swap(SystemTime::now(), &what) {
-        log::warn!("{error:#}");
     }
 }
 

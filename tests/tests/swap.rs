@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use agent::disk::{Identity, Slots, identity};
 use fleet::lab::{NewVm, Source};
 use scenarios::endpoint;
 use scenarios::other_image::OtherImage;
@@ -183,6 +184,11 @@ mod long {
             assert!(status.success(), "cp ended with {status}");
         };
         copied(&lab.disk_file(three), &copy);
+        // As if it had been made after a clean shutdown: any VM may take it, as far as the copy itself knows.
+        let identity = Slots::read(&copy).unwrap().newest().unwrap().clone();
+        for _ in 0..2 {
+            identity::write(&copy, &Identity { holder: None, ..identity.clone() }).unwrap();
+        }
         scenario.power_on(&["cp3"]);
         scenario.says("cp3", "kaas: ready", FORMING);
         let standing = "etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt \
@@ -198,9 +204,12 @@ mod long {
         let true_disk = lab.disk_file(three).with_extension("true");
         copied(&lab.disk_file(three), &true_disk);
         copied(&copy, &lab.disk_file(three));
+        let found = Slots::read(&lab.disk_file(three)).unwrap();
         scenario.power_on(&["cp3"]);
         refuses(&scenario, "cp3", "disk.stale");
         scenario.cut("cp3");
+        // Whose it is, and how often it was taken over, stands on it as before.
+        assert_eq!(Slots::read(&lab.disk_file(three)).unwrap(), found);
 
         // The true one is taken as ever, and a VM without its disk claims nothing.
         copied(&true_disk, &lab.disk_file(three));

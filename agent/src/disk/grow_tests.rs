@@ -62,7 +62,7 @@ fn a_disk_that_has_grown_is_filled_while_mounted_and_nothing_before_the_data_mov
     super::super::fixture::alone();
     let (machine, disk) = prepared();
     let (ours_before, identity) = ours(&machine);
-    mount(&ours_before, &identity, &machine.own(), &machine.platform(), &Host).unwrap();
+    mount(&ours_before, &identity, &machine.platform(), &Host).unwrap();
     fs::write(machine.folder.path().join("data/record"), "kaas").unwrap();
     assert_eq!(online(&ours_before, identity.disk, &machine.platform(), &Host), Ok(false));
     let before = read(&disk.device, layout::IDENTITY_A..layout::DATA);
@@ -82,7 +82,7 @@ fn a_disk_that_has_grown_is_filled_while_mounted_and_nothing_before_the_data_mov
         unmount(&machine.platform()).unwrap();
         run("e2fsck", &["-f", "-p", node.to_str().unwrap()]);
         run("resize2fs", &[node.to_str().unwrap()]);
-        mount(&grown, &identity, &machine.own(), &machine.platform(), &Host).unwrap();
+        mount(&grown, &identity, &machine.platform(), &Host).unwrap();
     }
     assert!(file_system_size(&node).unwrap() + GRAIN > length);
     assert_eq!(fs::read_to_string(machine.folder.path().join("data/record")).unwrap(), "kaas");
@@ -97,7 +97,7 @@ fn a_disk_that_has_grown_while_off_is_grown_by_the_mount() {
     let (machine, disk) = prepared();
     enlarge(&machine, &disk, GROWN);
     let (grown, identity) = ours(&machine);
-    mount(&grown, &identity, &machine.own(), &machine.platform(), &AtRest).unwrap();
+    mount(&grown, &identity, &machine.platform(), &AtRest).unwrap();
     assert_eq!(layout::check_table(&grown.path, identity.disk, GROWN, &Host).unwrap(), layout::data_range(GROWN));
     unmount(&machine.platform()).unwrap();
     let (_, same) = ours(&machine);

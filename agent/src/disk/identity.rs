@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::frame::{self, Frame};
 use super::layout;
+use crate::files::power;
 use crate::swap::Swap;
 
 const MAGIC: &[u8; 8] = b"KaaSIDNT";
@@ -262,6 +263,7 @@ pub(super) fn write_preparation(disk: &Path, preparation: &Preparation) -> io::R
 
 fn write_block(disk: &Path, place: u64, block: &[u8]) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(disk)?;
+    power::step()?;
     file.write_all_at(block, place)?;
     file.sync_all()?;
     let mut back = vec![0; block.len()];

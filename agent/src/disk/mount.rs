@@ -18,30 +18,22 @@ use crate::command::{Command, Error, Runner};
 use crate::finding::Finding;
 use crate::paths;
 use crate::platform::Platform;
-use crate::swap::{Use, holder};
 
 /// Below this much free space nothing can be relied on to be saved, in bytes.
 const FULL: u64 = 16 << 20;
 
 /// Mounts the data disk and its bind mounts; what is mounted already stays.
-/// Before that a slot that is not whole is written anew, and the disk becomes
-/// this VM's, which `own` describes and which may take it, and the partition of a disk
-/// that has grown grows with it. Returns the identity as it stands now.
+/// Before that a slot that is not whole is written anew, and the partition of a disk
+/// that has grown grows with it. Whose the disk is does not change: see [`crate::swap::taking`].
+/// Returns the identity as it stands now.
 ///
 /// # Errors
 /// A finding that says what failed; mounts made until then remain.
-pub fn mount(
-    disk: &Disk,
-    identity: &Identity,
-    own: &Use,
-    platform: &Platform,
-    runner: &dyn Runner,
-) -> Result<Identity, Finding> {
+pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn Runner) -> Result<Identity, Finding> {
     let name = disk.path.display().to_string();
     let data = platform.path(paths::DATA);
     let mounted = is_mounted(&data).map_err(|error| failed(&name, "reading the mounts", error))?;
-    let identity =
-        keep_identity(disk, identity, own, mounted).map_err(|error| failed(&name, "writing its identity", error))?;
+    let identity = keep_identity(disk, identity).map_err(|error| failed(&name, "writing its identity", error))?;
     if !mounted {
         // The everyday care says so if the disk has grown and its partition has not.
         let range = grow::table(disk, identity.disk, runner)
@@ -107,23 +99,14 @@ fn read_only(disk: &str) -> Finding {
     )
 }
 
-/// A disk that is mounted was taken already at this boot: what stands on it since then counts.
-fn keep_identity(disk: &Disk, identity: &Identity, own: &Use, mounted: bool) -> io::Result<Identity> {
+/// Since the disk was examined a swap may have been prepared: what stands on it counts.
+fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
     let slots = Slots::read(&disk.path)?;
-    let identity = match slots.newest().filter(|newest| mounted && newest.disk == identity.disk) {
-        Some(newest) => newest.clone(),
-        None => holder::taken(identity, own),
-    };
-    if slots.newest() != Some(&identity) {
-        if slots.newest().is_some_and(|newest| newest.generation != identity.generation) {
-            log::warn!("this VM takes the data disk of {} over: generation {}", identity.node, identity.generation);
-        }
-        identity::write(&disk.path, &identity)?;
+    let newest = slots.newest().filter(|newest| newest.disk == identity.disk).unwrap_or(identity).clone();
+    if !slots.is_redundant() {
+        identity::write(&disk.path, &newest)?;
     }
-    if !Slots::read(&disk.path)?.is_redundant() {
-        identity::write(&disk.path, &identity)?;
-    }
-    Ok(identity)
+    Ok(newest)
 }
 
 /// Replays the journal and repairs what is safe to repair (e2fsck(8): status 1

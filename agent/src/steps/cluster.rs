@@ -19,6 +19,7 @@ use crate::status::{self, Phase, Reporter};
 use crate::swap::Use;
 use crate::swap::desk::Site;
 use crate::swap::standing::{self, Teller};
+use crate::swap::taking;
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.
@@ -107,6 +108,7 @@ impl Machine {
         if stopped && self.progress.formed {
             self.is_the_true_disk()?;
         }
+        self.take_the_disk()?;
         if !self.progress.etcd && stopped && etcd::start_over_if_never_begun(self.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
@@ -135,6 +137,14 @@ impl Machine {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
         let build = &self.image.build;
         standing::check(&self.config, identity, build, &self.records, &self.pki())?.map_err(Trouble::Refused)
+    }
+
+    /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
+    fn take_the_disk(&mut self) -> anyhow::Result<()> {
+        let disk = self.plan.data_disk().context("the plan has no data disk")?;
+        let own = Use::of(&self.platform, &self.image);
+        self.identity = Some(taking::take(self.root(), disk, &own)?);
+        self.endpoint.swaps().taken()
     }
 
     /// How this node's member comes into its cluster.

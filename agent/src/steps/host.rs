@@ -17,7 +17,6 @@ use crate::payload::{self, Containerd, Payload};
 use crate::preflight::Clock;
 use crate::rendezvous::Record;
 use crate::surroundings;
-use crate::swap::Use;
 use crate::system::{access, clock, hostname, network, proxy, time, trust};
 
 impl Machine {
@@ -40,8 +39,7 @@ impl Machine {
         let DataDisk::Ours { disk, identity } = &self.data_disk else {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
-        let own = Use::of(&self.platform, &self.image);
-        let identity = disk::mount(disk, identity, &own, &self.platform, &self.runner)?;
+        let identity = disk::mount(disk, identity, &self.platform, &self.runner)?;
         // A name that was amended before the cluster formed.
         let named = Identity {
             cluster: self.config.cluster.name.clone(),

@@ -119,16 +119,15 @@ impl Desk {
         if inner.site.is_some() {
             return Ok(());
         }
-        let identity = site.identity()?;
-        let taken = identity.swap.filter(|swap| !swap.from.is(&site.own));
+        let taken = taken(&site)?;
         let saved = load(&site).unwrap_or_else(|error| {
             log::warn!("what was begun of a swap is not known any more: {error:#}");
             None
         });
         let site = Arc::new(site);
         inner.site = Some(Arc::clone(&site));
-        if let Some(Swap { id, from, to, .. }) = taken {
-            inner.state = Some(State { id, stage: Stage::Taken, error: None, from, to });
+        if taken.is_some() {
+            inner.state = taken;
         } else if let Some(Saved { request, stage, error }) = saved {
             inner.state = Some(state(&site, &request, stage, error));
             if ![Stage::Prepared, Stage::Failed].contains(&stage) {
@@ -138,6 +137,20 @@ impl Desk {
         }
         let state = inner.state.clone();
         inner.show(state);
+        Ok(())
+    }
+
+    /// This VM has taken the data disk: what that means is known from here on.
+    ///
+    /// # Errors
+    /// The identity cannot be read.
+    pub fn taken(&self) -> anyhow::Result<()> {
+        let mut inner = self.lock();
+        if let Some(site) = inner.site.clone()
+            && let Some(taken) = taken(&site)?
+        {
+            inner.show(Some(taken));
+        }
         Ok(())
     }
 
@@ -292,6 +305,13 @@ impl Inner {
 /// Whether a swap is between its beginning and the shutdown of the VM.
 pub fn is_under_way(stage: Stage) -> bool {
     !matches!(stage, Stage::Failed | Stage::Taken)
+}
+
+/// The swap by which this VM has the disk of another one, if it has taken it already.
+fn taken(site: &Site) -> anyhow::Result<Option<State>> {
+    let Identity { holder, swap, .. } = site.identity()?;
+    let swap = swap.filter(|swap| holder == site.own.vm && !swap.from.is(&site.own));
+    Ok(swap.map(|Swap { id, from, to, .. }| State { id, stage: Stage::Taken, error: None, from, to }))
 }
 
 fn state(site: &Site, request: &Request, stage: Stage, error: Option<String>) -> State {

@@ -107,6 +107,22 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
 }
 
 #[test]
+fn a_disk_is_not_called_taken_before_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let site = site(root.path(), taken());
+    let held = site.identity().unwrap();
+    identity::write(&site.disk, &Identity { holder: None, ..held.clone() }).unwrap();
+    let desk = Desk::default();
+    desk.taken().unwrap();
+    desk.open(site.clone()).unwrap();
+    desk.taken().unwrap();
+    assert_eq!(desk.state(), None);
+    identity::write(&site.disk, &held).unwrap();
+    desk.taken().unwrap();
+    assert_eq!(desk.state().map(|state| (state.stage, state.id)), Some((Stage::Taken, Uuid::from_u128(7))));
+}
+
+#[test]
 fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     let root = tempfile::tempdir().unwrap();
     let prepared = |id| Swap {

@@ -17,6 +17,7 @@ mod prepare;
 pub mod release;
 pub mod standing;
 pub mod take_over;
+pub mod taking;
 pub mod version;
 pub mod wire;
 

@@ -80,6 +80,7 @@ mod tests {
     use crate::command::Host;
     use crate::disk::fixture::{Loop, Machine, alone, owner};
     use crate::disk::{DataDisk, MINIMUM_SIZE, State, mount, prepare, unmount};
+    use crate::swap::taking;
 
     /// A machine with a prepared disk that belongs to a cluster.
     fn machine() -> (Machine, Loop) {
@@ -98,9 +99,18 @@ mod tests {
         (machine, device)
     }
 
+    /// A boot as far as the disk goes.
     fn mounted(machine: &Machine) -> Identity {
         let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
-        mount(&disk, &identity, &machine.own(), &machine.platform(), &Host).unwrap()
+        mount(&disk, &identity, &machine.platform(), &Host).unwrap();
+        std::fs::create_dir_all(crate::files::below(machine.folder.path(), paths::RECORDS)).unwrap();
+        taking::take(machine.folder.path(), &disk.path, &machine.own()).unwrap()
+    }
+
+    fn power_off(machine: &Machine) {
+        unmount(&machine.platform()).unwrap();
+        let memory = crate::files::below(machine.folder.path(), "/run/kaas");
+        std::fs::remove_dir_all(memory).unwrap();
     }
 
     #[test]
@@ -114,7 +124,7 @@ mod tests {
         let slots = Slots::read(&device.device).unwrap();
         let released = slots.newest().unwrap();
         assert_eq!((released.holder, released.generation), (None, 1));
-        unmount(&machine.platform()).unwrap();
+        power_off(&machine);
 
         machine.uuid = Uuid::from_u128(77);
         let taken = mounted(&machine);
@@ -122,6 +132,17 @@ mod tests {
         // Doing the step again takes nothing twice.
         assert_eq!(mounted(&machine), taken);
         unmount(&machine.platform()).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_was_mounted_and_not_taken_is_released_by_nobody() {
+        let (mut machine, device) = machine();
+        machine.uuid = Uuid::from_u128(77);
+        // Writes down what the machine is now.
+        machine.platform();
+        let before = Slots::read(&device.device).unwrap();
+        command(machine.folder.path()).unwrap();
+        assert_eq!(Slots::read(&device.device).unwrap(), before);
     }
 
     #[test]

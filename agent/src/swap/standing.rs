@@ -37,7 +37,7 @@ pub struct Standing {
     pub disk: Uuid,
     /// How many VMs have taken it over.
     pub generation: u64,
-    /// BIOS UUID of the VM that holds it.
+    /// BIOS UUID of the VM that holds it, or did last.
     pub holder: Option<Uuid>,
     /// Build identifier of the image that this VM runs.
     pub build: String,
@@ -74,13 +74,19 @@ impl Standing {
         Ok(Self {
             disk: identity.disk,
             generation: identity.generation,
-            holder: identity.holder,
+            holder: identity.holder.or_else(|| last_holder(identity)),
             build: build.to_owned(),
             counter: records.counted()?.counter,
             restored: records.restored()?.map(Epoch::from),
             swap: None,
         })
     }
+}
+
+/// Who has released the disk.
+fn last_holder(identity: &Identity) -> Option<Uuid> {
+    let swap = identity.swap.as_ref()?;
+    swap.released.as_ref().unwrap_or(&swap.from).vm
 }
 
 /// What one peer knows: each node's standing by its name.
@@ -245,6 +251,25 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::{MachineId, State};
+    use crate::swap::{Swap, Use};
+
+    fn identity() -> Identity {
+        Identity {
+            disk: Uuid::from_u128(1),
+            cluster_id: None,
+            cluster: "alpha".into(),
+            node: "cp1".into(),
+            member: "cp1".into(),
+            image_version: "1.0.0".into(),
+            generation: 1,
+            holder: None,
+            machine_id: MachineId::random(),
+            host_name: "cp1".into(),
+            state: State::Formed,
+            swap: None,
+        }
+    }
 
     fn disk() -> Standing {
         Standing {
@@ -291,6 +316,32 @@ mod tests {
         assert_eq!(verdict(&Standing { holder: None, ..disk() }, Some(elsewhere), None), None);
         let other = Standing { disk: Uuid::from_u128(9), counter: 1, generation: 1, ..disk() };
         assert_eq!(verdict(&own, Some(other), None).as_deref(), Some("disk.superseded"));
+    }
+
+    /// A disk is judged as it was found, before this VM takes it.
+    #[test]
+    fn a_disk_that_nobody_holds_is_judged_by_who_released_it() {
+        let (a, b) = (Uuid::from_u128(0xa), Uuid::from_u128(0xb));
+        let user = |vm| Use { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        records.save_counted(Counted { counter: 100 }).unwrap();
+        let found = |released: Option<Uuid>| {
+            let swap = Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false };
+            let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };
+            Standing::of_disk(&identity, "b", &records).unwrap()
+        };
+        let in_cluster = |generation, holder| Some(Standing { generation, holder: Some(holder), ..disk() });
+        let table = [
+            ("as the former VM left it", None, in_cluster(3, a), None),
+            ("as the new VM left it", Some(b), in_cluster(3, b), None),
+            ("another VM has the same generation", None, in_cluster(3, b), Some("disk.cloned")),
+            ("another VM has taken it since", None, in_cluster(4, b), Some("disk.stale")),
+            ("taken over and cut before the cluster knew", Some(b), in_cluster(2, a), None),
+        ];
+        for (what, released, cluster, expected) in table {
+            assert_eq!(verdict(&found(released), cluster, None).as_deref(), expected, "{what}");
+        }
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! Takes the data disk for this VM: what the identity says of its holder and generation
+//! changes here and nowhere else, once per boot. It is done right before etcd starts, after the
+//! cluster was asked about the disk, so that a disk that is refused stays as it was found.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use uuid::Uuid;
+
+use super::holder::{self, Use};
+use crate::disk::{Identity, Slots, identity};
+use crate::files;
+use crate::records::Records;
+
+/// Notes until the VM restarts that this boot has taken the disk of this GUID: what a swap writes
+/// to the identity since then must not be taken for what the former holder left.
+const TAKEN: &str = "/run/kaas/disk-taken";
+
+/// Takes `disk` for `own`, which may do so, unless this boot has done it already. Gives the
+/// identity as it stands now.
+///
+/// # Errors
+/// The disk cannot be read or written: it is as before, or taken; doing it again completes it.
+pub fn take(root: &Path, disk: &Path, own: &Use) -> anyhow::Result<Identity> {
+    let slots = Slots::read(disk).with_context(|| format!("reading {}", disk.display()))?;
+    let found = slots.newest().context("the data disk has lost its identity")?;
+    if is_taken(root, found.disk) {
+        return Ok(found.clone());
+    }
+    let taken = holder::taken(found, own);
+    if taken != *found {
+        identity::write(disk, &taken).with_context(|| format!("taking {}", disk.display()))?;
+        note(root, found, &taken);
+    }
+    let marker = files::below(root, TAKEN);
+    files::write_atomically(&marker, found.disk.to_string().as_bytes(), 0o644)
+        .context("noting that the data disk is taken")?;
+    Ok(taken)
+}
+
+/// Whether this boot has taken the disk.
+fn is_taken(root: &Path, disk: Uuid) -> bool {
+    std::fs::read_to_string(files::below(root, TAKEN)).is_ok_and(|text| text == disk.to_string())
+}
+
+/// Keeps on the disk itself when another VM took it over.
+fn note(root: &Path, before: &Identity, now: &Identity) {
+    if before.generation == now.generation {
+        return;
+    }
+    let vm = now.holder.map_or_else(|| "without a BIOS UUID".to_owned(), |vm| vm.to_string());
+    let forced = if now.swap.as_ref().is_some_and(|swap| swap.forced) { ", forced by an administrator" } else { "" };
+    let what = format!("generation {}: VM {vm} with image {} took the disk{forced}", now.generation, now.image_version);
+    log::warn!("{}: {what}", now.node);
+    if let Err(error) = Records::new(root).note_swap(SystemTime::now(), &what) {
+        log::warn!("{error:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{MachineId, State};
+    use crate::files::power;
+    use crate::swap::holder::{Image, Swap, may_take, released};
+    use std::path::PathBuf;
+
+    const A: Uuid = Uuid::from_u128(0xa);
+    const B: Uuid = Uuid::from_u128(0xb);
+
+    fn vm(vm: Uuid, version: &str) -> Use {
+        Use { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
+    }
+
+    fn held_by_a() -> Identity {
+        Identity {
+            disk: Uuid::from_u128(1),
+            cluster_id: None,
+            cluster: "alpha".into(),
+            node: "cp-1".into(),
+            member: "cp-1".into(),
+            image_version: "1.0.0".into(),
+            generation: 1,
+            holder: Some(A),
+            machine_id: MachineId::random(),
+            host_name: "cp-1".into(),
+            state: State::Formed,
+            swap: None,
+        }
+    }
+
+    fn prepared(identity: &Identity) -> Identity {
+        let to = Some(Image { version: "2.0.0".into(), build: "build of 2.0.0".into() });
+        let swap = Swap { id: Uuid::from_u128(7), from: vm(A, "1.0.0"), to, released: None, forced: false };
+        Identity { swap: Some(swap), ..identity.clone() }
+    }
+
+    /// A file with this identity in both slots, and the folder of records.
+    fn disk(root: &Path, identity: &Identity) -> PathBuf {
+        let disk = root.join("disk");
+        std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+        identity::write(&disk, identity).unwrap();
+        identity::write(&disk, identity).unwrap();
+        std::fs::create_dir_all(files::below(root, crate::paths::RECORDS)).unwrap();
+        disk
+    }
+
+    fn now(disk: &Path) -> Identity {
+        Slots::read(disk).unwrap().newest().unwrap().clone()
+    }
+
+    #[test]
+    fn a_disk_is_taken_once_per_boot_and_what_is_prepared_since_then_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let a = vm(A, "1.0.0");
+        let disk = disk(root.path(), &released(&held_by_a(), &a, Uuid::from_u128(7)).unwrap());
+        let taken = take(root.path(), &disk, &a).unwrap();
+        assert_eq!((taken.holder, taken.generation, &taken.swap), (Some(A), 1, &None));
+        // The agent starts again after a swap was prepared: the way over must not be forgotten.
+        let prepared = prepared(&taken);
+        identity::write(&disk, &prepared).unwrap();
+        assert_eq!(take(root.path(), &disk, &a).unwrap(), prepared);
+        assert_eq!(now(&disk), prepared);
+        // The VM starts again: it goes on as if nothing had been prepared.
+        files::remove(&files::below(root.path(), TAKEN)).unwrap();
+        assert_eq!(take(root.path(), &disk, &a).unwrap(), taken);
+    }
+
+    #[test]
+    fn another_vm_counts_a_generation_and_leaves_a_line() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = disk(root.path(), &prepared(&held_by_a()));
+        let taken = take(root.path(), &disk, &vm(B, "2.0.0")).unwrap();
+        assert_eq!((taken.holder, taken.generation), (Some(B), 2));
+        let log = std::fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
+        assert!(log.contains("generation 2: VM 00000000-0000-0000-0000-00000000000b with image 2.0.0"), "{log}");
+        // Another disk in the same boot, as after a reset, is another matter.
+        assert!(is_taken(root.path(), taken.disk) && !is_taken(root.path(), Uuid::from_u128(9)));
+    }
+
+    #[test]
+    fn a_power_cut_leaves_it_taken_or_not_and_either_goes_on() {
+        for things in 0.. {
+            let root = tempfile::tempdir().unwrap();
+            let disk = disk(root.path(), &prepared(&held_by_a()));
+            let b = vm(B, "2.0.0");
+            let (_, cut) = power::with(things, || take(root.path(), &disk, &b));
+            let between = now(&disk);
+            assert!([(Some(A), 1), (Some(B), 2)].contains(&(between.holder, between.generation)), "after {things}");
+            assert_eq!(may_take(&between, &b), Ok(()), "after {things}");
+            // Back to the former VM is possible from either, too.
+            assert_eq!(may_take(&between, &vm(A, "1.0.0")), Ok(()), "after {things}");
+            let taken = take(root.path(), &disk, &b).unwrap();
+            assert_eq!((taken.holder, taken.generation), (Some(B), 2), "after {things}");
+            if !cut {
+                assert!(things >= 2, "only {things} things were saved");
+                return;
+            }
+        }
+    }
+}
