@@ -59,7 +59,7 @@ pub(super) fn cancel(site: &Site, id: &str, _: &[u8]) -> Answer {
     let Ok(id) = Uuid::try_parse(id) else {
         return answer::line(StatusCode::BAD_REQUEST, &format!("{id:?} is no identifier of a swap"));
     };
-    match site.swaps.cancel(id) {
+    match site.swaps.cancel(id, &Host) {
         Ok(true) => answer::line(StatusCode::OK, "withdrawn"),
         Ok(false) => answer::line(StatusCode::ACCEPTED, "it is being withdrawn: ask again"),
         Err(refused) => conflict(&refused),

@@ -2,97 +2,24 @@
 //! one at a time. What was begun goes on after a restart of the agent; a restart of the VM
 //! ends it. Knows nothing of HTTP.
 
-use std::fs;
-use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::SystemTime;
 
 use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
 
-use super::holder::{Swap, Use};
+use super::good;
+use super::holder::Swap;
 use super::judge::{self, Seen};
 use super::prepare::Work;
+use super::saved::Saved;
+pub use super::site::Site;
 use super::wire::{Refused, Request, Stage, State};
-use super::{good, standing};
 use crate::addons;
 use crate::codes;
 use crate::command::{Host, Runner};
-use crate::config::Config;
-use crate::disk::{Identity, Slots, identity};
-use crate::files;
-use crate::image::ImageFacts;
+use crate::disk::Identity;
 use crate::kubernetes::api;
-use crate::records::Records;
-use crate::status::Reporter;
-
-/// What is remembered of a swap while this VM runs.
-const SAVED: &str = "/run/kaas/swap.json";
-
-/// The node that swaps are asked of.
-#[derive(Clone)]
-pub struct Site {
-    /// Its configuration.
-    pub config: Config,
-    /// The system's root, `/` outside of tests.
-    pub root: PathBuf,
-    /// The folder of keys.
-    pub pki: PathBuf,
-    /// The running image.
-    pub image: ImageFacts,
-    /// The device of the data disk.
-    pub disk: PathBuf,
-    /// This VM with its image.
-    pub own: Use,
-    /// Tells the world.
-    pub reporter: Reporter,
-    /// Tells the cluster.
-    pub teller: standing::Teller,
-}
-
-impl Site {
-    /// The newest identity on the data disk.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn identity(&self) -> anyhow::Result<Identity> {
-        let slots = Slots::read(&self.disk).with_context(|| format!("reading {}", self.disk.display()))?;
-        slots.newest().cloned().context("the data disk has lost its identity")
-    }
-
-    /// Writes another swap into the identity.
-    ///
-    /// # Errors
-    /// The disk cannot be read or written.
-    pub fn set_swap(&self, swap: Option<Swap>) -> anyhow::Result<()> {
-        let changed = Identity { swap, ..self.identity()? };
-        identity::write(&self.disk, &changed).with_context(|| format!("writing to {}", self.disk.display()))
-    }
-
-    /// The records on the data disk.
-    pub fn records(&self) -> Records {
-        Records::new(&self.root)
-    }
-
-    /// Notes a change on the data disk, as far as it can be written.
-    pub fn note(&self, what: &str) {
-        log::info!("{what}");
-        if let Err(error) = self.records().note_swap(SystemTime::now(), what) {
-            log::warn!("{error:#}");
-        }
-    }
-}
-
-/// What is remembered while the VM runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Saved {
-    request: Request,
-    stage: Stage,
-    error: Option<String>,
-}
 
 /// A handle on the one swap of a node; clones share it.
 #[derive(Clone, Default)]
@@ -104,6 +31,7 @@ pub struct Desk {
 struct Inner {
     site: Option<Arc<Site>>,
     state: Option<State>,
+    request: Option<Request>,
     way: Option<JoinHandle<()>>,
     cancelled: Arc<AtomicBool>,
 }
@@ -115,28 +43,13 @@ impl Desk {
     /// # Errors
     /// The identity cannot be read, or what was begun cannot be gone on with.
     pub fn open(&self, site: Site) -> anyhow::Result<()> {
-        let mut inner = self.lock();
-        if inner.site.is_some() {
-            return Ok(());
-        }
-        let taken = taken(&site)?;
-        let saved = load(&site).unwrap_or_else(|error| {
-            log::warn!("what was begun of a swap is not known any more: {error:#}");
-            None
-        });
         let site = Arc::new(site);
-        inner.site = Some(Arc::clone(&site));
-        if taken.is_some() {
-            inner.state = taken;
-        } else if let Some(Saved { request, stage, error }) = saved {
-            inner.state = Some(state(&site, &request, stage, error));
-            if ![Stage::Prepared, Stage::Failed].contains(&stage) {
-                log::info!("the preparation of the swap {} goes on", request.id);
-                self.set_out(&mut inner, site, request)?;
-            }
+        let mut inner = self.lock();
+        if inner.site.is_none()
+            && let Some(request) = inner.recall(Arc::clone(&site))?
+        {
+            self.set_out(&mut inner, site, request)?;
         }
-        let state = inner.state.clone();
-        inner.show(state);
         Ok(())
     }
 
@@ -186,7 +99,7 @@ impl Desk {
             return Ok(stage);
         }
         site.note(&format!("preparing the swap {} to image {}", request.id, request.to.version));
-        inner.state = Some(state(&site, &request, Stage::Judging, None));
+        inner.begin(&site, &request);
         self.set_out(&mut inner, site, request).map_err(|error| failed(&error))?;
         Ok(Stage::Judging)
     }
@@ -196,24 +109,32 @@ impl Desk {
     ///
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
-    pub fn cancel(&self, id: uuid::Uuid) -> Result<bool, Refused> {
-        let (site, saved) = {
-            let inner = self.lock();
-            let Some(state) = inner.state.as_ref().filter(|state| state.id == id) else { return Ok(true) };
+    pub fn cancel(&self, id: uuid::Uuid, runner: &dyn Runner) -> Result<bool, Refused> {
+        let (site, request) = {
+            let mut inner = self.lock();
+            let Some(state) = inner.state.clone().filter(|state| state.id == id) else { return Ok(true) };
             if state.stage == Stage::Taken {
                 return Err(refused(
                     &codes::SWAP_TAKEN,
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
             }
-            let Some(site) = inner.site.clone() else { return Ok(true) };
-            if inner.way.as_ref().is_some_and(|way| !way.is_finished()) {
-                inner.cancelled.store(true, Ordering::SeqCst);
+            let Some((site, request)) = inner.site.clone().zip(inner.request.clone()) else { return Ok(true) };
+            // Remembered first: it holds even if the agent is cut off now.
+            inner.cancelled.store(true, Ordering::SeqCst);
+            inner.keep(&site, &request, state.stage, state.error).map_err(|error| failed(&error))?;
+            let under_way = ![Stage::Prepared, Stage::Failed].contains(&state.stage);
+            if under_way && inner.way.as_ref().is_some_and(|way| !way.is_finished()) {
                 return Ok(false);
             }
-            (site, state.id)
+            (site, request)
         };
-        Work::undo(&site, saved).map_err(|error| failed(&error))?;
+        if let Err(error) = Work::undo(&site, id, runner) {
+            // It is no longer what it was, so that asking for it again begins anew.
+            let words = format!("withdrawing it: {error:#}");
+            self.set(&site, Some((&request, Stage::Failed, Some(words)))).map_err(|error| failed(&error))?;
+            return Err(failed(&error));
+        }
         self.set(&site, None).map_err(|error| failed(&error))?;
         Ok(true)
     }
@@ -245,45 +166,49 @@ impl Desk {
     }
 
     fn set_out(&self, inner: &mut Inner, site: Arc<Site>, request: Request) -> anyhow::Result<()> {
-        inner.cancelled = Arc::new(AtomicBool::new(false));
         let (desk, cancelled) = (self.clone(), Arc::clone(&inner.cancelled));
-        let state = inner.state.clone();
-        inner.show(state);
-        let id = request.id;
-        let way = thread::Builder::new().name("swap".to_owned()).spawn(move || {
-            let mut tell = |stage| desk.set(&site, Some((&request, stage, None)));
-            let work = Work { site: &site, request: &request, cancelled: &cancelled, runner: &Host };
-            let outcome = work.run(&mut tell);
-            let told = match outcome {
-                Ok(true) => desk.set(&site, Some((&request, Stage::Prepared, None))),
-                Ok(false) => desk.set(&site, None),
-                Err(error) => {
-                    log::warn!("the swap {id} could not be prepared: {error:#}");
-                    desk.set(&site, Some((&request, Stage::Failed, Some(format!("{error:#}")))))
-                }
-            };
-            if let Err(error) = told {
-                log::warn!("remembering the swap: {error:#}");
-            }
-        });
+        let way = thread::Builder::new().name("swap".to_owned());
+        let way = way.spawn(move || desk.carry_out(&site, &request, &cancelled, &Host));
         inner.way = Some(way.context("starting to prepare the swap")?);
         Ok(())
     }
 
+    /// Prepares the swap, to its end.
+    fn carry_out(&self, site: &Site, request: &Request, cancelled: &AtomicBool, runner: &dyn Runner) {
+        let mut tell = |stage| self.come_to(site, request, stage);
+        let work = Work { site, request, cancelled, runner };
+        let told = match work.run(&mut tell) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.set(site, None),
+            Err(error) => {
+                log::warn!("the swap {} could not be prepared: {error:#}", request.id);
+                self.set(site, Some((request, Stage::Failed, Some(format!("{error:#}")))))
+            }
+        };
+        if let Err(error) = told {
+            log::warn!("remembering the swap: {error:#}");
+        }
+    }
+
+    /// Notes that a stage is reached, unless the swap was cancelled. Says so.
+    fn come_to(&self, site: &Site, request: &Request, stage: Stage) -> anyhow::Result<bool> {
+        let mut inner = self.lock();
+        let goes_on = !inner.cancelled.load(Ordering::SeqCst);
+        if goes_on {
+            inner.keep(site, request, stage, None)?;
+        }
+        Ok(goes_on)
+    }
+
     fn set(&self, site: &Site, now: Option<(&Request, Stage, Option<String>)>) -> anyhow::Result<()> {
         let mut inner = self.lock();
-        let path = files::below(&site.root, SAVED);
         match now {
             None => {
-                files::remove(&path)?;
+                Saved::forget(&site.root)?;
+                inner.request = None;
                 inner.show(None);
             }
-            Some((request, stage, error)) => {
-                let saved = Saved { request: request.clone(), stage, error: error.clone() };
-                files::write_atomically(&path, &serde_json::to_vec_pretty(&saved)?, 0o600)?;
-                let state = state(site, request, stage, error);
-                inner.show(Some(state));
-            }
+            Some((request, stage, error)) => inner.keep(site, request, stage, error)?,
         }
         Ok(())
     }
@@ -294,6 +219,55 @@ impl Desk {
 }
 
 impl Inner {
+    /// Finds out where a swap stands after the agent was started again. Gives the request that is
+    /// to be gone on with, or withdrawn.
+    fn recall(&mut self, site: Arc<Site>) -> anyhow::Result<Option<Request>> {
+        let taken = taken(&site)?;
+        let saved = Saved::load(&site.root).unwrap_or_else(|error| {
+            log::warn!("what was begun of a swap is not known any more: {error:#}");
+            None
+        });
+        let mut goes_on = None;
+        match saved {
+            Some(Saved { request, stage, error, cancelled }) if taken.is_none() => {
+                self.state = Some(state(&site, &request, stage, error));
+                self.cancelled = Arc::new(AtomicBool::new(cancelled));
+                let stands = !cancelled && stage == Stage::Prepared;
+                match stage {
+                    Stage::Failed => Work::put_back(&site)?,
+                    _ if stands => {}
+                    _ => {
+                        log::info!("the preparation of the swap {} goes on", request.id);
+                        goes_on = Some(request.clone());
+                    }
+                }
+                self.request = Some(request);
+            }
+            _ => {
+                self.state = taken;
+                Work::put_back(&site)?;
+            }
+        }
+        self.site = Some(site);
+        let state = self.state.clone();
+        self.show(state);
+        Ok(goes_on)
+    }
+
+    fn begin(&mut self, site: &Site, request: &Request) {
+        self.cancelled = Arc::default();
+        self.request = Some(request.clone());
+        self.show(Some(state(site, request, Stage::Judging, None)));
+    }
+
+    /// Remembers how far the swap is.
+    fn keep(&mut self, site: &Site, request: &Request, stage: Stage, error: Option<String>) -> anyhow::Result<()> {
+        let cancelled = self.cancelled.load(Ordering::SeqCst);
+        Saved { request: request.clone(), stage, error: error.clone(), cancelled }.save(&site.root)?;
+        self.show(Some(state(site, request, stage, error)));
+        Ok(())
+    }
+
     fn show(&mut self, state: Option<State>) {
         self.state = state;
         if let Some(site) = &self.site {
@@ -318,17 +292,6 @@ fn state(site: &Site, request: &Request, stage: Stage, error: Option<String>) ->
     State { id: request.id, stage, error, from: site.own.clone(), to: Some(request.to.clone()) }
 }
 
-fn load(site: &Site) -> anyhow::Result<Option<Saved>> {
-    let path = files::below(&site.root, SAVED);
-    match fs::read(&path) {
-        Ok(text) => {
-            serde_json::from_slice(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-    }
-}
-
 fn not_open() -> Refused {
     refused(&codes::SWAP_NOT_READY, "this node has not come far enough since power-on: ask again in a moment")
 }
@@ -342,6 +305,9 @@ pub(super) fn refused(code: &codes::Code, reason: impl Into<String>) -> Refused 
     Refused { code: code.code.to_owned(), reason: reason.into() }
 }
 
+#[cfg(test)]
+#[path = "desk_cuts.rs"]
+mod cuts;
 #[cfg(test)]
 #[path = "desk_tests.rs"]
 mod tests;

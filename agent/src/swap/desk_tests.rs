@@ -1,9 +1,14 @@
+use std::fs;
+
 use super::*;
+use crate::disk::identity;
 use crate::disk::{MachineId, State as DiskState};
+use crate::files;
 use crate::plan::tests::{image, one_node};
-use crate::status::Status;
+use crate::status::{Reporter, Status};
 use crate::swap::Image;
 use crate::swap::wire::Good;
+use crate::swap::{Use, standing, taking};
 use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);
@@ -14,7 +19,7 @@ fn user(vm: Uuid, version: &str) -> Use {
 }
 
 /// A node of one whose disk is a file.
-fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
+pub(super) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
     let disk = root.join("disk");
     if !disk.exists() {
         fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
@@ -48,12 +53,12 @@ fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
     }
 }
 
-fn request(id: u128) -> Request {
+pub(super) fn request(id: u128) -> Request {
     let to = Image { version: "0.2.0".into(), build: "c".repeat(32) };
     Request { id: Uuid::from_u128(id), to, drain_seconds: 1, downgrade: false }
 }
 
-fn taken() -> Option<Swap> {
+pub(super) fn taken() -> Option<Swap> {
     Some(Swap { id: Uuid::from_u128(7), from: user(A, "0.0.9"), to: None, released: None, forced: false })
 }
 
@@ -71,7 +76,7 @@ fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
     let desk = Desk::default();
     assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-ready");
-    assert_eq!(desk.cancel(Uuid::from_u128(1)), Ok(true));
+    assert_eq!(desk.cancel(Uuid::from_u128(1), &Nothing), Ok(true));
     assert_eq!(desk.state(), None);
 }
 
@@ -93,7 +98,7 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
     assert_eq!(desk.state().map(|state| state.stage), Some(Stage::Taken));
     assert!(reporter.status().page().contains("taken over from image 0.0.9, not committed yet"));
     assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.taken");
-    assert_eq!(desk.cancel(Uuid::from_u128(7)).unwrap_err().code, "swap.taken");
+    assert_eq!(desk.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
     assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-good");
     assert!(site.identity().unwrap().swap.is_some());
     let good = files::below(root.path(), good::GOOD);
@@ -132,20 +137,21 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
         released: None,
         forced: false,
     };
-    let site = site(root.path(), Some(prepared(3)));
-    let saved = Saved { request: request(3), stage: Stage::Prepared, error: None };
-    let path = files::below(root.path(), SAVED);
-    files::write_atomically(&path, &serde_json::to_vec(&saved).unwrap(), 0o600).unwrap();
+    let site = site(root.path(), None);
+    taking::take(root.path(), &site.disk, &site.own).unwrap();
+    site.set_swap(Some(prepared(3))).unwrap();
+    let saved = Saved { request: request(3), stage: Stage::Prepared, error: None, cancelled: false };
+    saved.save(root.path()).unwrap();
     let desk = Desk::default();
     desk.open(site.clone()).unwrap();
     assert_eq!(desk.under_way(), Some(Uuid::from_u128(3)));
     assert_eq!(desk.begin(request(3)), Ok(Stage::Prepared));
     assert_eq!(desk.begin(request(4)).unwrap_err().code, "swap.another");
     // Another one's is not withdrawn with it.
-    assert_eq!(desk.cancel(Uuid::from_u128(4)), Ok(true));
+    assert_eq!(desk.cancel(Uuid::from_u128(4), &Nothing), Ok(true));
     assert!(site.identity().unwrap().swap.is_some());
     // There is no etcd to tell of it here; the disk is as before all the same.
-    assert_eq!(desk.cancel(Uuid::from_u128(3)).unwrap_err().code, "swap.failed");
+    assert_eq!(desk.cancel(Uuid::from_u128(3), &Nothing).unwrap_err().code, "swap.failed");
     assert_eq!(site.identity().unwrap().swap, None);
 }
 

@@ -102,13 +102,15 @@ impl Leave<'_> {
     pub fn drain(&self) -> anyhow::Result<bool> {
         let (site, node) = (self.site, &self.site.config.node.name);
         let records = site.records();
-        if records.cordon()?.is_none() {
+        let mut ours = records.cordon()?.is_some();
+        if !ours {
             let said = self.kubectl(&["get", "node", node, "--output=jsonpath={.spec.unschedulable}"])?;
             // Who cordoned it before us uncordons it, too.
-            if said.trim() != "true" {
-                records.save_cordon(Cordon { swap: self.id })?;
-                self.kubectl(&["cordon", node])?;
-            }
+            ours = said.trim() != "true";
+        }
+        if ours {
+            records.save_cordon(Cordon { swap: self.id })?;
+            self.kubectl(&["cordon", node])?;
         }
         let until = Instant::now() + Duration::from_secs(self.drain_seconds);
         loop {

@@ -9,12 +9,16 @@
 pub mod command;
 pub mod desk;
 pub mod facts;
+#[cfg(test)]
+mod fake_etcd;
 pub mod good;
 pub mod holder;
 mod judge;
 pub mod leave;
 mod prepare;
 pub mod release;
+mod saved;
+mod site;
 pub mod standing;
 pub mod take_over;
 pub mod taking;

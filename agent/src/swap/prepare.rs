@@ -2,7 +2,7 @@
 //! etcd's leadership, drain, write to the disk who may take it. Each step looks first, so
 //! that doing all of it again completes it; what fails or is cancelled is undone.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,8 +11,10 @@ use uuid::Uuid;
 use super::desk::Site;
 use super::holder::Swap;
 use super::leave::{Leave, uncordon};
+use super::taking;
 use super::wire::{Request, Stage};
-use crate::command::{Host, Runner};
+use crate::command::Runner;
+use crate::disk::Identity;
 use crate::etcd::gateway::Gateway;
 use crate::virtual_address;
 
@@ -28,23 +30,24 @@ pub(super) struct Work<'w> {
 }
 
 impl Work<'_> {
-    /// Prepares the swap. False if it was cancelled: everything is as before then.
+    /// Prepares the swap. `tell` is told each stage, [`Stage::Prepared`] at the end, and says whether
+    /// to go on. False if it was cancelled: everything is as before then.
     ///
     /// # Errors
     /// What failed; it was undone as far as that is possible.
-    pub(super) fn run(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<()>) -> anyhow::Result<bool> {
+    pub(super) fn run(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
         let done = self.steps(tell);
         match done {
             Ok(true) => Ok(true),
             other => {
-                let undone = Self::undo(self.site, self.request.id);
+                let undone = Self::undo(self.site, self.request.id, self.runner);
                 let done = other?;
                 undone.map(|()| done)
             }
         }
     }
 
-    fn steps(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<()>) -> anyhow::Result<bool> {
+    fn steps(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
         self.site.teller.tell(Some(self.request.id)).context("telling the cluster of the swap")?;
         self.nobody_else()?;
@@ -52,8 +55,7 @@ impl Work<'_> {
         let Self { site, cancelled, runner, .. } = *self;
         let leave = Leave { site, id: *id, drain_seconds: *drain_seconds, cancelled, runner };
         for stage in [Stage::Yielding, Stage::MovingLeader, Stage::Draining] {
-            tell(stage)?;
-            if self.is_cancelled() {
+            if !tell(stage)? {
                 return Ok(false);
             }
             let done = match stage {
@@ -68,11 +70,7 @@ impl Work<'_> {
         let swap = Swap { id: *id, from: self.site.own.clone(), to: Some(to.clone()), released: None, forced: false };
         self.site.set_swap(Some(swap))?;
         self.site.note(&format!("the swap {id} is prepared: a VM of image {} may take the disk", to.version));
-        Ok(!self.is_cancelled())
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::SeqCst)
+        tell(Stage::Prepared)
     }
 
     fn nobody_else(&self) -> anyhow::Result<()> {
@@ -90,15 +88,26 @@ impl Work<'_> {
     ///
     /// # Errors
     /// What could not be undone; doing it again goes on.
-    pub(super) fn undo(site: &Site, id: Uuid) -> anyhow::Result<()> {
-        virtual_address::hold_back(&site.root, false).context("letting the virtual address come back")?;
-        let withdrawn = site.identity()?.swap.is_some_and(|swap| swap.id == id && swap.from.is(&site.own));
-        if withdrawn {
-            site.set_swap(None)?;
-        }
-        uncordon(site, &Host)?;
+    pub(super) fn undo(site: &Site, id: Uuid, runner: &dyn Runner) -> anyhow::Result<()> {
+        Self::put_back(site)?;
+        uncordon(site, runner)?;
         site.teller.tell(None).context("telling the cluster that the swap is off")?;
         site.note(&format!("the swap {id} is withdrawn"));
+        Ok(())
+    }
+
+    /// The part of [`Work::undo`] that is on this node alone. What is in the cluster is undone by
+    /// everyday care, too, while no swap is under way.
+    ///
+    /// # Errors
+    /// The file system's or the disk's.
+    pub(super) fn put_back(site: &Site) -> anyhow::Result<()> {
+        virtual_address::hold_back(&site.root, false).context("letting the virtual address come back")?;
+        let Identity { disk, swap, .. } = site.identity()?;
+        // What stood on the disk before this VM took it is not this VM's to withdraw.
+        if taking::is_taken(&site.root, disk) && swap.is_some_and(|swap| swap.from.is(&site.own)) {
+            site.set_swap(None)?;
+        }
         Ok(())
     }
 }

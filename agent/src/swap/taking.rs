@@ -40,7 +40,7 @@ pub fn take(root: &Path, disk: &Path, own: &Use) -> anyhow::Result<Identity> {
 }
 
 /// Whether this boot has taken the disk.
-fn is_taken(root: &Path, disk: Uuid) -> bool {
+pub(super) fn is_taken(root: &Path, disk: Uuid) -> bool {
     std::fs::read_to_string(files::below(root, TAKEN)).is_ok_and(|text| text == disk.to_string())
 }
 

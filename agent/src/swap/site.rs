@@ -1,0 +1,68 @@
+//! The node that swaps are asked of, and what of it is written.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+
+use super::holder::{Swap, Use};
+use super::standing;
+use crate::config::Config;
+use crate::disk::{Identity, Slots, identity};
+use crate::image::ImageFacts;
+use crate::records::Records;
+use crate::status::Reporter;
+
+/// The node that swaps are asked of.
+#[derive(Clone)]
+pub struct Site {
+    /// Its configuration.
+    pub config: Config,
+    /// The system's root, `/` outside of tests.
+    pub root: PathBuf,
+    /// The folder of keys.
+    pub pki: PathBuf,
+    /// The running image.
+    pub image: ImageFacts,
+    /// The device of the data disk.
+    pub disk: PathBuf,
+    /// This VM with its image.
+    pub own: Use,
+    /// Tells the world.
+    pub reporter: Reporter,
+    /// Tells the cluster.
+    pub teller: standing::Teller,
+}
+
+impl Site {
+    /// The newest identity on the data disk.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn identity(&self) -> anyhow::Result<Identity> {
+        let slots = Slots::read(&self.disk).with_context(|| format!("reading {}", self.disk.display()))?;
+        slots.newest().cloned().context("the data disk has lost its identity")
+    }
+
+    /// Writes another swap into the identity.
+    ///
+    /// # Errors
+    /// The disk cannot be read or written.
+    pub fn set_swap(&self, swap: Option<Swap>) -> anyhow::Result<()> {
+        let changed = Identity { swap, ..self.identity()? };
+        identity::write(&self.disk, &changed).with_context(|| format!("writing to {}", self.disk.display()))
+    }
+
+    /// The records on the data disk.
+    pub fn records(&self) -> Records {
+        Records::new(&self.root)
+    }
+
+    /// Notes a change on the data disk, as far as it can be written.
+    pub fn note(&self, what: &str) {
+        log::info!("{what}");
+        if let Err(error) = self.records().note_swap(SystemTime::now(), what) {
+            log::warn!("{error:#}");
+        }
+    }
+}
