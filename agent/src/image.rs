@@ -15,6 +15,10 @@ pub const PATH: &str = "/usr/lib/kaas/image.json";
 /// The registry name that the container images inside go by. It is never contacted.
 pub const REPOSITORY: &str = "kaas.local";
 
+/// The tag of a container image that is run in whichever version the node's own image carries: the
+/// cluster's objects name it, so that they fit every node while nodes go over to another image.
+pub const CARRIED: &str = "carried";
+
 /// The image that this VM runs, or, when an environment is checked elsewhere, the
 /// one that it is meant for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

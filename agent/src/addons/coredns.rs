@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::BUILD;
 use crate::config::Config;
 use crate::image;
 use crate::kubernetes::DOMAIN;
@@ -41,8 +42,8 @@ fn corefile(config: &Config) -> String {
     )
 }
 
-/// The objects of cluster DNS; `version` is CoreDNS's.
-pub(super) fn objects(config: &Config, version: &str) -> Vec<Value> {
+/// The objects of cluster DNS; `build` is the image's that they come from.
+pub(super) fn objects(config: &Config, build: &str) -> Vec<Value> {
     let labels = json!({"k8s-app": "kube-dns"});
     let metadata = |name: &str| json!({"name": name, "namespace": "kube-system", "labels": labels});
     vec![
@@ -96,18 +97,20 @@ pub(super) fn objects(config: &Config, version: &str) -> Vec<Value> {
         json!({
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": metadata("coredns"),
+            "metadata": {
+                "name": "coredns", "namespace": "kube-system", "labels": labels, "annotations": {BUILD: build},
+            },
             "spec": {
                 "replicas": replicas(config),
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
                 "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod(version)},
+                "template": {"metadata": {"labels": labels}, "spec": pod()},
             },
         }),
     ]
 }
 
-fn pod(version: &str) -> Value {
+fn pod() -> Value {
     json!({
         "priorityClassName": "system-cluster-critical",
         "serviceAccountName": "coredns",
@@ -126,7 +129,7 @@ fn pod(version: &str) -> Value {
         }]}},
         "containers": [{
             "name": "coredns",
-            "image": image::reference("coredns", &format!("v{version}")),
+            "image": image::reference("coredns", image::CARRIED),
             "imagePullPolicy": "IfNotPresent",
             "args": ["-conf", "/etc/coredns/Corefile"],
             "resources": {"limits": {"memory": "170Mi"}, "requests": {"cpu": "100m", "memory": "70Mi"}},

@@ -15,9 +15,12 @@ pub fn rights() -> Vec<Value> {
     rights::objects()
 }
 
-/// Cluster DNS.
+/// The annotation that says which build's add-ons these are.
+pub const BUILD: &str = "kaas.local/build";
+
+/// Cluster DNS. On each node it is the one that the node's own image carries.
 pub fn cluster_dns(config: &Config, image: &ImageFacts) -> Vec<Value> {
-    coredns::objects(config, &image.coredns)
+    coredns::objects(config, &image.build)
 }
 
 #[cfg(test)]

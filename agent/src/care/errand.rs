@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{admission, etcd, failed, snapshots, swap};
+use super::{addons, admission, etcd, failed, snapshots, swap};
 use crate::finding::Findings;
 use crate::steps::Machine;
 
@@ -50,6 +50,7 @@ const ERRANDS: &[Errand] = &[
     Errand { what: "snapshots of etcd", every: Duration::from_secs(60), prepare: snapshots::prepare },
     Errand { what: "etcd", every: Duration::from_secs(120), prepare: etcd::prepare },
     Errand { what: "the cluster's record of this node", every: Duration::from_secs(60), prepare: swap::prepare },
+    Errand { what: "the add-ons", every: Duration::from_secs(60), prepare: addons::prepare },
     Errand { what: "the cordon of a swap", every: Duration::from_secs(5), prepare: swap::uncordon },
     Errand { what: "the node that is replaced", every: Duration::from_secs(5), prepare: admission::prepare },
 ];

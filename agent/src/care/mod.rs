@@ -2,6 +2,7 @@
 //! pace. A duty looks, acts only where something is due, and says in findings
 //! what a person should know. Knows nothing of what a duty does.
 
+mod addons;
 mod admission;
 mod certificates;
 mod clock;

@@ -67,7 +67,7 @@ pub(super) fn cancel(site: &Site, id: &str, _: &[u8]) -> Answer {
 }
 
 pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
-    match site.swaps.commit(&Host) {
+    match site.swaps.commit() {
         Ok(true) => answer::line(StatusCode::OK, "committed"),
         Ok(false) => answer::line(StatusCode::OK, "there is nothing to commit"),
         Err(refused) => conflict(&refused),

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 
-use super::schema::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, Segment};
+use super::schema::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 use super::{Error, FOLDER};
 
 /// The images of a root.
@@ -64,6 +64,20 @@ impl Payload {
             payload.images.insert(name.clone(), Image { name: name.clone(), descriptor });
         }
         Ok(payload)
+    }
+
+    /// Gives an image another name besides its own.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`].
+    pub fn name(&mut self, image: &str, also: &str) -> Result<(), Error> {
+        let mut descriptor = self.select(&[image.to_owned()])?[0].descriptor.clone();
+        let tag = also.rsplit_once(':').map_or(also, |(_, tag)| tag);
+        for (key, value) in [(IMAGE_NAME, also), (REFERENCE_NAME, tag)] {
+            descriptor.annotations.insert(key.to_owned(), value.to_owned());
+        }
+        self.images.insert(also.to_owned(), Image { name: also.to_owned(), descriptor });
+        Ok(())
     }
 
     /// The names of the images, in order.

@@ -14,6 +14,7 @@ use crate::command::{Command, Host, Runner};
 
 const ONE: &str = "kaas.local/one:v1";
 const TWO: &str = "kaas.local/two:v1";
+const CARRIED: &str = "kaas.local/one:carried";
 
 fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -136,6 +137,13 @@ fn the_archive_holds_the_wanted_images_and_each_blob_once() {
     assert_eq!(entries[..2], ["oci-layout", "index.json"]);
     assert_eq!(entries.len(), 2 + 2 * 2 + 1, "two manifests, two configurations, one layer");
     assert!(entries.contains(&format!("blobs/sha256/{}", root.layer)));
+
+    let mut payload = payload;
+    payload.name(ONE, CARRIED).unwrap();
+    assert!(payload.name("kaas.local/three:v1", CARRIED).is_err());
+    let mut both = Vec::new();
+    archive::write(&payload, &payload.select(&names(&[ONE, CARRIED])).unwrap(), &mut both).unwrap();
+    assert_eq!(tar::Archive::new(&both[..]).entries().unwrap().count(), 2 + 2 + 1, "one image by two names");
 
     let mut one = Vec::new();
     archive::write(&payload, &payload.select(&names(&[ONE])).unwrap(), &mut one).unwrap();
@@ -315,7 +323,7 @@ fn a_real_containerd_takes_the_images() {
         return;
     };
     let root = Root::new();
-    let payload = root.payload();
+    let mut payload = root.payload();
     let mut daemon = Daemon::start(&programs.join("containerd"));
     let client = daemon.client(programs.join("ctr"));
     daemon.wait(&client);
@@ -323,14 +331,18 @@ fn a_real_containerd_takes_the_images() {
     assert_eq!(ensure(&payload, &client, &Host, &names(&[ONE])).unwrap(), [ONE]);
     assert_eq!(ensure(&payload, &client, &Host, &names(&[ONE, TWO])).unwrap(), [TWO]);
     assert!(ensure(&payload, &client, &Host, &names(&[ONE, TWO])).unwrap().is_empty());
+    payload.name(ONE, CARRIED).unwrap();
+    assert_eq!(ensure(&payload, &client, &Host, &names(&[ONE, CARRIED])).unwrap(), [CARRIED]);
     let list = String::from_utf8(Host.run(&client.images(&["ls"])).unwrap()).unwrap();
-    for name in [ONE, TWO] {
+    for name in [ONE, TWO, CARRIED] {
         let line = list.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line.contains(PINNED), "{line}");
     }
 
     // A layer that does not have its digest does not get in.
-    Host.run(&client.images(&["rm", "--sync", ONE, TWO])).unwrap();
+    Host.run(&client.images(&["rm", "--sync", ONE, TWO, CARRIED])).unwrap();
+    assert_eq!(ensure(&payload, &client, &Host, &names(&[CARRIED, ONE])).unwrap(), [CARRIED, ONE]);
+    Host.run(&client.images(&["rm", "--sync", ONE, CARRIED])).unwrap();
     let program = root.folder.path().join("usr/lib/program");
     let mut content = fs::read(&program).unwrap();
     content[1000] ^= 1;

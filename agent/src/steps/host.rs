@@ -113,11 +113,14 @@ impl Machine {
     }
 
     pub(super) fn images(&mut self) -> Result<Done, Trouble> {
-        let payload = Payload::open(self.root()).map_err(anyhow::Error::from)?;
+        let mut payload = Payload::open(self.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
         let version = tag(self.kubernetes_version()?);
         let mut wanted: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
-        wanted.push(image::reference("coredns", &tag(&self.image.coredns)));
+        let dns = image::reference("coredns", &tag(&self.image.coredns));
+        let carried = image::reference("coredns", image::CARRIED);
+        payload.name(&dns, &carried).map_err(anyhow::Error::from)?;
+        wanted.extend([dns, carried]);
         wanted.push(image::reference("pause", &tag(&self.image.pause)));
         let loaded = payload::ensure(&payload, &Containerd::default(), &self.runner, &wanted);
         Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())

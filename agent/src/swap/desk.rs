@@ -15,11 +15,9 @@ use super::prepare::Work;
 use super::saved::Saved;
 pub use super::site::Site;
 use super::wire::{Refused, Request, Stage, State};
-use crate::addons;
 use crate::codes;
 use crate::command::{Host, Runner};
 use crate::disk::Identity;
-use crate::kubernetes::api;
 
 /// A handle on the one swap of a node; clones share it.
 #[derive(Clone, Default)]
@@ -139,11 +137,12 @@ impl Desk {
         Ok(true)
     }
 
-    /// Commits: the former VM can no longer take the disk back. Says whether there was anything to commit.
+    /// Commits: the former VM can no longer take the disk back. The add-ons follow when all nodes
+    /// have committed; that is everyday care's. Says whether there was anything to commit.
     ///
     /// # Errors
     /// This boot is not good yet, or the disk cannot be written.
-    pub fn commit(&self, runner: &dyn Runner) -> Result<bool, Refused> {
+    pub fn commit(&self) -> Result<bool, Refused> {
         let site = self.site().ok_or_else(not_open)?;
         let Some(state) = self.state().filter(|state| state.stage == Stage::Taken) else { return Ok(false) };
         if good::read(&site.root).is_none() {
@@ -158,10 +157,6 @@ impl Desk {
             self.set(&site, None)
         };
         commit().map_err(|error| failed(&error))?;
-        // Add-ons change only now; what fails is applied again by whoever commits next.
-        if let Err(error) = api::apply(runner, site.config.address(), &addons::cluster_dns(&site.config, &site.image)) {
-            log::warn!("applying cluster DNS: {error:#}");
-        }
         Ok(true)
     }
 
@@ -310,4 +305,4 @@ pub(super) fn refused(code: &codes::Code, reason: impl Into<String>) -> Refused 
 mod cuts;
 #[cfg(test)]
 #[path = "desk_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -19,7 +19,7 @@ fn user(vm: Uuid, version: &str) -> Use {
 }
 
 /// A node of one whose disk is a file.
-pub(super) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
+pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
     let disk = root.join("disk");
     if !disk.exists() {
         fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
@@ -53,12 +53,12 @@ pub(super) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
     }
 }
 
-pub(super) fn request(id: u128) -> Request {
+pub(crate) fn request(id: u128) -> Request {
     let to = Image { version: "0.2.0".into(), build: "c".repeat(32) };
     Request { id: Uuid::from_u128(id), to, drain_seconds: 1, downgrade: false }
 }
 
-pub(super) fn taken() -> Option<Swap> {
+pub(crate) fn taken() -> Option<Swap> {
     Some(Swap { id: Uuid::from_u128(7), from: user(A, "0.0.9"), to: None, released: None, forced: false })
 }
 
@@ -75,7 +75,7 @@ impl Runner for Nothing {
 fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
     let desk = Desk::default();
     assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
-    assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-ready");
+    assert_eq!(desk.commit().unwrap_err().code, "swap.not-ready");
     assert_eq!(desk.cancel(Uuid::from_u128(1), &Nothing), Ok(true));
     assert_eq!(desk.state(), None);
 }
@@ -99,13 +99,13 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
     assert!(reporter.status().page().contains("taken over from image 0.0.9, not committed yet"));
     assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.taken");
     assert_eq!(desk.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
-    assert_eq!(desk.commit(&Nothing).unwrap_err().code, "swap.not-good");
+    assert_eq!(desk.commit().unwrap_err().code, "swap.not-good");
     assert!(site.identity().unwrap().swap.is_some());
     let good = files::below(root.path(), good::GOOD);
     files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
-    assert_eq!(desk.commit(&Nothing), Ok(true));
+    assert_eq!(desk.commit(), Ok(true));
     assert_eq!(site.identity().unwrap().swap, None);
-    assert_eq!(desk.commit(&Nothing), Ok(false));
+    assert_eq!(desk.commit(), Ok(false));
     assert_eq!(reporter.status().swap, None);
     let log = fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
     assert!(log.contains("is committed: image 0.1.0 stays"), "{log}");
@@ -161,5 +161,5 @@ fn without_what_was_saved_a_prepared_disk_is_no_swap_any_more() {
     let desk = Desk::default();
     desk.open(site(root.path(), None)).unwrap();
     assert_eq!(desk.state(), None);
-    assert_eq!(desk.commit(&Nothing), Ok(false));
+    assert_eq!(desk.commit(), Ok(false));
 }

@@ -45,6 +45,9 @@ pub struct Standing {
     pub counter: u64,
     /// The snapshot that its etcd member was last restored from, if any.
     pub restored: Option<Epoch>,
+    /// A swap of it is prepared or not committed: it may have another image soon.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
     /// The swap that is being prepared, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Uuid>,
@@ -78,6 +81,7 @@ impl Standing {
             build: build.to_owned(),
             counter: records.counted()?.counter,
             restored: records.restored()?.map(Epoch::from),
+            open: identity.swap.is_some(),
             swap: None,
         })
     }
@@ -124,6 +128,14 @@ pub fn list(etcd: &Gateway) -> anyhow::Result<Known> {
         .into_iter()
         .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), serde_json::from_slice(&value).ok()?)));
     Ok(known.collect())
+}
+
+/// Whether every control node runs the image with this build for good. Pure.
+pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
+    config.cluster.control_nodes.iter().all(|node| {
+        let mut standings = known.iter().filter(|(name, _)| *name == node.name);
+        standings.any(|(_, standing)| standing.build == build && !standing.open && standing.swap.is_none())
+    })
 }
 
 /// Whether a disk may join the cluster that the `answers` come from: the name of the peer
@@ -279,6 +291,7 @@ mod tests {
             build: "b".into(),
             counter: 100,
             restored: None,
+            open: false,
             swap: None,
         }
     }
@@ -362,6 +375,29 @@ mod tests {
             let said = verdict(&with(own.clone()), None, theirs.clone());
             assert_eq!(said.as_deref(), expected, "{own:?} {theirs:?}");
         }
+    }
+
+    type Change = fn(&mut Standing);
+
+    #[test]
+    fn addons_wait_for_the_last_node() {
+        let config = crate::plan::tests::three_nodes();
+        let all = |change: Change| -> Known {
+            let mut known: Known = ["node1", "node2", "node3"].map(|name| (name.to_owned(), disk())).into();
+            change(&mut known[2].1);
+            known
+        };
+        let table: [(&str, Change, bool); 4] = [
+            ("all the same", |_| {}, true),
+            ("one has the former image", |one| one.build = "a".into(), false),
+            ("one may still go back", |one| one.open = true, false),
+            ("one is to be swapped", |one| one.swap = Some(Uuid::from_u128(1)), false),
+        ];
+        for (what, change, expected) in table {
+            assert_eq!(settled(&config, &all(change), "b"), expected, "{what}");
+        }
+        assert!(!settled(&config, &all(|_| {})[..2].to_vec(), "b"), "one has never told");
+        assert!(settled(&crate::plan::tests::one_node(), &all(|_| {}), "b"));
     }
 
     #[test]
