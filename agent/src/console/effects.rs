@@ -20,6 +20,7 @@ use crate::platform::Platform;
 use crate::properties;
 use crate::reset;
 use crate::secret::Secret;
+use crate::swap::take_over;
 
 /// Lines of the journal that are shown.
 const LINES: &str = "300";
@@ -74,6 +75,22 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
                 Ok(()) => {
                     reset::begin(&outlook, &Host)?;
                     Outcome::Done("The VM restarts and erases its data disk.".to_owned())
+                }
+                Err(words) => Outcome::Failed(words),
+            }
+        }
+        Effect::LookAtTakeOver => {
+            let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
+            Outcome::TakeOver { words: outlook.words(), node: outlook.node().to_owned() }
+        }
+        Effect::TakeOver(node) => {
+            // Looked at again: the disk may be another one by now.
+            let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
+            match outlook.confirmed(&node, false) {
+                Ok(()) => {
+                    log::warn!("asked for on the console: {}", outlook.words());
+                    take_over::begin(&outlook, &Host)?;
+                    Outcome::Done(format!("The data disk is this VM's now. It restarts as {node}."))
                 }
                 Err(words) => Outcome::Failed(words),
             }

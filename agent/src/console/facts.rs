@@ -8,7 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::amend::Standing;
 use crate::certificates;
+use crate::codes;
 use crate::files;
+use crate::finding::Finding;
 use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::paths;
@@ -84,6 +86,12 @@ impl Facts {
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
             disk: space(&files::below(root, paths::DATA)),
         }
+    }
+
+    /// Whether another VM has the data disk, as far as the disk itself says.
+    pub(super) fn is_held_elsewhere(&self) -> bool {
+        let held = |finding: &Finding| finding.code == codes::DISK_HELD_ELSEWHERE.code;
+        self.status.as_ref().is_some_and(|status| status.findings.iter().any(held))
     }
 
     /// The name of the node, once it has one.

@@ -53,6 +53,10 @@ pub(super) enum Effect {
     Bundle,
     /// Find out what a reset would mean.
     LookAtReset,
+    /// Find out what taking the data disk over would mean.
+    LookAtTakeOver,
+    /// Take the data disk over: the name of the node that it belongs to was typed.
+    TakeOver(String),
     /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
     Reset {
         /// The node's name.
@@ -89,6 +93,13 @@ pub(super) enum Outcome {
         /// The cluster's name, if that ends with the node.
         cluster: Option<String>,
     },
+    /// What taking the data disk over would mean, in words; the name that confirms it.
+    TakeOver {
+        /// Whose it is, and who may still have it.
+        words: String,
+        /// The name of the node that the disk belongs to.
+        node: String,
+    },
     /// It failed, in words.
     Failed(String),
 }
@@ -96,6 +107,7 @@ pub(super) enum Outcome {
 /// An entry of the menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
+    TakeOver,
     Form(Scope),
     Password,
     Certificates,
@@ -111,6 +123,7 @@ pub(super) enum Item {
 impl Item {
     pub(super) fn title(self) -> &'static str {
         match self {
+            Self::TakeOver => "Take the data disk over",
             Self::Form(scope) => scope.title(),
             Self::Password => "Console password",
             Self::Certificates => "Certificates",
@@ -175,6 +188,9 @@ impl State {
     /// What the menu offers now.
     pub(super) fn items(&self) -> Vec<Item> {
         let mut items = Vec::new();
+        if self.facts.is_held_elsewhere() {
+            items.push(Item::TakeOver);
+        }
         if self.facts.settled {
             items.extend([Scope::Network, Scope::Time].map(Item::Form));
         } else {
@@ -372,6 +388,7 @@ impl State {
             Screen::Confirm(Confirm { title, what, word, typed, wrong: false, effect })
         };
         self.screen = match item {
+            Item::TakeOver => return Some(Effect::LookAtTakeOver),
             Item::Form(scope) => return Some(Effect::Present(scope)),
             Item::Logs => return Some(Effect::Logs),
             Item::Shell => return Some(Effect::Shell),
@@ -461,6 +478,16 @@ impl State {
                     typed: Input::new(""),
                     wrong: false,
                     effect: Effect::Reset { node, cluster },
+                });
+            }
+            Outcome::TakeOver { words, node } => {
+                self.screen = Screen::Confirm(Confirm {
+                    title: Item::TakeOver.title(),
+                    what: words,
+                    word: node.clone(),
+                    typed: Input::new(""),
+                    wrong: false,
+                    effect: Effect::TakeOver(node),
                 });
             }
             Outcome::Failed(words) => self.notice = Some(words),

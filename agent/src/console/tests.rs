@@ -258,6 +258,42 @@ fn powering_off_needs_the_name_of_the_node() {
     assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::PowerOff));
 }
 
+/// A VM with the disk of a node whose former VM was cut off.
+fn held_elsewhere(code: &str) -> Facts {
+    let mut facts = refused();
+    let seen = "it is the data disk of node cp1 of cluster control, held by another VM";
+    let finding = Finding::error(code, "/dev/sdb", seen, "Attach it to that VM again");
+    facts.status.as_mut().unwrap().findings = finding.into();
+    facts
+}
+
+#[test]
+fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
+    let mut state = State::new(held_elsewhere("disk.held-elsewhere"), 0);
+    press(&mut state, &[KeyCode::Enter]);
+    insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
+    assert_eq!(choose(&mut state, Item::TakeOver), Some(Effect::LookAtTakeOver));
+    let words = "This VM takes over the data disk of node cp1 of cluster control.".to_owned();
+    state.update(Event::Outcome(Outcome::TakeOver { words, node: "cp1".into() }));
+    type_in(&mut state, "control");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    for (columns, rows) in [(80, 25), (40, 20)] {
+        insta::assert_snapshot!(format!("take_over_{columns}x{rows}"), screen(&state, columns, rows));
+    }
+    type_in(&mut state, "cp1");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::TakeOver("cp1".into())));
+}
+
+#[test]
+fn no_other_disk_is_offered_to_be_taken_over() {
+    for code in ["disk.stale", "disk.cloned", "disk.superseded", "disk.other-image", "image.downgrade", "disk.foreign"]
+    {
+        let state = State::new(held_elsewhere(code), 0);
+        assert!(!state.items().contains(&Item::TakeOver), "{code}");
+    }
+    assert!(!unlocked().items().contains(&Item::TakeOver) && !mending().items().contains(&Item::TakeOver));
+}
+
 #[test]
 fn a_reset_that_ends_the_cluster_needs_both_names() {
     let mut state = unlocked();

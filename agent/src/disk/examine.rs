@@ -331,7 +331,7 @@ fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, own: &Use) -> Fi
             ),
             format!(
                 "Attach it to that VM again and shut that down cleanly, which releases it; if that VM is proved off for \
-                 good: `kaas-agent take-over --confirm {node}` here"
+                 good: \"Take the data disk over\" on this VM's console, or `kaas-agent take-over --confirm {node}` here"
             ),
         ),
         Refusal::OtherImage(image) => codes::DISK_OTHER_IMAGE.finding(

@@ -60,7 +60,9 @@ impl Outlook {
     pub fn words(&self) -> String {
         let Identity { node, cluster, image_version, .. } = &self.identity;
         let holder = match &self.refusal {
-            Refusal::Held(holder) => format!("the VM with BIOS UUID {holder}, which has not released it"),
+            Refusal::Held(holder) => format!(
+                "the VM with BIOS UUID {holder}, which has not released it and must be off for good, or both are {node}"
+            ),
             Refusal::OtherImage(image) => format!("a VM of image {} (build {})", image.version, image.build),
             Refusal::Older(_) => "nobody".to_owned(),
         };
@@ -69,6 +71,11 @@ impl Outlook {
              {image_version} and meant for {holder}. It restarts as {node}.",
             self.own.version
         )
+    }
+
+    /// The name of the node that the disk belongs to.
+    pub fn node(&self) -> &str {
+        &self.identity.node
     }
 
     /// Checks what was typed.
