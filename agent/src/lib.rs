@@ -5,6 +5,7 @@
 
 pub mod addons;
 pub mod amend;
+pub mod at_once;
 pub mod bundle;
 pub mod bus;
 pub mod care;

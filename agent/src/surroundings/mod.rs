@@ -11,6 +11,7 @@ mod questions;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 
+use crate::at_once;
 use crate::codes::{self, Code};
 use crate::config::{API_PORT, Config, ControlNode};
 use crate::finding::Findings;
@@ -37,35 +38,18 @@ pub struct Seen {
 /// expected to be up: `peers`.
 pub fn look(config: &Config, peers: bool) -> Seen {
     let node = &config.node;
+    let (own, gateway) = (config.address(), node.interfaces[0].gateway);
+    let gateway = || gateway.map(|gateway| (gateway, network::neighbour_answers(own, gateway)));
+    let dns = || at_once::ask(node.dns_servers.iter().copied(), |one| questions::dns(SocketAddrV4::new(*one, 53)));
+    let time = || at_once::ask(node.ntp_servers.iter().cloned(), |server| questions::time(server));
+    let others = || {
+        let others = config.peers().filter(|_| peers).cloned();
+        at_once::ask(others, |peer| questions::reachable(SocketAddrV4::new(peer.address, API_PORT)))
+    };
     thread::scope(|scope| {
-        let gateway = node.interfaces[0].gateway.map(|gateway| {
-            let own = config.address();
-            (gateway, scope.spawn(move || network::neighbour_answers(own, gateway)))
-        });
-        let dns: Vec<_> = node
-            .dns_servers
-            .iter()
-            .map(|server| (*server, scope.spawn(|| questions::dns(SocketAddrV4::new(*server, 53)))))
-            .collect();
-        let time: Vec<_> =
-            node.ntp_servers.iter().map(|server| (server.clone(), scope.spawn(|| questions::time(server)))).collect();
-        let peers: Vec<_> = config
-            .peers()
-            .filter(|_| peers)
-            .map(|peer| {
-                let address = SocketAddrV4::new(peer.address, API_PORT);
-                (peer.clone(), scope.spawn(move || questions::reachable(address)))
-            })
-            .collect();
-        fn answer(asked: thread::ScopedJoinHandle<'_, Answer>) -> Answer {
-            asked.join().unwrap_or_else(|_| Err("asking it failed".to_owned()))
-        }
-        Seen {
-            gateway: gateway.map(|(address, asked)| (address, answer(asked))),
-            dns: dns.into_iter().map(|(address, asked)| (address, answer(asked))).collect(),
-            time: time.into_iter().map(|(name, asked)| (name, answer(asked))).collect(),
-            peers: peers.into_iter().map(|(peer, asked)| (peer, answer(asked))).collect(),
-        }
+        let (gateway, dns, time) = (scope.spawn(gateway), scope.spawn(dns), scope.spawn(time));
+        let peers = others();
+        Seen { gateway: at_once::join(gateway), dns: at_once::join(dns), time: at_once::join(time), peers }
     })
 }
 

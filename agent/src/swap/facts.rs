@@ -1,12 +1,12 @@
 //! What a node says of itself to whoever plans and watches a swap. Looks at the
 //! disk and asks the members; changes nothing.
 
-use std::thread;
 use std::time::Duration;
 
 use super::desk::Site;
 use super::good;
 use super::wire::{Etcd, Kubernetes, Member, Node, RunningImage, State, VirtualAddress};
+use crate::at_once;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::replace;
 use crate::virtual_address;
@@ -60,22 +60,17 @@ fn etcd(site: &Site) -> Option<Etcd> {
         let node = site.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
         node.is_some_and(|node| ask(node).is_ok_and(|etcd| etcd.healthy()))
     };
-    let healthy = &healthy;
-    let members: Vec<Member> = thread::scope(|scope| {
-        let asked: Vec<_> = members.iter().map(|member| (member, scope.spawn(move || healthy(member)))).collect();
-        let told = asked.into_iter().map(|(member, way)| Member {
-            name: member.name.clone(),
-            id: format!("{:x}", member.id),
-            learner: member.is_learner,
-            healthy: way.join().unwrap_or(false),
-        });
-        told.collect()
+    let members = at_once::ask(members, healthy).into_iter().map(|(member, healthy)| Member {
+        name: member.name,
+        id: format!("{:x}", member.id),
+        learner: member.is_learner,
+        healthy,
     });
     Some(Etcd {
         version: status.version.clone(),
         member: format!("{:x}", status.header.member_id),
         leader: status.is_leader(),
         applied: status.raft_applied_index,
-        members,
+        members: members.collect(),
     })
 }

@@ -1,13 +1,13 @@
 //! Whether a swap may be prepared now. The decision is pure; what it goes by is
 //! looked up just before.
 
-use std::thread;
 use std::time::Duration;
 
 use super::desk::{Site, is_under_way, refused};
 use super::standing;
 use super::version::is_older;
 use super::wire::{Refused, Request, Stage, State};
+use crate::at_once;
 use crate::codes;
 use crate::etcd;
 use crate::etcd::gateway::Gateway;
@@ -40,12 +40,8 @@ impl Seen {
     pub(super) fn look(site: &Site, request: &Request) -> Self {
         let (config, pki) = (&site.config, &site.pki);
         let patience = config.patiently(ASKING);
-        let asked: Vec<(String, bool)> = thread::scope(|scope| {
-            let nodes = config.cluster.control_nodes.iter();
-            let asked: Vec<_> =
-                nodes.map(|node| (node, scope.spawn(move || etcd::member_healthy(node, pki, patience)))).collect();
-            asked.into_iter().map(|(node, way)| (node.name.clone(), way.join().unwrap_or(false))).collect()
-        });
+        let nodes = &config.cluster.control_nodes;
+        let asked = at_once::ask(nodes, |node| etcd::member_healthy(node, pki, patience));
         let own = &config.node.name;
         let known = Gateway::new(&site.teller.node, pki, patience).and_then(|etcd| standing::list(&etcd));
         let swapping = |known: &standing::Known| {
@@ -58,8 +54,12 @@ impl Seen {
             to_version: request.to.version.clone(),
             downgrade: request.downgrade,
             ready: status.phase == crate::status::Phase::Done && status.is_ready(),
-            healthy: asked.iter().any(|(name, healthy)| name == own && *healthy),
-            unhealthy: asked.iter().filter(|(name, well)| name != own && !well).map(|(name, _)| name.clone()).collect(),
+            healthy: asked.iter().any(|(node, healthy)| node.name == *own && *healthy),
+            unhealthy: asked
+                .iter()
+                .filter(|(node, well)| node.name != *own && !well)
+                .map(|(node, _)| node.name.clone())
+                .collect(),
             other: known.as_ref().ok().and_then(swapping),
             unknown: known.err().map(|error| format!("{error:#}")),
         }

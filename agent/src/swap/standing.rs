@@ -6,13 +6,13 @@
 //! never knows more than the one true disk.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::at_once;
 use crate::codes;
 use crate::config::{Config, ControlNode};
 use crate::disk::Identity;
@@ -100,21 +100,17 @@ pub type Known = Vec<(String, Standing)>;
 /// over: three nodes that were off begin together.
 pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
     let patience = config.patiently(ASKING);
-    thread::scope(|scope| {
-        let asked: Vec<_> =
-            config.peers().map(|peer| (peer, scope.spawn(move || list(&Gateway::new(peer, pki, patience)?)))).collect();
-        asked
-            .into_iter()
-            .filter_map(|(peer, answer)| match answer.join() {
-                Ok(Ok(known)) => Some((peer.name.clone(), known)),
-                Ok(Err(error)) => {
-                    log::info!("{} cannot be asked about this data disk: {error:#}", peer.name);
-                    None
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect()
-    })
+    let asked = at_once::ask(config.peers(), |peer| list(&Gateway::new(peer, pki, patience)?));
+    asked
+        .into_iter()
+        .filter_map(|(peer, answer)| match answer {
+            Ok(known) => Some((peer.name.clone(), known)),
+            Err(error) => {
+                log::info!("{} cannot be asked about this data disk: {error:#}", peer.name);
+                None
+            }
+        })
+        .collect()
 }
 
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
