@@ -1,6 +1,8 @@
 //! The image swap by hand on the container engine, and the disks that are
 //! refused instead.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use agent::disk::{Identity, Slots, identity};
@@ -50,6 +52,12 @@ fn node(scenario: &Scenario, vm: &str, node: &str) -> Value {
     let answer = endpoint::ask(scenario, vm, node, "/v1/node", true);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{answer}: {error}"))
+}
+
+/// Copies a disk's file.
+fn copied(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("--sparse=always").args([from, to]).status().unwrap();
+    assert!(status.success(), "cp ended with {status}");
 }
 
 /// Waits until a VM says on its console that it refuses the disk with this code.
@@ -179,10 +187,6 @@ mod long {
 
         // A copy of cp3's disk is made while it is off; the node goes on, and then the copy is taken for the disk.
         let copy = lab.disk_file(three).with_extension("copy");
-        let copied = |from: &std::path::Path, to: &std::path::Path| {
-            let status = std::process::Command::new("cp").arg("--sparse=always").args([from, to]).status().unwrap();
-            assert!(status.success(), "cp ended with {status}");
-        };
         copied(&lab.disk_file(three), &copy);
         // As if it had been made after a clean shutdown: any VM may take it, as far as the copy itself knows.
         let identity = Slots::read(&copy).unwrap().newest().unwrap().clone();
@@ -229,5 +233,48 @@ mod long {
         for file in [copy, true_disk] {
             std::fs::remove_file(file).unwrap();
         }
+    }
+
+    /// A blank disk where the node's own should be is left blank, one beside it is left alone, and of two disks of
+    /// the node none is taken.
+    #[test]
+    fn a_blank_disk_and_two_disks_are_refused_or_left_alone() {
+        let scenario = Scenario::formed("spare");
+        let lab = scenario.lab();
+        let members = scenario.etcd_members("cp1");
+        let identity = scenario.cluster_identity();
+        shut_down(&scenario, "cp3");
+        let own = lab.disks("cp3").unwrap()[0];
+        let found = |disk| Slots::read(&lab.disk_file(disk)).unwrap();
+
+        // The new VM as it was imported, with the OVA's own data disk and the node's properties.
+        let properties = scenario.properties("cp3");
+        lab.import(&NewVm { data_disk: Some(4 << 30), ..Scenario::vm("cp3-b", properties) }).unwrap();
+        let blank = lab.disks("cp3-b").unwrap()[0];
+        scenario.power_on(&["cp3-b"]);
+        refuses(&scenario, "cp3-b", "cluster.exists");
+        scenario.cut("cp3-b");
+        assert!(!found(blank).bears_our_mark, "the blank disk was written to");
+        assert_eq!(scenario.cluster_identity(), identity);
+
+        // Two disks of the node beside it.
+        let copy = lab.create_disk(4 << 30).unwrap();
+        copied(&lab.disk_file(own), &lab.disk_file(copy));
+        let before = found(own);
+        lab.detach_disk("cp3", own).unwrap();
+        lab.attach_disk("cp3-b", own).unwrap();
+        lab.attach_disk("cp3-b", copy).unwrap();
+        scenario.power_on(&["cp3-b"]);
+        refuses(&scenario, "cp3-b", "disk.ambiguous");
+        scenario.cut("cp3-b");
+        assert_eq!((found(own), found(copy)), (before.clone(), before));
+
+        // The node's own and the blank one.
+        lab.detach_disk("cp3-b", copy).unwrap();
+        scenario.power_on(&["cp3-b"]);
+        scenario.says("cp3-b", "disk.spare", MOMENT);
+        scenario.says("cp3-b", "kaas: ready", FORMING);
+        assert!(!found(blank).bears_our_mark, "the blank disk was written to");
+        assert_eq!(scenario.etcd_members("cp1"), members);
     }
 }

@@ -163,6 +163,62 @@ fn two_of_ours_are_ambiguous() {
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous", "disk.ambiguous"])));
 }
 
+/// A new VM comes with a blank data disk of its own, and somebody attaches others.
+#[test]
+fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_written() {
+    use crate::swap::{Image, Swap};
+    const OTHER: Uuid = Uuid::from_u128(77);
+    type Change = fn(Identity) -> Identity;
+    // What is attached, none for a blank disk; the verdict and the codes.
+    type Case<'a> = (&'a str, &'a [Option<Change>], &'a str, &'a [&'a str]);
+    let ours: Change = |identity| identity;
+    let released: Change = |identity| Identity { holder: None, ..identity };
+    let held: Change = |identity| Identity { holder: Some(OTHER), ..identity };
+    let other_image: Change = |identity| {
+        let (version, build) = (String::from("9.0.0"), String::from("another"));
+        let from = Use { vm: Some(OTHER), version: version.clone(), build: String::new() };
+        let to = Some(Image { version, build });
+        let swap = Swap { id: OTHER, from, to, released: None, forced: false };
+        Identity { holder: None, swap: Some(swap), ..identity }
+    };
+    let newer: Change = |identity| Identity { holder: None, image_version: "9.0.0".into(), ..identity };
+    let table: [Case; 10] = [
+        ("blank alone", &[None], "blank", &[]),
+        ("two blank ones", &[None, None], "ambiguous", &["disk.ambiguous"]),
+        ("released and blank", &[None, Some(released)], "ours", &["disk.spare"]),
+        ("ours and two blank ones", &[None, Some(ours), None], "ours", &["disk.spare", "disk.spare"]),
+        ("held elsewhere and blank", &[None, Some(held)], "held elsewhere", &["disk.spare", "disk.held-elsewhere"]),
+        (
+            "for another image and blank",
+            &[Some(other_image), None],
+            "held elsewhere",
+            &["disk.spare", "disk.other-image"],
+        ),
+        ("of a newer image and blank", &[Some(newer), None], "held elsewhere", &["disk.spare", "image.downgrade"]),
+        ("two of one node", &[Some(ours), Some(released)], "ambiguous", &["disk.ambiguous"; 2]),
+        ("ours and one held elsewhere", &[Some(ours), Some(held)], "ambiguous", &["disk.ambiguous"; 2]),
+        ("two of one node and blank", &[Some(held), None, Some(held)], "ambiguous", &["disk.ambiguous"; 2]),
+    ];
+    for (what, disks, verdict, expected) in table {
+        let mut machine = Machine::new();
+        let mut all = Vec::new();
+        for (number, change) in disks.iter().enumerate() {
+            let disk = machine.add(&number.to_string());
+            if let Some(change) = change {
+                let identity = change(made(&machine, &disk));
+                identity::write(&disk, &identity).unwrap();
+            }
+            all.push(disk);
+        }
+        let before: Vec<_> = all.iter().map(|disk| Slots::read(disk).unwrap()).collect();
+        assert_eq!(machine.verdict(), (verdict, codes(expected)), "{what}");
+        let after: Vec<_> = all.iter().map(|disk| Slots::read(disk).unwrap()).collect();
+        assert_eq!(before, after, "{what}");
+        // Only what is blank and alone may be made a data disk of.
+        assert_eq!(machine.examine().data_disk.target().is_some(), verdict == "blank", "{what}");
+    }
+}
+
 #[test]
 fn a_disk_held_by_another_vm_is_refused_until_it_is_released() {
     let mut machine = Machine::new();

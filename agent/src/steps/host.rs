@@ -22,6 +22,9 @@ use crate::system::{access, clock, hostname, network, proxy, time, trust};
 impl Machine {
     pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
         let Some(target) = self.data_disk.target() else { return Ok(Done::Already) };
+        if let Some(finding) = surroundings::beside_a_cluster(&self.config) {
+            return Err(finding.into());
+        }
         let text = std::fs::read_to_string(self.path("/etc/machine-id")).context("reading the machine ID")?;
         let owner = Owner {
             cluster: self.config.cluster.name.clone(),

@@ -6,10 +6,13 @@
 //! [`judge`] is pure; [`look`] asks, all at the same time, and takes a few
 //! seconds when something does not answer.
 
+mod blank;
 mod questions;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
+
+pub use blank::beside_a_cluster;
 
 use crate::at_once;
 use crate::codes::{self, Code};
