@@ -93,7 +93,18 @@ impl Machines {
     }
 
     fn start(&self, index: usize) -> Rendezvous {
-        Rendezvous::open(self.settings[index].clone(), self.disk(index), self.keep(index)).unwrap()
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            match Rendezvous::open(self.settings[index].clone(), self.disk(index), self.keep(index)) {
+                // A program that another test starts has the former socket between fork and exec.
+                Err(Error::Listen { source, .. })
+                    if source.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until =>
+                {
+                    thread::yield_now();
+                }
+                opened => return opened.unwrap(),
+            }
+        }
     }
 }
 
