@@ -146,7 +146,8 @@ fn make_room(root: &Path, size: u64, (mut free, whole): (u64, u64)) -> anyhow::R
     Ok(())
 }
 
-/// Saves the store as this node's member has it, verified, whole or not at all.
+/// Saves the store as this node's member has it, verified, whole or not at all. While there is a
+/// quorum, all that was acknowledged before is in it.
 ///
 /// # Errors
 /// etcd does not answer, what came is damaged, or it cannot be written.
@@ -176,14 +177,18 @@ pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> 
 fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
     let pki = files::below(root, PKI).join("etcd");
     let file = |flag: &str, name: &str| format!("--{flag}={}", pki.join(name).display());
-    let command = Command::new("etcdctl")
-        .arg(format!("--endpoints={}", client_url(node)))
-        .arg(file("cacert", "ca.crt"))
-        .arg(file("cert", "healthcheck-client.crt"))
-        .arg(file("key", "healthcheck-client.key"))
-        .args(["snapshot", "save"])
-        .arg(to);
-    runner.run(&command)?;
+    let etcdctl = || {
+        Command::new("etcdctl")
+            .arg(format!("--endpoints={}", client_url(node)))
+            .arg(file("cacert", "ca.crt"))
+            .arg(file("cert", "healthcheck-client.crt"))
+            .arg(file("key", "healthcheck-client.key"))
+    };
+    // A follower answers a linearizable read once it has applied what the others had acknowledged by then.
+    if let Err(error) = runner.run(&etcdctl().args(["get", "--keys-only", "--consistency=l", "kaas"])) {
+        log::warn!("this member may lack the last writes, and so may the snapshot: {error}");
+    }
+    runner.run(&etcdctl().args(["snapshot", "save"]).arg(to))?;
     examine(runner, to)
 }
 
@@ -218,6 +223,8 @@ fn prune(root: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::command::Error;
     use crate::plan::tests::three_nodes;
@@ -225,13 +232,27 @@ mod tests {
     /// Writes the file that etcdctl is asked for; says of it what etcdutl would.
     struct Etcd {
         intact: bool,
+        /// Whether it has caught up with the other members.
+        current: AtomicBool,
+    }
+
+    impl Etcd {
+        fn new(intact: bool) -> Self {
+            Self { intact, current: AtomicBool::new(false) }
+        }
     }
 
     impl Runner for Etcd {
         fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
             let line = command.to_string();
             let file = line.rsplit(' ').next().unwrap();
+            if line.contains(" get ") {
+                assert!(line.starts_with("etcdctl ") && line.contains("--consistency=l"), "{line}");
+                self.current.store(true, Ordering::SeqCst);
+                return Ok(Vec::new());
+            }
             if line.starts_with("etcdctl ") {
+                assert!(self.current.load(Ordering::SeqCst), "a snapshot of a member that may lag behind");
                 fs::write(file, "a store").unwrap();
                 return Ok(Vec::new());
             }
@@ -258,7 +279,7 @@ mod tests {
         let now = at("2026-11-21T14:30:05Z");
         let path = folder(root.path()).join(name("my-cluster", now));
         fs::create_dir_all(folder(root.path())).unwrap();
-        let contents = save(&node, root.path(), &Etcd { intact: true }, &path).unwrap();
+        let contents = save(&node, root.path(), &Etcd::new(true), &path).unwrap();
         assert_eq!(contents, Contents { revision: 7, total_key: 3, version: "3.6.0".into() });
         let [snapshot] = &list(root.path()).unwrap()[..] else { panic!("not one snapshot") };
         assert_eq!(snapshot.name(), "my-cluster-20261121T143005Z.db");
@@ -271,7 +292,7 @@ mod tests {
     fn a_damaged_snapshot_is_not_kept() {
         let root = tempfile::tempdir().unwrap();
         let node = three_nodes().cluster.control_nodes[0].clone();
-        let saved = save(&node, root.path(), &Etcd { intact: false }, &root.path().join("c.db"));
+        let saved = save(&node, root.path(), &Etcd::new(false), &root.path().join("c.db"));
         assert!(format!("{:#}", saved.unwrap_err()).contains("integrity check failed"));
         assert_eq!(names(root.path()), [""; 0]);
     }
