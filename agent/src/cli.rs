@@ -15,6 +15,7 @@ use crate::etcd::command::Snapshots;
 use crate::etcd::{replace, restore};
 use crate::files;
 use crate::image::ImageFacts;
+use crate::kubernetes::upgrade;
 use crate::plan::Plan;
 use crate::pod_network::desired::Settings;
 use crate::preflight::Clock;
@@ -123,6 +124,11 @@ enum Command {
     PrepareSwap(swap::command::Options),
     /// Commit a swap: from then on the former VM can no longer take the data disk back
     CommitSwap,
+    /// Upgrade Kubernetes on this node to the next minor that its image carries
+    ///
+    /// One node at a time, after the image swap was committed everywhere: the other nodes take over the
+    /// virtual address and the pods meanwhile. There is no way back but restoring a snapshot.
+    UpgradeKubernetes(upgrade::command::Options),
     /// Wait until this boot is good, and mark it so: what the service kaas-mark-good does
     MarkGood,
     /// Take over the data disk of a VM that is off for good and has not released it
@@ -204,6 +210,9 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             swap::command::prepare(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
         Command::CommitSwap => swap::command::commit(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::UpgradeKubernetes(options) => {
+            upgrade::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::MarkGood => swap::good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::TakeOver(options) => swap::take_over::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),

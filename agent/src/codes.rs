@@ -129,6 +129,15 @@ codes! {
     DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
+    KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";
+    KUBERNETES_SKEW, "kubernetes.skew", Error, "An upgrade of Kubernetes was asked for that skips minors or goes back.";
+    KUBERNETES_NOT_READY, "kubernetes.not-ready", Error, "An upgrade of Kubernetes was asked for while this node or another control node is not ready.";
+    KUBERNETES_SWAP_OPEN, "kubernetes.swap-open", Error, "An upgrade of Kubernetes was asked for before this node's image swap was committed.";
+    KUBERNETES_ANOTHER, "kubernetes.another", Error, "An upgrade of Kubernetes was asked for while a node is being swapped or upgraded.";
+    KUBERNETES_ETCD, "kubernetes.etcd", Error, "An upgrade of Kubernetes was asked for while a member of etcd is not healthy or too old for it.";
+    KUBERNETES_REMOVED_APIS, "kubernetes.removed-apis", Error, "An upgrade of Kubernetes was asked for while APIs are in use that it does not have any more.";
+    KUBERNETES_PREFLIGHT, "kubernetes.preflight", Error, "kubeadm's preflight checks refuse the upgrade.";
+    KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was given up before anything had changed: pods did not move away in time, or the virtual address did not move.";
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap was asked of a node that is not formed, or not ready.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap was asked for while an etcd member is not healthy: with the node off, etcd would lose its quorum.";
     SWAP_ANOTHER, "swap.another", Error, "A swap was asked for while another one is under way, on this node or another.";

@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::kubernetes::upgrade::Minor;
 
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
@@ -70,11 +71,7 @@ impl ImageFacts {
 
     /// The newest minor: what a cluster forms with when no other is asked for.
     pub fn newest_minor(&self) -> Option<&str> {
-        let number = |minor: &str| -> Option<(u32, u32)> {
-            let (major, minor) = minor.split_once('.')?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
-        };
-        self.kubernetes.iter().map(|release| release.minor.as_str()).max_by_key(|minor| number(minor))
+        self.kubernetes.iter().map(|release| release.minor.as_str()).max_by_key(|minor| minor.parse::<Minor>().ok())
     }
 
     /// Name, version and publisher in one line, for status.

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::etcd::replace::Admission;
 use crate::etcd::restore::Restored;
 use crate::files;
+use crate::kubernetes::upgrade::Begun;
 use crate::paths;
 use crate::rendezvous::Record;
 use crate::secret::Secret;
@@ -29,6 +30,7 @@ const RESTORED: &str = "restored.json";
 const STANDING: &str = "standing.json";
 const SWAP: &str = "swap.json";
 const SWAPS: &str = "swaps.log";
+const KUBERNETES_UPGRADE: &str = "kubernetes-upgrade.json";
 
 /// What this node has done once and need not, or must not, do again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,6 +235,30 @@ impl Records {
     /// The file system's.
     pub fn forget_cordon(&self) -> anyhow::Result<()> {
         files::remove(&self.path(SWAP)).map(drop).context("forgetting the cordon")
+    }
+
+    /// The upgrade of Kubernetes that was begun, if one was and has not ended.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn kubernetes_upgrade(&self) -> anyhow::Result<Option<Begun>> {
+        self.load(KUBERNETES_UPGRADE)
+    }
+
+    /// Saves that an upgrade of Kubernetes was begun: before anything changes.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn save_kubernetes_upgrade(&self, begun: &Begun) -> anyhow::Result<bool> {
+        self.save(KUBERNETES_UPGRADE, begun)
+    }
+
+    /// Forgets the upgrade of Kubernetes: it has ended.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn forget_kubernetes_upgrade(&self) -> anyhow::Result<()> {
+        files::remove(&self.path(KUBERNETES_UPGRADE)).map(drop).context("forgetting the upgrade of Kubernetes")
     }
 
     /// Notes in one line of the data disk's log of swaps what became of the disk.

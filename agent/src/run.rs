@@ -26,6 +26,7 @@ use crate::environment::{Outcome, source};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::image::ImageFacts;
+use crate::kubernetes::upgrade::Begun;
 use crate::plan::{self, Observed, Plan};
 use crate::platform::Platform;
 use crate::preflight::{self, Clock, Facts};
@@ -99,6 +100,7 @@ struct Known {
     disk: plan::Disk,
     progress: Progress,
     rendezvous_closed: bool,
+    upgrading: Option<String>,
     warnings: Findings,
 }
 
@@ -112,6 +114,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         disk: known.disk.clone(),
         progress: known.progress,
         rendezvous_closed: known.rendezvous_closed,
+        upgrading: known.upgrading,
     };
     reporter.update(|status| {
         status.node = Some(known.config.node.name.clone());
@@ -300,6 +303,10 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         let ours = matches!(disk, plan::Disk::Ours(_));
         return Ok(Known {
             progress: if ours { records.progress()? } else { Progress::default() },
+            upgrading: match ours {
+                true => records.kubernetes_upgrade()?.filter(Begun::is_under_way).map(|begun| begun.to),
+                false => None,
+            },
             rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
             data_disk: examination.data_disk,
             config,

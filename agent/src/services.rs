@@ -25,7 +25,15 @@ pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be 
 /// # Errors
 /// systemd does not answer.
 pub fn restart_agent() -> anyhow::Result<()> {
-    Services::new(&bus::system()?).restart(AGENT)
+    restart(AGENT)
+}
+
+/// Stops a unit and starts it again, or just starts it.
+///
+/// # Errors
+/// systemd does not know the unit or does not answer.
+pub fn restart(unit: &str) -> anyhow::Result<()> {
+    Services::new(&bus::system()?).restart(unit)
 }
 
 /// Writes to the data disk what the agent may be about to write, too: while that is

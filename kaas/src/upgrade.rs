@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fleet::lab::{Lab, state_folder};
 use fleet::node::Client;
-use fleet::upgrade::{Mode, Options, Outcome, Site, State, describe};
+use fleet::upgrade::{KubernetesOptions, KubernetesPlan, Mode, Options, Outcome, Site, State, describe};
 
 use crate::ova::Output;
 
@@ -45,6 +45,29 @@ pub enum Upgrade {
     Rollback(At),
     /// Makes an upgrade final: the old VMs are removed and there is no way back.
     Commit(At),
+    /// Takes the control nodes to the next Kubernetes minor that their image carries, one after the other.
+    ///
+    /// After an image swap is committed. What was broken off is gone on with by doing it again; there is no
+    /// way back but restoring the snapshot of etcd that is taken before.
+    Kubernetes {
+        /// The minor to go to, such as 1.36, if not the next one.
+        #[arg(long, value_name = "MINOR")]
+        to: Option<String>,
+        /// Only say what would be done, or why it must not be.
+        #[arg(long)]
+        check: bool,
+        /// How long pods may take to move away from a node, in seconds.
+        #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+        drain: u64,
+        /// How long one node may take in all, in seconds.
+        #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+        limit: u64,
+        #[command(flatten)]
+        at: At,
+        /// How to say it.
+        #[arg(long, default_value = "text", requires = "check")]
+        output: Output,
+    },
     /// Says how far an upgrade is. Changes nothing.
     Status {
         #[command(flatten)]
@@ -117,6 +140,20 @@ pub fn run(command: Upgrade) -> anyhow::Result<()> {
         }),
         Upgrade::Rollback(at) => at.with(|site| ended(&site.rollback()?, Outcome::RolledBack)),
         Upgrade::Commit(at) => at.with(|site| ended(&site.commit()?, Outcome::Committed)),
+        Upgrade::Kubernetes { to, check, drain, limit, at, output } => at.with(|site| {
+            let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
+            if check {
+                let plan = site.plan_kubernetes(&options)?;
+                match output {
+                    Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
+                    Output::Text => print!("{}", kubernetes(&plan)),
+                }
+                return Ok(());
+            }
+            let done = site.upgrade_kubernetes(&options)?;
+            println!("all control nodes run Kubernetes {}", done.to);
+            Ok(())
+        }),
         Upgrade::Status { at, output } => at.with(|site| {
             let state = site.status()?;
             match output {
@@ -162,6 +199,21 @@ impl Wanted {
             publisher: publisher.transpose()?,
         })
     }
+}
+
+fn kubernetes(plan: &KubernetesPlan) -> String {
+    let mut text = format!("Upgrade of Kubernetes to {}\n\nIt rests on\n", plan.to);
+    for ground in &plan.grounds {
+        text += &format!("  {}: {}\n", ground.subject, ground.evidence);
+    }
+    text += "\nA snapshot of etcd is taken. Then, one node after the other,\n";
+    for node in &plan.nodes {
+        let begun = if node.begun { ", begun before" } else { "" };
+        text += &format!("  {} ({}): from {}{begun}\n", node.name, node.address, node.runs);
+    }
+    text += "\nyields the virtual address, moves its pods away, renews its certificates, starts its control plane and\n\
+             kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
+    text
 }
 
 /// Says where it ended; another end than the one that was asked for is a failure.

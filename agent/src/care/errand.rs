@@ -52,6 +52,7 @@ const ERRANDS: &[Errand] = &[
     Errand { what: "the cluster's record of this node", every: Duration::from_secs(60), prepare: swap::prepare },
     Errand { what: "the add-ons", every: Duration::from_secs(60), prepare: addons::prepare },
     Errand { what: "the cordon of a swap", every: Duration::from_secs(5), prepare: swap::uncordon },
+    Errand { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), prepare: swap::upgrade },
     Errand { what: "the node that is replaced", every: Duration::from_secs(5), prepare: admission::prepare },
 ];
 

@@ -1,9 +1,10 @@
-//! Tells the cluster each minute how this node's data disk stands, and lets pods
-//! come back once a node that was swapped is ready.
+//! Tells the cluster each minute how this node's data disk stands, goes on with an upgrade of
+//! Kubernetes, and lets pods come back once a node that they had left is ready.
 
 use super::errand::Job;
 use crate::command::Host;
 use crate::finding::Findings;
+use crate::kubernetes::upgrade;
 use crate::steps::Machine;
 use crate::swap::leave::uncordon as undo;
 
@@ -11,6 +12,15 @@ pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
     let desk = machine.endpoint.swaps().clone();
     let Some(site) = desk.site() else { return Ok(None) };
     Ok(Some(Box::new(move |_| site.teller.tell(desk.under_way()).map(|()| Findings::default()))))
+}
+
+/// The upgrade of Kubernetes leaves the node as a swap does.
+pub(super) fn upgrade(machine: &Machine) -> anyhow::Result<Option<Job>> {
+    let Some(site) = machine.endpoint.swaps().site() else { return Ok(None) };
+    if site.records().kubernetes_upgrade()?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(move |_| upgrade::go_on(&site))))
 }
 
 pub(super) fn uncordon(machine: &Machine) -> anyhow::Result<Option<Job>> {

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::kubernetes::{api, proxy};
+use crate::kubernetes::{api, kubelet, proxy};
 use crate::pki;
 use crate::pod_network;
 
@@ -57,7 +57,7 @@ const PLACES: &[(&str, &str)] = &[
     ("super-admin.conf", "/etc/kubernetes/super-admin.conf"),
     ("controller-manager.conf", "/etc/kubernetes/controller-manager.conf"),
     ("scheduler.conf", "/etc/kubernetes/scheduler.conf"),
-    ("kubelet.conf", "/etc/kubernetes/kubelet.conf"),
+    ("kubelet.conf", kubelet::KUBECONFIG),
     ("kubelet-serving", "/var/lib/kubelet/pki/kubelet.crt"),
     ("kubelet-client", "/var/lib/kubelet/pki/kubelet-client-current.pem"),
     ("kaas-agent.conf", api::KUBECONFIG),

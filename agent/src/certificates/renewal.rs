@@ -37,6 +37,7 @@ pub fn kubernetes(
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
     let server = format!("https://{}:{API_PORT}", config.address());
+    changed |= pki::point_at(&path(kubelet::KUBECONFIG), &server)?;
     for (kubeconfig, leaf) in [
         (api::KUBECONFIG, api::leaf()),
         (proxy::KUBECONFIG, Leaf::kube_proxy()),

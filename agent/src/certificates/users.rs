@@ -1,5 +1,6 @@
 //! Which services read credentials when they start, and must be started again
-//! when those are renewed. What each has started with is noted in memory.
+//! when those are renewed; Kubernetes' own ones also when their programs are of another
+//! minor. What each has started with is noted in memory.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::files;
-use crate::kubernetes::{kubelet, proxy};
+use crate::kubernetes::{PROGRAMS, kubelet, proxy};
 use crate::pod_network;
 
 /// Where it is noted.
@@ -17,7 +18,7 @@ const FOLDER: &str = "run/kaas/credentials";
 /// Units and the files that they read at their start. The static pods have
 /// their own way: see [`crate::kubernetes::kubeadm::marks`].
 const READERS: [(&str, &[&str]); 3] = [
-    (kubelet::UNIT, &["/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki/kubelet.crt"]),
+    (kubelet::UNIT, &[kubelet::KUBECONFIG, "/var/lib/kubelet/pki/kubelet.crt"]),
     (proxy::UNIT, &[proxy::KUBECONFIG]),
     (pod_network::UNIT, &[pod_network::KUBECONFIG]),
 ];
@@ -51,6 +52,11 @@ fn note_of(root: &Path, unit: &str) -> PathBuf {
 
 fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
+    if [kubelet::UNIT, proxy::UNIT].contains(&unit)
+        && let Ok(programs) = fs::read_link(files::below(root, PROGRAMS))
+    {
+        hash.update(programs.as_os_str().as_encoded_bytes());
+    }
     for path in READERS.iter().filter(|(name, _)| *name == unit).flat_map(|(_, paths)| *paths) {
         hash.update(fs::read(files::below(root, path))?);
     }

@@ -54,6 +54,7 @@ const ROUTES: &[Route] = &[
     slow(Method::POST, "/v1/swap", swap::begin),
     slow(Method::DELETE, "/v1/swap/", swap::cancel),
     slow(Method::POST, "/v1/commit", swap::commit),
+    slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
 ];
 
 impl Route {

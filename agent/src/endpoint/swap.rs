@@ -1,4 +1,5 @@
-//! The routes of the image swap: translates between HTTP and [`crate::swap`].
+//! The routes of the image swap and of Kubernetes' upgrade: translates between HTTP and [`crate::swap`]
+//! and [`crate::kubernetes::upgrade`].
 
 use hyper::StatusCode;
 use serde::Serialize;
@@ -8,6 +9,7 @@ use super::Site;
 use super::answer::{self, Answer};
 use crate::codes;
 use crate::command::Host;
+use crate::kubernetes::upgrade;
 use crate::swap::facts;
 use crate::swap::wire::{Refused, Request, Stage};
 
@@ -50,7 +52,7 @@ fn understand(body: &[u8]) -> Result<Request, String> {
         return Err("the image has no version, or one of more than 64 characters".to_owned());
     }
     if request.drain_seconds > LONGEST_DRAIN {
-        return Err(format!("{} seconds to drain are more than {LONGEST_DRAIN}", request.drain_seconds));
+        return Err(too_long(request.drain_seconds));
     }
     Ok(request)
 }
@@ -74,9 +76,32 @@ pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
     }
 }
 
+/// The Kubernetes minor is raised after a swap, by the same hands.
+pub(super) fn upgrade_kubernetes(site: &Site, _: &str, body: &[u8]) -> Answer {
+    let request: upgrade::wire::Request = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(error) => {
+            return answer::line(StatusCode::BAD_REQUEST, &format!("this is no upgrade of Kubernetes: {error}"));
+        }
+    };
+    if request.drain_seconds > LONGEST_DRAIN {
+        return answer::line(StatusCode::BAD_REQUEST, &too_long(request.drain_seconds));
+    }
+    match upgrade::begin(&site.swaps, &request, &Host) {
+        Ok(true) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
+        Ok(false) if request.check => answer::line(StatusCode::OK, "nothing is in the way"),
+        Ok(false) => answer::line(StatusCode::OK, "the node runs it"),
+        Err(refused) => conflict(&refused),
+    }
+}
+
+fn too_long(seconds: u64) -> String {
+    format!("{seconds} seconds to drain are more than {LONGEST_DRAIN}")
+}
+
 /// What failed rather than being refused is no conflict.
 fn conflict(refused: &Refused) -> Answer {
-    match refused.code == codes::SWAP_FAILED.code {
+    match [&codes::SWAP_FAILED, &codes::KUBERNETES_FAILED].iter().any(|failed| failed.code == refused.code) {
         true => json(StatusCode::INTERNAL_SERVER_ERROR, refused),
         false => json(StatusCode::CONFLICT, refused),
     }

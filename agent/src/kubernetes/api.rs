@@ -65,6 +65,17 @@ impl Api {
         }
     }
 
+    /// Its version, such as `v1.36.3`.
+    ///
+    /// # Errors
+    /// It does not answer, or not with a version.
+    pub fn version(&self) -> anyhow::Result<String> {
+        let answer = self.client.get("/version")?;
+        let version: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+        let version = version.as_ref().and_then(|version| version["gitVersion"].as_str());
+        version.map(str::to_owned).with_context(|| format!("the API server answers {} and no version", answer.code))
+    }
+
     /// The cluster's nodes, in name order.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl Runner for Fake {
             ["kubeconfig", "all", ..] => {
                 for name in MADE.iter().filter(|name| name.ends_with(".conf")) {
                     let client = Leaf::client(name).issue(&self.authorities.kubernetes, self.now).unwrap();
-                    let (server, authority) = (String::new(), String::new());
+                    let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
                     let whole = pki::Kubeconfig { server, authority, client }.render(name);
                     self.write(&format!("{FOLDER}/{name}"), &whole);
                 }

@@ -95,6 +95,29 @@ pub fn embedded(kubeconfig: &str) -> Result<Certified, Error> {
     Ok(Certified { certificate: field("client-certificate-data")?, key: Secret::new(field("client-key-data")?) })
 }
 
+/// Sees to it that a kubeconfig, JSON or as kubeadm writes it, names this `server`. Says whether
+/// it named another one.
+///
+/// # Errors
+/// [`Error::Read`] and [`Error::Write`], or [`Error::Unusable`] when it names none.
+pub fn point_at(path: &Path, server: &str) -> Result<bool, Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let text = Zeroizing::new(text);
+    let named = text.lines().find_map(|line| {
+        let (before, value) = line.split_once(':')?;
+        (before.trim().trim_matches('"') == "server").then(|| value.trim().trim_end_matches(',').trim_matches('"'))
+    });
+    let unusable = || Error::Unusable { what: path.display().to_string(), reason: "server is missing".into() };
+    let named = named.filter(|named| !named.is_empty()).ok_or_else(unusable)?;
+    if named == server {
+        return Ok(false);
+    }
+    let changed = Zeroizing::new(text.replacen(named, server, 1));
+    files::write_atomically(path, changed.as_bytes(), 0o600)
+        .map_err(|source| Error::Write { path: path.to_owned(), source })?;
+    Ok(true)
+}
+
 /// Sees to it that `path` is a kubeconfig for `leaf` at `server` whose
 /// certificate is good. Says whether it was made anew.
 ///
@@ -120,4 +143,26 @@ pub fn ensure_kubeconfig(
     files::write_atomically(path, config.render(&leaf.common_name).as_bytes(), 0o600)
         .map_err(|source| Error::Write { path: path.to_owned(), source })?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_server_is_named_in_either_form_and_nothing_else_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubelet.conf");
+        for text in [
+            "clusters:\n- cluster:\n    certificate-authority-data: YQ==\n    server: https://10.0.0.10:6443\n  name: lab\n",
+            "{\n  \"cluster\": {\n    \"server\": \"https://10.0.0.10:6443\",\n    \"x\": 1\n  }\n}\n",
+        ] {
+            fs::write(&path, text).unwrap();
+            assert!(point_at(&path, "https://10.0.0.11:6443").unwrap());
+            assert_eq!(fs::read_to_string(&path).unwrap(), text.replace("10.0.0.10", "10.0.0.11"));
+            assert!(!point_at(&path, "https://10.0.0.11:6443").unwrap());
+        }
+        fs::write(&path, "users: []\n").unwrap();
+        assert!(point_at(&path, "https://10.0.0.11:6443").unwrap_err().to_string().contains("server is missing"));
+    }
 }

@@ -40,7 +40,7 @@ use crate::secret::Secret;
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
 pub use examine::{expiry, serial, verified};
-pub use kubeconfig::{Kubeconfig, embedded, ensure_kubeconfig};
+pub use kubeconfig::{Kubeconfig, embedded, ensure_kubeconfig, point_at};
 pub use leaf::{Leaf, RENEW_BEFORE};
 
 /// Certificates are valid from this long before they are made: a peer's clock

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
 use crate::config::Config;
 use crate::finding::Finding;
 use crate::image::ImageFacts;
@@ -28,6 +29,8 @@ pub struct Observed {
     pub progress: Progress,
     /// Whether the rendezvous has closed for good.
     pub rendezvous_closed: bool,
+    /// The Kubernetes minor that the node is being upgraded to, if it is.
+    pub upgrading: Option<String>,
 }
 
 /// The data disk, when it may be used.
@@ -118,6 +121,11 @@ pub enum Step {
     PodNetwork,
     /// Wait until Kubernetes calls the node ready.
     NodeReady,
+    /// End the upgrade of Kubernetes once API server and kubelet are of the new version.
+    EndUpgrade {
+        /// The full version, such as `1.36.3`.
+        version: String,
+    },
     /// Record the cluster's configuration in the cluster.
     Register,
     /// Apply cluster DNS.
@@ -159,6 +167,7 @@ impl Step {
             Self::ServiceNetwork => "starting the service network",
             Self::PodNetwork => "starting the pod network",
             Self::NodeReady => "waiting for the node to be ready",
+            Self::EndUpgrade { .. } => "upgrading Kubernetes to",
             Self::Register => "recording the cluster's configuration",
             Self::ClusterDns => "applying cluster DNS",
             Self::Complete => "completing the cluster",
@@ -172,7 +181,7 @@ impl fmt::Display for Step {
         f.write_str(self.title())?;
         match self {
             Self::PrepareDataDisk { disk } | Self::MountDataDisk { disk } => write!(f, " {}", disk.display()),
-            Self::Programs { version, .. } => write!(f, " {version}"),
+            Self::Programs { version, .. } | Self::EndUpgrade { version } => write!(f, " {version}"),
             _ => Ok(()),
         }
     }
@@ -192,6 +201,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether the node is being upgraded to another minor of Kubernetes.
+    pub fn upgrades(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::EndUpgrade { .. }))
+    }
+
     /// The data disk that the plan uses.
     pub fn data_disk(&self) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {
@@ -209,8 +223,7 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
         let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
-        return Err(Finding::error(
-            "kubernetes.not-in-image",
+        return Err(codes::KUBERNETES_NOT_IN_IMAGE.finding(
             "the cluster's Kubernetes version",
             format!("the cluster runs Kubernetes {minor}, this image carries {}", inside.join(" and ")),
             "Use an image that carries the cluster's version",
@@ -247,6 +260,9 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
         steps.push(Step::Rights);
     }
     steps.extend([Step::ServiceNetwork, Step::PodNetwork, Step::NodeReady]);
+    if formed && observed.upgrading.as_ref() == Some(minor) {
+        steps.push(Step::EndUpgrade { version: kubernetes.version.clone() });
+    }
     if !formed {
         // Each node applies the same objects: the cluster is whole even if
         // the first one is cut off for good here.

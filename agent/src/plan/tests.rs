@@ -62,6 +62,7 @@ fn first_boot() -> Observed {
         disk: Disk::Fresh(PathBuf::from("/dev/sdb")),
         progress: Progress::default(),
         rendezvous_closed: false,
+        upgrading: None,
     }
 }
 
@@ -90,6 +91,21 @@ fn a_formed_node_never_forms_nor_prepares_a_disk() {
     assert_eq!(plan.goal, Goal::Resume);
     let forming = [Step::SaveConfiguration, Step::Meet, Step::Register, Step::Complete, Step::Finish];
     assert!(plan.steps.iter().all(|step| !forming.contains(step) && !matches!(step, Step::PrepareDataDisk { .. })));
+}
+
+#[test]
+fn an_upgrade_of_kubernetes_ends_once_the_configuration_names_the_new_minor() {
+    let upgrading = |to: &str| Observed { upgrading: Some(to.into()), ..resumed() };
+    let ended = decide(&three_nodes(), &upgrading("1.36")).unwrap();
+    assert!(ended.upgrades());
+    assert_eq!(ended.steps.last(), Some(&Step::EndUpgrade { version: "1.36.3".into() }));
+    // Cut off before that: the node goes on with the minor that it has.
+    let mut before = three_nodes();
+    before.cluster.kubernetes_minor = "1.35".into();
+    let plan = decide(&before, &upgrading("1.36")).unwrap();
+    assert!(
+        !plan.upgrades() && plan.steps.contains(&Step::Programs { minor: "1.35".into(), version: "1.35.4".into() })
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::addons;
 use crate::certificates::{self, renewal, users};
 use crate::files;
 use crate::kubernetes::kubeadm::Kubeadm;
-use crate::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy};
+use crate::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy, upgrade};
 use crate::pod_network;
 use crate::status;
 use crate::virtual_address;
@@ -54,7 +54,8 @@ impl Machine {
     pub(super) fn credentials(&mut self) -> Result<Done, Trouble> {
         let kubeadm = Kubeadm::new(self.root(), &self.runner);
         kubeadm.lay(&self.config, &self.platform, self.kubernetes_version()?)?;
-        let complete = self.progress.credentials;
+        // kubeadm's upgrade renews the certificates.
+        let complete = self.progress.credentials && !self.plan.upgrades();
         let changed = renewal::kubernetes(self.root(), &self.config, &self.runner, complete, Self::now())?;
         let certificates = certificates::inventory(self.root());
         self.reporter.update(|status| status.certificates = certificates);
@@ -143,6 +144,12 @@ impl Machine {
             Some(_) => Err(Trouble::Waiting("the node is registered and not ready yet".to_owned())),
             None => Err(Trouble::Waiting("the node is not registered yet".to_owned())),
         }
+    }
+
+    pub(super) fn end_upgrade(&mut self, version: &str) -> Result<Done, Trouble> {
+        let desk = self.endpoint.swaps();
+        upgrade::finish(desk, &self.api()?, version, &self.runner)?.map_err(Trouble::Waiting)?;
+        Ok(Done::Changed)
     }
 
     pub(super) fn register(&mut self) -> Result<Done, Trouble> {

@@ -43,6 +43,7 @@ impl Node {
             disk: Disk::Ours("/dev/sdb".into()),
             progress: records.progress()?,
             rendezvous_closed: matches!(records.rendezvous()?, Record::Closed { .. }),
+            upgrading: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
         let node = config.control_node().unwrap().clone();

@@ -162,6 +162,7 @@ impl Machine {
             Step::ServiceNetwork => self.service_network(),
             Step::PodNetwork => self.pod_network(),
             Step::NodeReady => self.wait_for_node(),
+            Step::EndUpgrade { version } => self.end_upgrade(version),
             Step::Register => self.register(),
             Step::ClusterDns => self.cluster_dns(),
             Step::Complete => self.complete(),

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -74,7 +75,7 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     // A swap to the same image that is under way is waited for.
     let same = agent.node()?.swap.filter(|swap| swap.to.as_ref() == Some(&to)).map(|swap| swap.id);
     let id = same.unwrap_or_else(Uuid::new_v4);
-    agent.begin(&Request { id, to, drain_seconds: options.drain, downgrade: options.downgrade })?;
+    agent.ask("/v1/swap", &Request { id, to, drain_seconds: options.drain, downgrade: options.downgrade })?;
     let mut said = None;
     loop {
         let state = agent.node()?.swap.filter(|swap| swap.id == id).context("the swap was cancelled")?;
@@ -102,7 +103,7 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
 pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     let swap = agent.node()?.swap.filter(|swap| swap.stage == Stage::Taken);
-    agent.commit()?;
+    agent.ask("/v1/commit", &json!({}))?;
     match swap {
         Some(State { from, .. }) => writeln!(
             out,
@@ -129,12 +130,16 @@ pub fn words(state: &State) -> String {
 }
 
 /// The running agent of this node.
-struct Agent {
+pub(crate) struct Agent {
     client: Client,
 }
 
 impl Agent {
-    fn of(root: &Path) -> anyhow::Result<Self> {
+    /// Asked as an administrator.
+    ///
+    /// # Errors
+    /// The node is not configured, or its authority cannot be read.
+    pub(crate) fn of(root: &Path) -> anyhow::Result<Self> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
         // Whoever is root here has the authority's key: a certificate for this one command is kept nowhere.
         let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
@@ -146,21 +151,25 @@ impl Agent {
         Ok(Self { client })
     }
 
-    fn node(&self) -> anyhow::Result<Node> {
+    /// What the node says of itself.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) fn node(&self) -> anyhow::Result<Node> {
         let answer = self.client.get("/v1/node")?;
         serde_json::from_slice(&expect(answer, &[200])?).context("understanding the agent's answer")
     }
 
-    fn begin(&self, request: &Request) -> anyhow::Result<()> {
-        expect(self.client.post("/v1/swap", &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
+    /// Asks for something. What was accepted may still be under way.
+    ///
+    /// # Errors
+    /// [`Refused`], or it does not answer.
+    pub(crate) fn ask(&self, path: &str, request: &impl Serialize) -> anyhow::Result<()> {
+        expect(self.client.post(path, &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
     }
 
     fn cancel(&self, id: Uuid) -> anyhow::Result<()> {
         expect(self.client.delete(&format!("/v1/swap/{id}"))?, &[200, 202]).map(drop)
-    }
-
-    fn commit(&self) -> anyhow::Result<()> {
-        expect(self.client.post("/v1/commit", &json!({}))?, &[200]).map(drop)
     }
 }
 

@@ -75,9 +75,10 @@ impl Desk {
         self.lock().state.clone()
     }
 
-    /// The swap that is being prepared, or is, on this VM.
+    /// The swap that is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
     pub fn under_way(&self) -> Option<uuid::Uuid> {
-        self.state().filter(|state| is_under_way(state.stage)).map(|state| state.id)
+        let swap = self.state().filter(|state| is_under_way(state.stage)).map(|state| state.id);
+        swap.or_else(|| self.site().and_then(|site| site.upgrade()).map(|begun| begun.id))
     }
 
     /// Begins to prepare a swap, and says how far it is. Asks the other members first, so it
@@ -89,6 +90,10 @@ impl Desk {
         let site = self.site().ok_or_else(not_open)?;
         if let Some(stage) = judge::repeated(self.state().as_ref(), &request)? {
             return Ok(stage);
+        }
+        if let Some(begun) = site.upgrade() {
+            let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
+            return Err(refused(&codes::SWAP_ANOTHER, reason));
         }
         judge::judge(&Seen::look(&site, &request))?;
         let mut inner = self.lock();

@@ -9,6 +9,7 @@ use super::wire::{Etcd, Kubernetes, Member, Node, RunningImage, State, VirtualAd
 use crate::at_once;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::replace;
+use crate::kubernetes::upgrade;
 use crate::virtual_address;
 
 /// How long a member may take to answer, before patience.
@@ -35,6 +36,7 @@ pub fn node(site: &Site, swap: Option<State>) -> anyhow::Result<Node> {
         generation: identity.generation,
         kubernetes: Kubernetes {
             version: release.map_or_else(|| minor.clone(), |release| release.version.clone()),
+            upgrade: upgrade::state(&site.records()),
             carried: image.kubernetes.iter().map(|release| release.version.clone()).collect(),
         },
         etcd: etcd(site),

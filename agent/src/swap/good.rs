@@ -23,6 +23,9 @@ use crate::platform::Platform;
 use crate::records::Records;
 use crate::run;
 
+/// The systemd unit that notes it.
+pub const UNIT: &str = "kaas-mark-good.service";
+
 /// Where it is noted, for as long as this boot lasts.
 pub const GOOD: &str = "/run/kaas/good.json";
 
@@ -37,6 +40,14 @@ const BEHIND: u64 = 200;
 /// Since when this boot has counted as good, if it does.
 pub fn read(root: &Path) -> Option<Good> {
     serde_json::from_slice(&fs::read(files::below(root, GOOD)).ok()?).ok()
+}
+
+/// Forgets that this boot was good: it must show so again, once [`UNIT`] is started again.
+///
+/// # Errors
+/// The file system's.
+pub fn forget(root: &Path) -> io::Result<()> {
+    files::remove(&files::below(root, GOOD)).map(drop)
 }
 
 /// Waits until the boot is good, notes it and says so.

@@ -10,6 +10,7 @@ use super::standing;
 use crate::config::Config;
 use crate::disk::{Identity, Slots, identity};
 use crate::image::ImageFacts;
+use crate::kubernetes::upgrade::Begun;
 use crate::records::Records;
 use crate::status::Reporter;
 
@@ -56,6 +57,11 @@ impl Site {
     /// The records on the data disk.
     pub fn records(&self) -> Records {
         Records::new(&self.root)
+    }
+
+    /// The upgrade of Kubernetes that is under way.
+    pub fn upgrade(&self) -> Option<Begun> {
+        self.records().kubernetes_upgrade().ok().flatten().filter(Begun::is_under_way)
     }
 
     /// Notes a change on the data disk, as far as it can be written.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{Image, Use};
+use crate::kubernetes::upgrade;
 
 /// A node, as `GET /v1/node` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,9 @@ pub struct Kubernetes {
     pub version: String,
     /// All versions in this image.
     pub carried: Vec<String>,
+    /// The upgrade that is under way or was given up, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<upgrade::wire::State>,
 }
 
 /// The etcd member of a node, and how it sees the others.
@@ -181,7 +185,9 @@ mod tests {
         for name in ["node.json", "node-prepared.json", "node-taken.json"] {
             is_as_the_file_shows::<Node>(name);
         }
+        is_as_the_file_shows::<Node>("node-upgrading.json");
         is_as_the_file_shows::<Request>("swap-request.json");
+        is_as_the_file_shows::<upgrade::wire::Request>("kubernetes-request.json");
         is_as_the_file_shows::<Refused>("refused.json");
     }
 }

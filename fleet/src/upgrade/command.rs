@@ -202,42 +202,60 @@ impl Site<'_> {
         ova: Option<PathBuf>,
         turn: impl FnOnce(&Run<'_>, &mut Journal) -> anyhow::Result<()>,
     ) -> anyhow::Result<State> {
-        let identity = format!("{id}.{}", seat(self.folder)?);
-        let renewal = self.pace * LOOKS_PER_RENEWAL;
+        let identity = format!("{id}.{}", self.seat()?);
         let reachable = self.nodes.lease();
         match (reachable, new) {
-            (Ok(_), _) => lock::take(self.nodes, &identity, renewal * 2)?,
+            (Ok(_), _) => lock::take(self.nodes, &identity, self.renewal() * 2)?,
             (Err(error), true) => return Err(error.context("looking at the cluster's lock for upgrades")),
             (Err(error), false) => {
                 (self.say)(&format!("the cluster's lock cannot be renewed now: {error:#}"));
             }
         }
-        std::thread::scope(|scope| {
-            let keeper = Keeper::start(scope, self.nodes, identity, renewal)?;
-            let gone = || -> anyhow::Result<State> {
-                let mut journal = open()?;
-                let run = Run {
-                    hypervisor: self.hypervisor,
-                    nodes: self.nodes,
-                    folder: self.folder,
-                    ova,
-                    say: self.say,
-                    still_ours: &|| keeper.check(),
-                    pace: self.pace,
-                    away_until: Cell::new(None),
-                    noted: &|_| Ok(()),
-                };
-                run.mirror(&journal);
-                turn(&run, &mut journal)?;
-                let gone = run.go(&mut journal);
-                run.mirror_last(&journal);
-                gone?;
-                self.state(journal.entries())
+        self.keeping(identity, |still_ours| {
+            let mut journal = open()?;
+            let run = Run {
+                hypervisor: self.hypervisor,
+                nodes: self.nodes,
+                folder: self.folder,
+                ova,
+                say: self.say,
+                still_ours,
+                pace: self.pace,
+                away_until: Cell::new(None),
+                noted: &|_| Ok(()),
             };
-            let gone = gone();
-            keeper.end();
-            gone
+            run.mirror(&journal);
+            turn(&run, &mut journal)?;
+            let gone = run.go(&mut journal);
+            run.mirror_last(&journal);
+            gone?;
+            self.state(journal.entries())
         })
+    }
+
+    /// Renews the lock, which `identity` has taken, while `act` is at work, and gives it back. `act` can ask
+    /// whether it is still ours.
+    pub(super) fn keeping<T>(
+        &self,
+        identity: String,
+        act: impl FnOnce(&dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        std::thread::scope(|scope| {
+            let keeper = Keeper::start(scope, self.nodes, identity, self.renewal())?;
+            let acted = act(&|| keeper.check());
+            keeper.end();
+            acted
+        })
+    }
+
+    /// The pause between two renewals of the lock.
+    pub(super) fn renewal(&self) -> Duration {
+        self.pace * LOOKS_PER_RENEWAL
+    }
+
+    /// The name of this machine in the lock: made once for a folder.
+    pub(super) fn seat(&self) -> anyhow::Result<String> {
+        seat(self.folder)
     }
 }
 
@@ -255,7 +273,6 @@ fn is_overtaken(here: &str, there: &str) -> anyhow::Result<bool> {
     Ok(here.0 == there.0 || there.1 > here.1)
 }
 
-/// The name of this machine in the lock: made once for a folder.
 fn seat(folder: &Path) -> anyhow::Result<String> {
     let path = folder.join("seat");
     let make = || -> anyhow::Result<String> {

@@ -29,11 +29,11 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
+    pub(super) fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
         self.grounds.push(Ground { subject: subject.to_owned(), evidence: evidence.into() });
     }
 
-    fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
+    pub(super) fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
         self.refusals.push(Refusal { code, subject: subject.to_owned(), reason: reason.into() });
     }
 }
@@ -46,20 +46,24 @@ pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -
     trust(&mut judged, inventory, target, options);
     cluster(&mut judged, inventory);
     for node in &inventory.nodes {
-        match &node.facts {
-            Err(why) => judged.refuse(
-                codes::NODE_SILENT,
-                &node.name,
-                format!("its endpoint at {} does not answer ({why}); bring the node back first", node.address),
-            ),
-            Ok(facts) => {
-                health(&mut judged, node, facts);
-                machine(&mut judged, inventory, node, facts, target);
-                image(&mut judged, facts, target, options);
-            }
-        }
+        let Some(facts) = answering(&mut judged, node) else { continue };
+        health(&mut judged, node, facts);
+        machine(&mut judged, inventory, node, facts, target);
+        image(&mut judged, facts, target, options);
     }
     judged
+}
+
+/// What a node says, if it does.
+pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&'n Facts> {
+    match &node.facts {
+        Ok(facts) => Some(facts),
+        Err(why) => {
+            let reason = format!("its endpoint at {} does not answer ({why}); bring the node back first", node.address);
+            judged.refuse(codes::NODE_SILENT, &node.name, reason);
+            None
+        }
+    }
 }
 
 /// Who must have signed, and who has.
@@ -101,7 +105,7 @@ fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target, options: &
     }
 }
 
-fn cluster(judged: &mut Judged, inventory: &Inventory) {
+pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
     match &inventory.locked_by {
         Some(holder) => {
             judged.refuse(
@@ -133,7 +137,7 @@ fn cluster(judged: &mut Judged, inventory: &Inventory) {
     }
 }
 
-fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
+pub(super) fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
     match (&facts.good, facts.ready) {
         (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", build(facts))),
         (None, true) => judged.refuse(

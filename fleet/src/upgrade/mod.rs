@@ -5,6 +5,8 @@
 //! 3. [`Journal`] keeps the plan and what was begun and done, [`next::next`] says what comes next;
 //! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be broken off anywhere.
 //!
+//! [`Site::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor afterwards.
+//!
 //! What is asked of the VMs' host is [`Hypervisor`], of the nodes and their cluster [`Nodes`].
 
 mod act;
@@ -14,6 +16,7 @@ mod hypervisor;
 mod inventory;
 mod journal;
 mod judge;
+mod kubernetes;
 mod lock;
 mod next;
 mod nodes;
@@ -31,6 +34,7 @@ pub use hypervisor::{Hypervisor, Successor, Vm};
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::{Entry, Event, Journal, Outcome, Place, Way};
 pub use judge::Ground;
+pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
 pub use lock::Lease;
 pub use next::{Next, next, steps};
 pub use nodes::{Asked, Nodes};
@@ -39,5 +43,6 @@ pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Done, Failure, Moment, Run};
 pub use target::Target;
 pub use wire::{
-    Build, Etcd, Facts, Good, Image, Kubernetes, Member, Refused, Stage, Swap, SwapRequest, Use, VirtualAddress,
+    Build, Etcd, Facts, Good, Image, Kubernetes, KubernetesRequest, KubernetesUpgrade, Member, Refused, Stage, Swap,
+    SwapRequest, Use, VirtualAddress,
 };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::lock::Lease;
-use super::wire::{Facts, Refused, SwapRequest};
+use super::wire::{Facts, KubernetesRequest, Refused, SwapRequest};
 use crate::node::{Answer, Client, Method, PORT};
 
 /// How long a node may take for a snapshot.
@@ -69,6 +69,12 @@ pub trait Nodes: Sync {
     /// # Errors
     /// When it does not answer.
     fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked>;
+
+    /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &KubernetesRequest) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
@@ -132,6 +138,10 @@ impl Nodes for Client {
 
     fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
         asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&json!({})))?)
+    }
+
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &KubernetesRequest) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?))?)
     }
 
     fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {

@@ -55,6 +55,7 @@ codes! {
     DOWNGRADE, "upgrade.downgrade", "The OVA's version is older than a node's image.";
     VERSION, "upgrade.version", "A version is not one.";
     KUBERNETES, "upgrade.kubernetes", "The image does not carry the Kubernetes minor that the cluster runs.";
+    KUBERNETES_SKEW, "upgrade.kubernetes-skew", "The Kubernetes minor is not the next one.";
     UNSIGNED, "upgrade.unsigned", "The OVA is not signed, and the cluster takes signed ones only.";
     PUBLISHER, "upgrade.publisher", "The OVA is signed with another key than the trusted one.";
 }

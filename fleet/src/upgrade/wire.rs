@@ -46,6 +46,29 @@ pub struct Kubernetes {
     pub version: String,
     /// What the image carries.
     pub carried: Vec<String>,
+    /// The upgrade that is under way or was given up, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<KubernetesUpgrade>,
+}
+
+/// An upgrade of Kubernetes on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubernetesUpgrade {
+    /// The minor that the node is taken to.
+    pub to: String,
+    /// Why it was given up, if it was.
+    pub error: Option<String>,
+}
+
+/// Body of `POST /v1/kubernetes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubernetesRequest {
+    /// The minor.
+    pub to: String,
+    /// How long pods may take to move away.
+    pub drain_seconds: u64,
+    /// Whether it is only to be judged.
+    pub check: bool,
 }
 
 /// A member of etcd, seen from a node.

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::upgrade::{Facts, Refused, Stage, SwapRequest};
+use crate::upgrade::{Facts, KubernetesRequest, Refused, Stage, SwapRequest};
 
 macro_rules! golden {
     ($name:literal) => {
@@ -27,6 +27,8 @@ fn what_a_node_says_is_understood_to_the_last_field() {
     assert_eq!(prepared.swap.unwrap().stage, Stage::Prepared);
     let taken: Facts = same(golden!("node-taken.json"));
     assert_eq!(taken.swap.map(|swap| (swap.stage, swap.to)), Some((Stage::Taken, None)));
+    let upgrading: Facts = same(golden!("node-upgrading.json"));
+    assert_eq!(upgrading.kubernetes.upgrade.map(|upgrade| upgrade.to).as_deref(), Some("1.36"));
     let refused: Refused = same(golden!("refused.json"));
     assert_eq!(refused.code, "swap.quorum");
 }
@@ -35,4 +37,6 @@ fn what_a_node_says_is_understood_to_the_last_field() {
 fn what_a_node_takes_is_what_is_said_here() {
     let request: SwapRequest = same(golden!("swap-request.json"));
     assert_ne!(request.id, Uuid::nil());
+    let request: KubernetesRequest = same(golden!("kubernetes-request.json"));
+    assert_eq!(request.to, "1.36");
 }

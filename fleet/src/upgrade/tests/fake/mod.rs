@@ -13,7 +13,10 @@ use anyhow::{anyhow, ensure};
 use uuid::Uuid;
 
 use crate::lab::PowerState;
-use crate::upgrade::{Build, Inventory, Lease, Mode, Nodes, Options, Plan, Stage, Swap, Target, Use, Vm, plan};
+use crate::upgrade::{
+    Build, Inventory, Kubernetes, KubernetesUpgrade, Lease, Mode, Nodes, Options, Plan, Stage, Swap, Target, Use, Vm,
+    plan,
+};
 
 /// What is wrong with the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,8 @@ struct Disk {
     holder: Option<Uuid>,
     generation: u64,
     swap: Option<Swap>,
+    kubernetes: &'static str,
+    upgrade: Option<KubernetesUpgrade>,
 }
 
 struct State {
@@ -70,6 +75,8 @@ struct State {
     address_holder: String,
     lease: Option<Lease>,
     journal: Option<String>,
+    /// The node whose pods do not move away.
+    stuck: Option<&'static str>,
     calls: usize,
     cut: Option<CutAt>,
     /// The most nodes that were away at once.
@@ -121,7 +128,31 @@ pub fn options(mode: Mode) -> Options {
     Options { mode, gate_seconds: 0, drain_seconds: 60, downgrade: false, publisher: None }
 }
 
+impl State {
+    /// Kubernetes on a node; each look finds an upgrade further on.
+    fn kubernetes(&mut self, node: &str) -> Kubernetes {
+        let stuck = self.stuck == Some(node);
+        let disk = self.disks.values_mut().find(|disk| disk.node == node).expect("a node");
+        let upgrade = disk.upgrade.clone();
+        match &mut disk.upgrade {
+            Some(upgrade) if stuck => upgrade.error = Some("draining it took too long".into()),
+            Some(upgrade) if upgrade.error.is_none() => {
+                disk.kubernetes = "1.36.3";
+                disk.upgrade = None;
+            }
+            _ => {}
+        }
+        let carried = vec!["1.36.3".into(), "1.35.4".into()];
+        Kubernetes { version: disk.kubernetes.into(), carried, upgrade }
+    }
+}
+
 impl World {
+    /// From now on the pods of this node do not move away.
+    pub fn refuse_kubernetes(&self, node: Option<&'static str>) {
+        self.lock().stuck = node;
+    }
+
     /// A cluster of so many nodes on the old image.
     pub fn of(nodes: usize, mode: Mode, ill: Ill) -> Self {
         let machine = |node: &&str| Machine {
@@ -138,7 +169,14 @@ impl World {
             serves: true,
         };
         let content = |node: &&str| {
-            let content = Disk { node: (*node).to_owned(), holder: Some(old_vm(node)), generation: 1, swap: None };
+            let content = Disk {
+                node: (*node).to_owned(),
+                holder: Some(old_vm(node)),
+                generation: 1,
+                swap: None,
+                kubernetes: "1.35.4",
+                upgrade: None,
+            };
             (disk(node), content)
         };
         let names = &NODES[..nodes];
@@ -149,6 +187,7 @@ impl World {
             address_holder: "cp1".into(),
             lease: None,
             journal: None,
+            stuck: None,
             calls: 0,
             cut: None,
             most_away: 0,

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::{Disk, Ill, Machine, World, address, index, member, new, old};
 use crate::lab::PowerState;
 use crate::upgrade::{
-    Asked, Etcd, Facts, Good, Image, Kubernetes, Lease, Member, Nodes, Refused, Stage, Swap, SwapRequest, Use,
-    VirtualAddress,
+    Asked, Etcd, Facts, Good, Image, KubernetesRequest, KubernetesUpgrade, Lease, Member, Nodes, Refused, Stage, Swap,
+    SwapRequest, Use, VirtualAddress,
 };
 
 impl Nodes for World {
@@ -30,7 +30,7 @@ impl Nodes for World {
             let on = |machine: &&Machine| {
                 machine.node == name && machine.vm.power == PowerState::On && machine.vm.nic_connected
             };
-            let Some(machine) = state.machines.iter().find(on) else { bail!("no answer") };
+            let Some(machine) = state.machines.iter().find(on).cloned() else { bail!("no answer") };
             let is_new = machine.image == new();
             if is_new && ill == Ill::Silent {
                 bail!("no answer");
@@ -48,6 +48,7 @@ impl Nodes for World {
                 applied: 4711,
                 members: members.collect(),
             };
+            let kubernetes = state.kubernetes(&name);
             // Each look finds a preparation further on.
             if let Some(swap) =
                 state.disks.values_mut().filter(|disk| disk.node == name).find_map(|disk| disk.swap.as_mut())
@@ -67,7 +68,7 @@ impl Nodes for World {
                 disk: Some(Uuid::from_u128(0x1d0 + index(&name))),
                 holder: disk.holder,
                 generation: disk.generation,
-                kubernetes: Kubernetes { version: "1.35.4".into(), carried: vec!["1.36.3".into(), "1.35.4".into()] },
+                kubernetes,
                 etcd: machine.serves.then_some(etcd),
                 virtual_address: Some(VirtualAddress {
                     address: Ipv4Addr::new(10, 0, 0, 10),
@@ -140,6 +141,17 @@ impl Nodes for World {
             let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
             disk.swap = None;
             Ok(Asked::Done)
+        })
+    }
+
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &KubernetesRequest) -> anyhow::Result<Asked> {
+        self.call(|state| {
+            let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
+            if request.check {
+                return Ok(Asked::Done);
+            }
+            disk.upgrade = Some(KubernetesUpgrade { to: request.to.clone(), error: None });
+            Ok(Asked::Begun)
         })
     }
 

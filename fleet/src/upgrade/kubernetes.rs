@@ -1,0 +1,262 @@
+//! Takes the control nodes to the next Kubernetes minor that their image carries, one after the other, once an
+//! image swap is committed. How far it is stands on the nodes themselves: doing it again goes on.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use semver::Version;
+use serde::Serialize;
+
+use super::inventory::{Inventory, SeenNode};
+use super::judge::{self, Ground, Judged};
+use super::refusal::{self as codes, Refusals};
+use super::wire::{Facts, KubernetesRequest};
+use super::{Asked, Site, lock};
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct KubernetesOptions {
+    /// The minor, such as `1.36`; none for the next one.
+    pub to: Option<String>,
+    /// How long pods may take to move away from a node, in seconds.
+    pub drain_seconds: u64,
+    /// How long one node may take in all.
+    pub limit: Duration,
+}
+
+/// What would be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KubernetesPlan {
+    /// The minor that the cluster is taken to.
+    pub to: String,
+    /// What it rests on.
+    pub grounds: Vec<Ground>,
+    /// The nodes that are not there yet, in order.
+    pub nodes: Vec<KubernetesNode>,
+}
+
+/// A node that is to be upgraded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KubernetesNode {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The version that it runs.
+    pub runs: String,
+    /// Whether its upgrade was begun before.
+    pub begun: bool,
+}
+
+/// Decides what is to be done. Pure.
+///
+/// # Errors
+/// All that is in the way.
+pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
+    let mut judged = Judged::default();
+    judge::cluster(&mut judged, inventory);
+    let mut all = Vec::new();
+    for node in &inventory.nodes {
+        let Some(facts) = judge::answering(&mut judged, node) else { continue };
+        if !is_begun(facts) {
+            judge::health(&mut judged, node, facts);
+        }
+        all.push((node, facts));
+    }
+    let minors: BTreeSet<(u64, u64)> = all.iter().filter_map(|(_, facts)| number(&facts.kubernetes.version)).collect();
+    let Some((&oldest, &newest)) = minors.first().zip(minors.last()) else { return Err(Refusals(judged.refusals)) };
+    // Nodes of two minors: an upgrade that was begun.
+    let next = if oldest == newest { (oldest.0, oldest.1 + 1) } else { newest };
+    let to = match wanted.map(|wanted| (wanted, number(&format!("{wanted}.0")))) {
+        None => next,
+        Some((_, Some(number))) => number,
+        Some((wanted, None)) => {
+            judged.refuse(codes::KUBERNETES_SKEW, wanted, "it is no Kubernetes minor such as 1.36");
+            next
+        }
+    };
+    let name = |(major, minor): (u64, u64)| format!("{major}.{minor}");
+    if to != next && to != newest {
+        let reason = format!("the cluster runs Kubernetes {}; the way leads to {} only", name(oldest), name(next));
+        judged.refuse(codes::KUBERNETES_SKEW, &name(to), reason);
+    } else {
+        carried(&mut judged, &all, to, &name(to));
+    }
+    let mut nodes: Vec<(bool, KubernetesNode)> = all
+        .iter()
+        .filter(|(_, facts)| is_begun(facts) || number(&facts.kubernetes.version) != Some(to))
+        .map(|(node, facts)| (is_last(facts), planned(node, facts)))
+        .collect();
+    if nodes.is_empty() && judged.refusals.is_empty() {
+        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {}", name(to)));
+    }
+    if !judged.refusals.is_empty() {
+        return Err(Refusals(judged.refusals));
+    }
+    // What was begun is ended first; who leads etcd or holds the address comes last.
+    nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
+    let nodes = nodes.into_iter().map(|(_, node)| node).collect();
+    Ok(KubernetesPlan { to: name(to), grounds: judged.grounds, nodes })
+}
+
+fn carried(judged: &mut Judged, all: &[(&SeenNode, &Facts)], to: (u64, u64), name: &str) {
+    for (node, facts) in all {
+        let carried = facts.kubernetes.carried.iter().find(|version| number(version) == Some(to));
+        match carried {
+            Some(version) => {
+                let runs = &facts.kubernetes.version;
+                judged.holds(&node.name, format!("runs Kubernetes {runs}, its image carries {version}"));
+            }
+            None => {
+                let carried = facts.kubernetes.carried.join(" and ");
+                let reason =
+                    format!("its image carries Kubernetes {carried}, not {name}; swap it to one that does first");
+                judged.refuse(codes::KUBERNETES, &node.name, reason);
+            }
+        }
+    }
+}
+
+fn planned(node: &SeenNode, facts: &Facts) -> KubernetesNode {
+    KubernetesNode {
+        name: node.name.clone(),
+        address: node.address,
+        runs: facts.kubernetes.version.clone(),
+        begun: is_begun(facts),
+    }
+}
+
+fn is_begun(facts: &Facts) -> bool {
+    facts.kubernetes.upgrade.as_ref().is_some_and(|upgrade| upgrade.error.is_none())
+}
+
+fn is_last(facts: &Facts) -> bool {
+    let leads = facts.etcd.as_ref().is_some_and(|etcd| etcd.leader);
+    leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
+}
+
+/// Major and minor of a version such as `1.36.3`.
+fn number(version: &str) -> Option<(u64, u64)> {
+    Version::parse(version).ok().map(|version| (version.major, version.minor))
+}
+
+impl Site<'_> {
+    /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
+    ///
+    /// # Errors
+    /// All that is in the way.
+    pub fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
+        let inventory = Inventory::take(self.hypervisor, self.nodes)?;
+        let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
+        if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
+            let asked = self.nodes.upgrade_kubernetes(first.address, &request(&plan.to, options, true))?;
+            if let Asked::Refused(refused) = asked {
+                bail!("{} refuses; nothing was changed\n  {refused}", first.name);
+            }
+            let evidence = format!("nothing is in the way of Kubernetes {}, kubeadm says so too", plan.to);
+            plan.grounds.push(Ground { subject: first.name.clone(), evidence });
+        }
+        Ok(plan)
+    }
+
+    /// Upgrades Kubernetes on all control nodes.
+    ///
+    /// # Errors
+    /// As [`Site::plan_kubernetes`]; or a node gives up or does not get there in time: doing it again goes on.
+    pub fn upgrade_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
+        let plan = self.plan_kubernetes(options)?;
+        let identity = format!("kubernetes-{}.{}", plan.to, self.seat()?);
+        lock::take(self.nodes, &identity, self.renewal() * 2)?;
+        self.keeping(identity, |still_ours| {
+            self.snapshot_before(&plan)?;
+            for (number, node) in plan.nodes.iter().enumerate() {
+                let (number, count) = (number + 1, plan.nodes.len());
+                (self.say)(&format!("[{number}/{count}] {}: Kubernetes {} to {}", node.name, node.runs, plan.to));
+                self.upgrade_node(&plan.to, node, options, still_ours).with_context(|| {
+                    format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
+                })?;
+            }
+            Ok(())
+        })?;
+        Ok(plan)
+    }
+
+    /// What the whole cluster can be turned back to.
+    fn snapshot_before(&self, plan: &KubernetesPlan) -> anyhow::Result<()> {
+        let Some(node) = plan.nodes.first() else { return Ok(()) };
+        let file = self.folder.join(format!("before-kubernetes-{}.snapshot", plan.to));
+        if file.exists() {
+            // Of the run that this one goes on with.
+            return Ok(());
+        }
+        let size = self.nodes.snapshot(node.address, &file).context("taking a snapshot of etcd")?;
+        (self.say)(&format!("snapshot of etcd: {} ({size} bytes)", file.display()));
+        Ok(())
+    }
+
+    fn upgrade_node(
+        &self,
+        to: &str,
+        node: &KubernetesNode,
+        options: &KubernetesOptions,
+        still_ours: &dyn Fn() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        if let Asked::Refused(refused) = self.nodes.upgrade_kubernetes(node.address, &request(to, options, false))? {
+            bail!("it refuses: {refused}");
+        }
+        let started = Instant::now();
+        let mut said = String::new();
+        loop {
+            still_ours()?;
+            let waiting = match self.nodes.facts(node.address) {
+                Ok(facts) => match missing(&facts, to)? {
+                    None => {
+                        let seconds = started.elapsed().as_secs();
+                        (self.say)(&format!(
+                            "      runs {} and was found good, after {seconds} s",
+                            facts.kubernetes.version
+                        ));
+                        return Ok(());
+                    }
+                    Some(missing) => missing,
+                },
+                // Its agent starts again on the way.
+                Err(error) => format!("{error:#}"),
+            };
+            if started.elapsed() >= options.limit {
+                bail!("after {} s: {waiting}", options.limit.as_secs());
+            }
+            if waiting != said {
+                (self.say)(&format!("      {waiting}"));
+                said = waiting;
+            }
+            std::thread::sleep(self.pace);
+        }
+    }
+}
+
+fn request(to: &str, options: &KubernetesOptions, check: bool) -> KubernetesRequest {
+    KubernetesRequest { to: to.to_owned(), drain_seconds: options.drain_seconds, check }
+}
+
+/// What a node still lacks; none when it has arrived.
+fn missing(facts: &Facts, to: &str) -> anyhow::Result<Option<String>> {
+    let runs = &facts.kubernetes.version;
+    let here = number(runs) == number(&format!("{to}.0"));
+    match &facts.kubernetes.upgrade {
+        Some(upgrade) => match &upgrade.error {
+            Some(error) => bail!("it was given up: {error}"),
+            None if here => Ok(Some(format!("takes up {runs}"))),
+            None => Ok(Some("moves its pods and the virtual address away".to_owned())),
+        },
+        None if !here => bail!("it runs {runs} and knows of no upgrade"),
+        None if facts.good.is_none() || !facts.ready => Ok(Some(format!("runs {runs}, waiting to be found good"))),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/kubernetes.rs"]
+mod tests;
