@@ -311,7 +311,10 @@ impl KeyBuilder {
             let kind = entry.file_type();
             self = if kind.is_symlink() {
                 let target = fs::read_link(entry.path()).with_context(|| format!("reading {}", path.display()))?;
-                self.text(name, format!("link {relative} {}", target.display()))
+                let link = self.text(name, format!("link {relative} {}", target.display()));
+                // A file that another folder lends counts by its content.
+                let lent = target.starts_with("..") && entry.path().is_file();
+                if lent { link.file(name, entry.path())? } else { link }
             } else if kind.is_file() {
                 self.text(name, format!("file {relative} {}", is_executable(entry.path())?)).file(name, entry.path())?
             } else {
@@ -443,18 +446,25 @@ mod tests {
 
     #[test]
     fn a_folder_counts_by_names_contents_and_executable_bits() {
-        let folder = tempfile::tempdir().unwrap();
-        let key = || Key::of("r").folder("f", folder.path()).unwrap().finish();
-        fs::write(folder.path().join("a"), "1").unwrap();
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let key = || Key::of("r").folder("f", &folder).unwrap().finish();
+        fs::write(folder.join("a"), "1").unwrap();
         let first = key();
-        fs::write(folder.path().join("a"), "2").unwrap();
+        fs::write(folder.join("a"), "2").unwrap();
         let changed = key();
-        fs::rename(folder.path().join("a"), folder.path().join("b")).unwrap();
+        fs::rename(folder.join("a"), folder.join("b")).unwrap();
         let renamed = key();
         use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(folder.path().join("b"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(folder.join("b"), fs::Permissions::from_mode(0o755)).unwrap();
         let executable = key();
-        let all = [&first, &changed, &renamed, &executable];
-        assert!((0..4).all(|i| (0..i).all(|j| all[i] != all[j])));
+        std::os::unix::fs::symlink("../lent", folder.join("c")).unwrap();
+        fs::write(above.path().join("lent"), "1").unwrap();
+        let linked = key();
+        fs::write(above.path().join("lent"), "2").unwrap();
+        let lends_another = key();
+        let all = [&first, &changed, &renamed, &executable, &linked, &lends_another];
+        assert!((0..6).all(|i| (0..i).all(|j| all[i] != all[j])));
     }
 }
