@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::folder::VmRecord;
 use super::wait::until;
@@ -42,11 +42,19 @@ impl Lab {
     /// # Errors
     /// When it is still on after `limit`; it then goes on running.
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let record = self.folder.load_vm(vm)?;
-        self.engine.ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
+        let record = {
+            let _lock = self.folder.lock()?;
+            let record = self.folder.load_vm(vm)?;
+            self.engine.ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
+            record
+        };
+        // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
         until(&format!("{vm} to shut down"), limit, || Ok(!self.engine.is_on(&record)))?;
-        self.is_off_now(record)
+        let _lock = self.folder.lock()?;
+        match self.folder.load_vm(vm)? {
+            record if self.engine.is_on(&record) => bail!("{vm} was off and is on again"),
+            record => self.is_off_now(record),
+        }
     }
 
     /// Cuts the power: what the guest had not written to a disk is lost.
