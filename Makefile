@@ -18,8 +18,10 @@ endif
 
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
+# What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
+EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: help readme ova test test-fast test-long lint lab lab-down bench deny setup
+.PHONY: help readme ova ova-earlier test test-fast test-long lint lab lab-down bench deny setup
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -28,13 +30,16 @@ ova: setup ## Install what is missing on the build host and build the OVAs into 
 	cargo build --locked -p kaas
 	$(ROOT) $(KAAS) image build $(SPEC) --output build
 
-test: ova lint test-fast ## Build what is needed and pass the tests that must never break
+ova-earlier: ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
+	$(ROOT) $(KAAS) image build $(SPEC) $(EARLIER)
+
+test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
 	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked --no-fail-fast -p scenarios --tests short -- --test-threads=1
 
 test-fast: setup ## Pass the tests that need neither an image nor a VM
 	$(ROOT) env PATH="$(PATH)" cargo test --locked --workspace --exclude scenarios
 
-test-long: ova ## Pass the long scenarios as well
+test-long: ova-earlier ## Pass the long scenarios as well
 	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked -p scenarios --tests long -- --test-threads=1
 
 lint: setup ## Check format and lints

@@ -6,8 +6,11 @@
 //! work on the agent.
 
 pub mod certificates;
+pub mod earlier_ova;
 pub mod endpoint;
 pub mod other_image;
 pub mod scenario;
 pub mod terminal;
+pub mod upgrade;
 pub mod workload;
+pub mod writer;

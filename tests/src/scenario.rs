@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fleet::lab::{
-    EngineRecord, Hardware, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, kvm_runs_guests,
-    obtain, state_folder, until,
+    EngineRecord, Hardware, Lab, NewVm, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova,
+    kvm_runs_guests, obtain, state_folder, until,
 };
 use image::cache::Cache;
 use image::debian::sources::Settings;
@@ -48,24 +48,21 @@ impl Scenario {
     /// Makes the lab with its VMs powered off. One that an interrupted run
     /// left behind is removed first.
     pub fn prepare(setting: &Setting) -> Self {
-        Self::try_prepare(setting, None).unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
+        let prepared = image_under_test().and_then(|source| Self::try_prepare(setting, source));
+        prepared.unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
     }
 
-    /// As [`Scenario::prepare`], with another raw system disk than the OVA's in its virtual hardware.
-    pub fn prepare_disk(setting: &Setting, disk: PathBuf) -> Self {
-        Self::try_prepare(setting, Some(disk)).unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
+    /// As [`Scenario::prepare`], from something else than the OVA under test.
+    pub fn prepare_from(setting: &Setting, source: Source) -> Self {
+        Self::try_prepare(setting, source).unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
     }
 
-    fn try_prepare(setting: &Setting, disk: Option<PathBuf>) -> anyhow::Result<Self> {
+    fn try_prepare(setting: &Setting, source: Source) -> anyhow::Result<Self> {
         let (state, name) = (state_folder()?, lab_name(setting.name));
         if let Ok(left) = Lab::open(&state, &name) {
             left.remove().context("removing what an interrupted run left behind")?;
         }
         let tools = tools()?.root().to_owned();
-        let source = match (source(&Tools::at(&tools))?, disk) {
-            (Source::Ova { unpacked }, Some(disk)) => Source::Disk { unpacked, disk },
-            (source, _) => source,
-        };
         let engine = match setting.hardware {
             None => EngineRecord::Container,
             Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&Tools::at(&tools))?, hardware },
@@ -87,7 +84,16 @@ impl Scenario {
 
     /// Three control nodes on the container engine that have formed their cluster.
     pub fn formed(name: &'static str) -> Self {
-        let scenario = Self::prepare(&Setting { name, nodes: 3, hardware: None, properties: &[] });
+        Self::prepare(&Setting { name, nodes: 3, hardware: None, properties: &[] }).form()
+    }
+
+    /// The same from something else than the OVA under test.
+    pub fn formed_from(name: &'static str, source: Source) -> Self {
+        Self::prepare_from(&Setting { name, nodes: 3, hardware: None, properties: &[] }, source).form()
+    }
+
+    fn form(self) -> Self {
+        let scenario = self;
         scenario.power_on(&ALL);
         scenario.all_ready(FORMING);
         for node in ALL {
@@ -167,6 +173,17 @@ impl Scenario {
     /// The UID of the namespace kube-system: what tells one cluster from another.
     pub fn cluster_identity(&self) -> String {
         self.kubectl(&["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"])
+    }
+
+    /// The VM that runs a node: the one of its name that is on. A swap's new VM is named after the node, too.
+    pub fn vm_of(&self, node: &str) -> String {
+        let lab = self.lab();
+        let of_node = |vm: &String| vm == node || vm.starts_with(&format!("{node}-"));
+        let on = |vm: &String| lab.power_state(vm).is_ok_and(|state| state == PowerState::On);
+        let mut vms = lab.vms().unwrap_or_else(|error| panic!("{error:#}")).into_iter().filter(of_node).filter(on);
+        let (vm, other) = (vms.next().unwrap_or_else(|| panic!("no VM of {node} is on")), vms.next());
+        assert_eq!(other, None, "two VMs of {node} are on");
+        vm
     }
 
     /// Identities of the etcd members, as a node's own member sees them, sorted.
@@ -250,7 +267,8 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
     format!("{}{value}{}", &environment[..value_at], &environment[end..])
 }
 
-fn workspace() -> PathBuf {
+/// The folder of this project.
+pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -262,22 +280,28 @@ fn lab_name(scenario: &str) -> String {
     format!("t-{scenario}-{:04x}", sum & 0xffff)
 }
 
+/// The OVA that is to be tried, or the folder with it.
+pub fn named_ova() -> PathBuf {
+    let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
+    // Cargo runs tests in their package's folder.
+    workspace().join(named)
+}
+
 /// What the VMs of scenarios are made from.
 ///
 /// # Errors
 /// When there is no OVA, or it cannot be taken apart.
 pub fn image_under_test() -> anyhow::Result<Source> {
-    source(&Tools::at(tools()?.root()))
+    match std::env::var_os("KAAS_ROOT_TREE") {
+        Some(tree) => Ok(Source::Tree { tree: Path::new(&tree).canonicalize()? }),
+        None => unpacked(&find_ova(&named_ova())?),
+    }
 }
 
-fn source(tools: &Tools) -> anyhow::Result<Source> {
-    if let Some(tree) = std::env::var_os("KAAS_ROOT_TREE") {
-        return Ok(Source::Tree { tree: Path::new(&tree).canonicalize()? });
-    }
-    let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
-    // Cargo runs tests in their package's folder.
-    let ova = find_ova(&workspace().join(named))?;
-    Ok(Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, tools, &|what| println!("{what}"))? })
+/// An OVA, taken apart once.
+pub(crate) fn unpacked(ova: &Path) -> anyhow::Result<Source> {
+    let tools = Tools::at(tools()?.root());
+    Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_folder()?, &tools, &|what| println!("{what}"))? })
 }
 
 /// The operator's command, as `make ova` has built it beside the scenarios.

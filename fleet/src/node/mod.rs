@@ -21,7 +21,7 @@ pub use reqwest::Method;
 
 /// The port of a node's endpoint.
 pub const PORT: u16 = 9441;
-/// How long a question and its whole answer may take.
+/// How long a question and its whole answer may take, if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Asks with an administrator's credentials.
@@ -30,6 +30,8 @@ pub struct Client {
     credentials: Credentials,
     /// The network namespace to ask from, if not this process's own.
     network: Option<PathBuf>,
+    /// How long a question and its whole answer may take.
+    limit: Duration,
 }
 
 /// What was answered.
@@ -62,13 +64,19 @@ impl Client {
     /// # Errors
     /// When the file cannot be read or lacks a certificate.
     pub fn of_kubeconfig(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Ok(Self { credentials: Credentials::read(kubeconfig)?, network: None })
+        Ok(Self { credentials: Credentials::read(kubeconfig)?, network: None, limit: LIMIT })
     }
 
     /// The same client, asking from inside a network namespace: a lab's.
     #[must_use]
     pub fn from_inside(self, namespace: PathBuf) -> Self {
         Self { network: Some(namespace), ..self }
+    }
+
+    /// The same client, giving up on a question after `limit`.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// Asks a node's endpoint.
@@ -89,7 +97,7 @@ impl Client {
 
     fn ask(&self, method: Method, address: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         self.within(async |client| {
-            let mut request = client.request(method, address).timeout(LIMIT);
+            let mut request = client.request(method, address).timeout(self.limit);
             if let Some(body) = body {
                 request = request.json(body);
             }

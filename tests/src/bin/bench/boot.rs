@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use fleet::lab::Hardware;
+use anyhow::{Result, bail};
+use fleet::lab::{Hardware, Source};
 use image::debian::sources::Settings;
 use scenarios::scenario::{self, Scenario, Setting};
 
@@ -53,7 +53,10 @@ fn boot(name: &'static str, disk: Option<PathBuf>, marks: &[&dyn Fn(&str) -> boo
     let setting = Setting { name, nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
     let scenario = match disk {
         None => Scenario::prepare(&setting),
-        Some(disk) => Scenario::prepare_disk(&setting, disk),
+        Some(disk) => match scenario::image_under_test()? {
+            Source::Ova { unpacked } => Scenario::prepare_from(&setting, Source::Disk { unpacked, disk }),
+            _ => bail!("virtual machines need an OVA, not a root tree"),
+        },
     };
     let begun = Instant::now();
     scenario.power_on(&["cp1"]);

@@ -1,0 +1,172 @@
+//! The operator's command, given to a scenario's lab, and what must be the same
+//! before and after an upgrade.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fleet::lab::{find_ova, until};
+
+use crate::scenario::{Scenario, kaas, named_ova};
+
+/// How long a look inside a container may take, and what usually takes seconds.
+const MOMENT: Duration = Duration::from_secs(90);
+/// Three nodes, each shut down, booted and watched until it is good, before patience.
+const SWAPPING: Duration = Duration::from_secs(1200);
+
+/// An upgrade of a scenario's cluster to the OVA under test.
+pub struct Upgrade<'a> {
+    scenario: &'a Scenario,
+    ova: PathBuf,
+}
+
+impl<'a> Upgrade<'a> {
+    /// Waits until every node was found good: what an upgrade begins from.
+    ///
+    /// # Panics
+    /// They are not, or there is no OVA.
+    pub fn of(scenario: &'a Scenario) -> Self {
+        let ova = find_ova(&named_ova()).unwrap_or_else(|error| panic!("{error:#}"));
+        let upgrade = Self { scenario, ova };
+        upgrade.all_good();
+        upgrade
+    }
+
+    /// Waits until every boot was found good.
+    pub fn all_good(&self) {
+        let limit = self.patiently(MOMENT);
+        for node in self.nodes() {
+            self.scenario.wait(&format!("{node} to be found good"), limit, || {
+                let vm = self.scenario.vm_of(node);
+                Ok(self.scenario.lab().run_inside(&vm, &["test", "-e", "/run/kaas/good.json"], limit).is_ok())
+            });
+        }
+    }
+
+    /// `kaas upgrade VERB`; plan and apply are told the OVA.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(kaas());
+        command.arg("upgrade").args(arguments).args(["--lab", self.scenario.lab().name()]);
+        if ["plan", "apply"].contains(&arguments[0]) {
+            command.arg("--ova").arg(&self.ova);
+        }
+        command
+    }
+
+    /// What it prints.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let started = Instant::now();
+        let (said, failed, success) = self.ended(arguments);
+        assert!(success, "kaas upgrade {}: {failed}\n{said}", arguments.join(" "));
+        self.scenario.reached(&format!("kaas upgrade {} took {} s", arguments.join(" "), started.elapsed().as_secs()));
+        said
+    }
+
+    /// How it is refused, or what it says of its failure.
+    ///
+    /// # Panics
+    /// It succeeds.
+    pub fn fails(&self, arguments: &[&str]) -> String {
+        let (said, failed, success) = self.ended(arguments);
+        assert!(!success, "kaas upgrade {} did not fail: {said}", arguments.join(" "));
+        failed
+    }
+
+    fn ended(&self, arguments: &[&str]) -> (String, String, bool) {
+        let ended = self.command(arguments).output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (text(ended.stdout), text(ended.stderr), ended.status.success())
+    }
+
+    /// Begins it; what it says is collected.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn begin(&self, arguments: &[&str]) -> Child {
+        let begun = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        begun.unwrap_or_else(|error| panic!("starting kaas: {error}"))
+    }
+
+    /// Gives a command and kills it after so many further entries of its journal. Says whether it was
+    /// still at work then.
+    ///
+    /// # Panics
+    /// It fails before.
+    pub fn killed(&self, arguments: &[&str], further: usize) -> bool {
+        let journal = self.scenario.lab().upgrades().join("journal.jsonl");
+        let before = entries(&journal);
+        let mut child = self.begin(arguments);
+        let mut ended = false;
+        let next = until("the next entries of the journal", self.patiently(SWAPPING), || {
+            ended = child.try_wait()?.is_some();
+            Ok(ended || entries(&journal) >= before + further)
+        });
+        next.unwrap_or_else(|error| panic!("{error:#}"));
+        if !ended {
+            child.kill().unwrap_or_else(|error| panic!("killing kaas: {error}"));
+        }
+        let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
+        if ended {
+            let failed = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "kaas upgrade {}: {failed}", arguments.join(" "));
+            return false;
+        }
+        self.scenario.reached(&format!("kaas upgrade {} is killed after {} entries", arguments[0], entries(&journal)));
+        true
+    }
+
+    /// What nodes must keep through any swap: machine ID, certificates, host keys, etcd's members.
+    pub fn kept(&self) -> BTreeMap<String, (String, Vec<String>)> {
+        let files = "cat /etc/machine-id /etc/hostname
+            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
+            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
+        let of = |node: &str| {
+            let vm = self.scenario.vm_of(node);
+            (node.to_owned(), (self.scenario.inside(&vm, &["sh", "-ec", files]), self.scenario.etcd_members(&vm)))
+        };
+        self.nodes().into_iter().map(of).collect()
+    }
+
+    /// The versions of the kubelets, as the cluster knows them: the same on all nodes.
+    pub fn kubernetes(&self) -> String {
+        let versions = "--output=jsonpath={range .items[*]}{.status.nodeInfo.kubeletVersion}{\"\\n\"}{end}";
+        let said = self.scenario.kubectl(&["get", "nodes", versions]);
+        let mut versions: Vec<&str> = said.lines().collect();
+        versions.dedup();
+        versions.join(" ")
+    }
+
+    /// Whether every node runs in its first VM, and no other VM is left.
+    pub fn is_all_back(&self) -> bool {
+        self.scenario.lab().vms().is_ok_and(|vms| vms == self.nodes())
+    }
+
+    /// The new VM of some node, once it runs and can be entered.
+    pub fn first_new_vm(&self) -> String {
+        let (lab, nodes) = (self.scenario.lab(), self.nodes());
+        self.scenario.obtain("a new VM to run", self.patiently(SWAPPING), || {
+            let new = lab.vms()?.into_iter().filter(|vm| !nodes.contains(&vm.as_str()));
+            let entered = |vm: &String| lab.run_inside(vm, &["systemctl", "is-active", "dbus.service"], MOMENT).is_ok();
+            Ok(new.into_iter().find(entered))
+        })
+    }
+
+    fn nodes(&self) -> Vec<&str> {
+        self.scenario.lab().plan().nodes.iter().map(|node| node.name.as_str()).collect()
+    }
+
+    /// A wait on slow machines.
+    pub fn patiently(&self, usual: Duration) -> Duration {
+        usual * self.scenario.lab().engine().patience()
+    }
+}
+
+/// Lines of the journal.
+fn entries(journal: &Path) -> usize {
+    fs::read_to_string(journal).map_or(0, |text| text.lines().count())
+}

@@ -1,0 +1,119 @@
+//! A client that goes on writing to the cluster through its API's address, and
+//! remembers what was acknowledged.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fleet::node::{Client, Method};
+use serde_json::{Value, json};
+
+use crate::scenario::Scenario;
+
+/// The pause between two writes, and between a failed one and the next try.
+const PACE: Duration = Duration::from_millis(200);
+/// How long a write may take before it is tried again.
+const PATIENCE: Duration = Duration::from_secs(3);
+const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A client that writes.
+pub struct Writer {
+    client: Client,
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicUsize>,
+    thread: JoinHandle<Figures>,
+}
+
+/// What became of its writes.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Writes that were acknowledged.
+    pub acknowledged: BTreeSet<String>,
+    /// Tries that failed.
+    pub failed: usize,
+    /// The longest time without an acknowledgement.
+    pub longest_gap: Duration,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (acknowledged, gap) = (self.acknowledged.len(), self.longest_gap.as_secs_f64());
+        write!(f, "{acknowledged} writes acknowledged and none lost, {} tries failed, ", self.failed)?;
+        write!(f, "longest gap {gap:.1} s")
+    }
+}
+
+impl Writer {
+    /// Begins to write.
+    ///
+    /// # Panics
+    /// There is no kubeconfig.
+    pub fn start(scenario: &Scenario) -> Self {
+        let lab = scenario.lab();
+        let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
+        let client = Client::of_kubeconfig(&kubeconfig).unwrap_or_else(|error| panic!("{error:#}"));
+        let client = client.from_inside(lab.network_namespace());
+        let hasty = client.clone().with_limit(PATIENCE);
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&acknowledged));
+        let thread = thread::spawn(move || write(&hasty, &stopped, &counter));
+        Self { client, stop, acknowledged, thread }
+    }
+
+    /// How many writes were acknowledged until now.
+    pub fn acknowledged(&self) -> usize {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// Ends it and checks that nothing acknowledged was lost.
+    ///
+    /// # Panics
+    /// Something was.
+    pub fn end(self) -> Figures {
+        self.stop.store(true, Ordering::SeqCst);
+        let figures = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let answer = self.client.ask_api(Method::GET, OBJECTS, None).unwrap_or_else(|error| panic!("{error:#}"));
+        let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
+        let items = list["items"].as_array().expect("a list");
+        let kept: BTreeSet<&str> = items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+        let lost: Vec<&String> = figures.acknowledged.iter().filter(|name| !kept.contains(name.as_str())).collect();
+        assert!(lost.is_empty(), "acknowledged writes were lost: {lost:?}");
+        figures
+    }
+}
+
+fn write(client: &Client, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Figures {
+    static WRITERS: AtomicU32 = AtomicU32::new(0);
+    let writer = WRITERS.fetch_add(1, Ordering::SeqCst);
+    let mut figures = Figures::default();
+    let mut last = Instant::now();
+    for number in 0.. {
+        let name = format!("write-{}-{writer}-{number}", std::process::id());
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        while !stop.load(Ordering::SeqCst) {
+            // 409: an earlier try had come through, only its acknowledgement had not.
+            let done = client
+                .ask_api(Method::POST, OBJECTS, Some(&object))
+                .is_ok_and(|answer| matches!(answer.status, 201 | 409));
+            if done {
+                figures.longest_gap = figures.longest_gap.max(last.elapsed());
+                last = Instant::now();
+                figures.acknowledged.insert(name);
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+            figures.failed += 1;
+            thread::sleep(PACE);
+        }
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        thread::sleep(PACE);
+    }
+    figures.longest_gap = figures.longest_gap.max(last.elapsed());
+    figures
+}
