@@ -226,7 +226,7 @@ fn become_program(program: &Path) -> anyhow::Result<Infallible> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::fixture::{Machine, owner};
+    use crate::disk::fixture::{self, Machine};
     use crate::disk::{identity, layout};
     use nix::sched::{CloneFlags, unshare};
     use std::fs::File;
@@ -252,20 +252,7 @@ mod tests {
     }
 
     fn identify(disk: &Path, holder: uuid::Uuid) -> Identity {
-        let identity = Identity {
-            disk: uuid::Uuid::from_u128(1),
-            cluster_id: None,
-            cluster: owner().cluster,
-            node: owner().node,
-            member: owner().node,
-            image_version: owner().image_version,
-            generation: 1,
-            holder: Some(holder),
-            machine_id: owner().machine_id,
-            host_name: owner().node,
-            state: crate::disk::State::Unformed,
-            swap: None,
-        };
+        let identity = Identity { holder: Some(holder), ..fixture::identity() };
         identity::write(disk, &identity).unwrap();
         identity
     }

@@ -234,23 +234,10 @@ fn empty(folder: &Path, stays: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::State;
+    use crate::disk::{State, fixture};
 
     fn outlook(cluster: Cluster) -> Outlook {
-        let identity = Identity {
-            disk: uuid::Uuid::from_u128(1),
-            cluster_id: None,
-            cluster: "alpha".into(),
-            node: "cp-1".into(),
-            member: "cp-1".into(),
-            image_version: "0.1.0".into(),
-            generation: 1,
-            holder: None,
-            machine_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
-            host_name: "cp-1".into(),
-            state: State::Formed,
-            swap: None,
-        };
+        let identity = Identity { holder: None, state: State::Formed, ..fixture::identity() };
         let disk = Disk { path: "/dev/sdb".into(), size: 1 << 32, sector: 512, read_only: false };
         Outlook { disk, identity, cluster }
     }

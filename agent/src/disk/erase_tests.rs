@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::super::fixture::{Machine, name, owner, put};
+use super::super::fixture::{self, Machine, name, owner, put};
 use super::super::{DataDisk, prepare};
 use super::*;
 use crate::command::{Error, Host};
@@ -13,21 +13,7 @@ fn prepared(machine: &mut Machine) -> (Disk, Identity) {
     let disk = Disk::open(&path, &machine.platform()).unwrap();
     let guid = uuid::Uuid::from_u128(9);
     layout::write_table(&path, guid, disk.size, disk.sector, &Host).unwrap();
-    let owner = owner();
-    let identity = Identity {
-        disk: guid,
-        cluster_id: None,
-        cluster: owner.cluster.clone(),
-        node: owner.node.clone(),
-        member: owner.node.clone(),
-        image_version: owner.image_version,
-        generation: 1,
-        holder: Some(machine.uuid),
-        machine_id: owner.machine_id,
-        host_name: owner.node,
-        state: State::Formed,
-        swap: None,
-    };
+    let identity = Identity { disk: guid, holder: Some(machine.uuid), state: State::Formed, ..fixture::identity() };
     for _ in 0..2 {
         identity::write(&path, &identity).unwrap();
     }

@@ -1,4 +1,4 @@
-use super::super::fixture::{Machine, OWN, name, owner, put, run};
+use super::super::fixture::{self, Machine, OWN, name, put, run};
 use super::super::identity;
 use super::*;
 use crate::command::Host;
@@ -7,20 +7,7 @@ use crate::command::Host;
 /// table and the identity.
 fn made(machine: &Machine, path: &Path) -> Identity {
     let disk = Disk::open(path, &machine.platform()).unwrap();
-    let identity = Identity {
-        disk: Uuid::new_v4(),
-        cluster_id: None,
-        cluster: owner().cluster,
-        node: owner().node,
-        member: owner().node,
-        image_version: owner().image_version,
-        generation: 1,
-        holder: Some(machine.uuid),
-        machine_id: owner().machine_id,
-        host_name: owner().node,
-        state: super::super::State::Unformed,
-        swap: None,
-    };
+    let identity = Identity { disk: Uuid::new_v4(), holder: Some(machine.uuid), ..fixture::identity() };
     layout::write_table(path, identity.disk, disk.size, 512, &Host).unwrap();
     identity::write(path, &identity).unwrap();
     identity::write(path, &identity).unwrap();

@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{DataDisk, Examination, MINIMUM_SIZE, MachineId, Owner, examine};
+use super::{DataDisk, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, State, examine};
 use crate::command::Host;
 use crate::files;
 use crate::platform::{CONTAINER_FILE, Container, Platform};
@@ -100,6 +100,25 @@ pub(crate) fn owner() -> Owner {
         node: "cp-1".into(),
         image_version: "0.1.0".into(),
         machine_id: "0123456789abcdef0123456789abcdef".parse::<MachineId>().unwrap(),
+    }
+}
+
+/// The identity of a disk in use by [`OWN`], of a node that belongs to no cluster yet.
+pub(crate) fn identity() -> Identity {
+    let Owner { cluster, node, image_version, machine_id } = owner();
+    Identity {
+        disk: Uuid::from_u128(1),
+        cluster_id: None,
+        cluster,
+        node: node.clone(),
+        member: node.clone(),
+        image_version,
+        generation: 1,
+        holder: Some(OWN),
+        machine_id,
+        host_name: node,
+        state: State::Unformed,
+        swap: None,
     }
 }
 

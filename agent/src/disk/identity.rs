@@ -274,25 +274,9 @@ fn write_block(disk: &Path, place: u64, block: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::identity;
     use super::*;
     use std::path::PathBuf;
-
-    pub(crate) fn identity() -> Identity {
-        Identity {
-            disk: Uuid::from_u128(1),
-            cluster_id: None,
-            cluster: "alpha".into(),
-            node: "cp-1".into(),
-            member: "cp-1".into(),
-            image_version: "0.1.0".into(),
-            generation: 1,
-            holder: Some(Uuid::from_u128(2)),
-            machine_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
-            host_name: "cp-1".into(),
-            state: State::Unformed,
-            swap: None,
-        }
-    }
 
     fn disk(folder: &Path) -> PathBuf {
         let path = folder.join("disk");

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::disk::identity;
-use crate::disk::{MachineId, State as DiskState};
+use crate::disk::{State as DiskState, fixture};
 use crate::files;
 use crate::plan::tests::{image, one_node};
 use crate::status::{Reporter, Status};
@@ -25,18 +25,12 @@ pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
         fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
     }
     let whose = Identity {
-        disk: Uuid::from_u128(1),
-        cluster_id: None,
-        cluster: "alpha".into(),
         node: "node1".into(),
-        member: "node1".into(),
-        image_version: "0.1.0".into(),
         generation: 2,
         holder: Some(B),
-        machine_id: MachineId::random(),
-        host_name: "node1".into(),
         state: DiskState::Formed,
         swap,
+        ..fixture::identity()
     };
     identity::write(&disk, &whose).unwrap();
     let config = one_node();

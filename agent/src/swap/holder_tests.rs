@@ -1,5 +1,5 @@
 use super::*;
-use crate::disk::MachineId;
+use crate::disk::fixture;
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -17,20 +17,7 @@ fn image(version: &str) -> Image {
 
 /// A disk in use by A with image 1.0.0.
 fn disk() -> Identity {
-    Identity {
-        disk: Uuid::from_u128(1),
-        cluster_id: None,
-        cluster: "alpha".into(),
-        node: "cp-1".into(),
-        member: "cp-1".into(),
-        image_version: "1.0.0".into(),
-        generation: 1,
-        holder: Some(A),
-        machine_id: "0123456789abcdef0123456789abcdef".parse::<MachineId>().unwrap(),
-        host_name: "cp-1".into(),
-        state: State::Formed,
-        swap: None,
-    }
+    Identity { image_version: "1.0.0".into(), holder: Some(A), state: State::Formed, ..fixture::identity() }
 }
 
 fn prepared(to: &str) -> Identity {

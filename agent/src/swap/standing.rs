@@ -259,24 +259,11 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{MachineId, State};
+    use crate::disk::{State, fixture};
     use crate::swap::{Swap, Use};
 
     fn identity() -> Identity {
-        Identity {
-            disk: Uuid::from_u128(1),
-            cluster_id: None,
-            cluster: "alpha".into(),
-            node: "cp1".into(),
-            member: "cp1".into(),
-            image_version: "1.0.0".into(),
-            generation: 1,
-            holder: None,
-            machine_id: MachineId::random(),
-            host_name: "cp1".into(),
-            state: State::Formed,
-            swap: None,
-        }
+        Identity { holder: None, state: State::Formed, ..fixture::identity() }
     }
 
     fn disk() -> Standing {

@@ -130,7 +130,7 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
 mod tests {
     use super::*;
     use crate::command::{Command, Error};
-    use crate::disk::fixture::Machine;
+    use crate::disk::fixture::{self, Machine};
     use crate::disk::{Slots, State, layout};
     use std::path::PathBuf;
     use std::sync::Mutex;
@@ -142,17 +142,10 @@ mod tests {
         let size = std::fs::metadata(&disk).unwrap().len();
         let whose = Identity {
             disk: Uuid::new_v4(),
-            cluster_id: None,
-            cluster: "alpha".into(),
-            node: "cp-1".into(),
-            member: "cp-1".into(),
-            image_version: "0.1.0".into(),
             generation: 4,
             holder: Some(Uuid::from_u128(77)),
-            machine_id: disk::MachineId::random(),
-            host_name: "cp-1".into(),
             state: State::Formed,
-            swap: None,
+            ..fixture::identity()
         };
         layout::write_table(&disk, whose.disk, size, 512, &crate::command::Host).unwrap();
         identity::write(&disk, &whose).unwrap();

@@ -61,7 +61,7 @@ fn note(root: &Path, before: &Identity, now: &Identity) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{MachineId, State};
+    use crate::disk::{State, fixture};
     use crate::files::power;
     use crate::swap::holder::{Image, Swap, may_take, released};
     use std::path::PathBuf;
@@ -74,20 +74,7 @@ mod tests {
     }
 
     fn held_by_a() -> Identity {
-        Identity {
-            disk: Uuid::from_u128(1),
-            cluster_id: None,
-            cluster: "alpha".into(),
-            node: "cp-1".into(),
-            member: "cp-1".into(),
-            image_version: "1.0.0".into(),
-            generation: 1,
-            holder: Some(A),
-            machine_id: MachineId::random(),
-            host_name: "cp-1".into(),
-            state: State::Formed,
-            swap: None,
-        }
+        Identity { image_version: "1.0.0".into(), holder: Some(A), state: State::Formed, ..fixture::identity() }
     }
 
     fn prepared(identity: &Identity) -> Identity {
