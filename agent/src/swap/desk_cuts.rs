@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::tests::{request, site, taken};
 use super::*;
 use crate::command::{Command, Error};
+use crate::config::Config;
 use crate::files::{self, power};
 use crate::plan::tests::three_nodes;
 use crate::swap::fake_etcd::FakeEtcd;
@@ -17,7 +18,29 @@ use crate::swap::holder::{self, Use};
 use crate::swap::leave::uncordon;
 use crate::swap::{standing, taking};
 
-/// One of three nodes, and the cluster around it.
+/// Three nodes' configuration, keys and etcd: the same for all that one test does.
+struct Cluster {
+    config: Config,
+    keys: tempfile::TempDir,
+    etcd: FakeEtcd,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let (mut config, keys) = (three_nodes(), tempfile::tempdir().unwrap());
+        let etcd = FakeEtcd::start(&mut config, keys.path());
+        Self { config, keys, etcd }
+    }
+
+    /// The first node, with this on its disk, and its agent.
+    fn started(&self, swap: Option<Swap>) -> (Rig, Desk) {
+        let rig = Rig::new(self, swap);
+        let desk = rig.start();
+        (rig, desk)
+    }
+}
+
+/// The first node.
 struct Rig {
     root: tempfile::TempDir,
     site: Site,
@@ -57,15 +80,13 @@ enum Cut {
 const ID: Uuid = Uuid::from_u128(3);
 
 impl Rig {
-    fn new(swap: Option<Swap>) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let mut config = three_nodes();
-        let pki = root.path().join("etc/kubernetes/pki");
-        let etcd = FakeEtcd::start(&mut config, &pki);
+    fn new(Cluster { config, keys, etcd }: &Cluster, swap: Option<Swap>) -> Self {
+        etcd.begin_anew();
+        let (root, pki) = (tempfile::tempdir().unwrap(), keys.path().to_owned());
         let old = site(root.path(), swap);
-        let teller = standing::Teller::new(&config, &pki, root.path(), &old.disk, "b").unwrap();
-        let site = Site { config, pki, teller, ..old };
-        Self { root, site, etcd, kubernetes: Kubernetes::default() }
+        let teller = standing::Teller::new(config, &pki, root.path(), &old.disk, "b").unwrap();
+        let site = Site { config: config.clone(), pki, teller, ..old };
+        Self { root, site, etcd: etcd.clone(), kubernetes: Kubernetes::default() }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -143,12 +164,6 @@ impl Rig {
     }
 }
 
-fn started(swap: Option<Swap>) -> (Rig, Desk) {
-    let rig = Rig::new(swap);
-    let desk = rig.start();
-    (rig, desk)
-}
-
 /// Does something until it is cut off after so many things, and then what `then` says, for each number of things.
 fn cut_everywhere(before: &dyn Fn() -> (Rig, Desk), work: &dyn Fn(&Rig, &Desk), then: &dyn Fn(&Rig, Cut, &str)) -> u32 {
     for things in 0.. {
@@ -168,7 +183,8 @@ fn cut_everywhere(before: &dyn Fn() -> (Rig, Desk), work: &dyn Fn(&Rig, &Desk), 
 
 #[test]
 fn a_preparation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before() {
-    let things = cut_everywhere(&|| started(None), &|rig, desk| rig.prepare(desk), &|rig, cut, when| {
+    let cluster = Cluster::new();
+    let things = cut_everywhere(&|| cluster.started(None), &|rig, desk| rig.prepare(desk), &|rig, cut, when| {
         let desk = rig.start_after(cut);
         if cut == Cut::Agent && desk.under_way().is_some() {
             rig.is_prepared(&desk, when);
@@ -183,8 +199,9 @@ fn a_preparation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before()
 
 #[test]
 fn a_withdrawal_that_is_cut_off_anywhere_is_completed() {
+    let cluster = Cluster::new();
     let prepared = || {
-        let (rig, desk) = started(None);
+        let (rig, desk) = cluster.started(None);
         rig.prepare(&desk);
         (rig, desk)
     };
@@ -204,8 +221,8 @@ fn a_withdrawal_that_is_cut_off_anywhere_is_completed() {
 
 #[test]
 fn a_withdrawal_is_not_forgotten_by_an_agent_that_starts_again() {
-    let rig = Rig::new(None);
-    let desk = rig.start();
+    let cluster = Cluster::new();
+    let (rig, desk) = cluster.started(None);
     rig.prepare(&desk);
     rig.is_prepared(&desk, "at first");
     // The agent was killed in the midst of the draining, after it had said that it would stop.
@@ -216,8 +233,9 @@ fn a_withdrawal_is_not_forgotten_by_an_agent_that_starts_again() {
 
 #[test]
 fn what_cannot_be_understood_any_more_holds_nothing_back() {
-    let rig = Rig::new(None);
-    rig.prepare(&rig.start());
+    let cluster = Cluster::new();
+    let (rig, desk) = cluster.started(None);
+    rig.prepare(&desk);
     std::fs::write(rig.path("/run/kaas/swap.json"), "{").unwrap();
     rig.goes_on_as_before(&rig.start(), "damaged");
 }
@@ -229,7 +247,8 @@ fn a_commit_that_is_cut_off_anywhere_is_completed() {
         std::fs::write(rig.path(good::GOOD), serde_json::to_vec(&good).unwrap()).unwrap();
         _ = desk.commit();
     };
-    cut_everywhere(&|| started(taken()), &commit, &|rig, cut, when| {
+    let cluster = Cluster::new();
+    cut_everywhere(&|| cluster.started(taken()), &commit, &|rig, cut, when| {
         let desk = rig.start_after(cut);
         commit(rig, &desk);
         rig.goes_on_as_before(&desk, when);

@@ -38,7 +38,7 @@ impl FakeEtcd {
         let block = USED.fetch_add(1, Ordering::SeqCst);
         let [.., high, low] = std::process::id().to_be_bytes();
         let etcd = Self::default();
-        etcd.0.lock().unwrap().leader = 1;
+        etcd.begin_anew();
         Authorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
         for (node, id) in config.cluster.control_nodes.iter_mut().zip(1..) {
             node.address = Ipv4Addr::new(127, 64 | high & 63, block, (low & 63) * 4 + id);
@@ -48,6 +48,11 @@ impl FakeEtcd {
         let own = config.control_node().unwrap().address;
         config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap();
         etcd
+    }
+
+    /// Forgets everything after all.
+    pub(super) fn begin_anew(&self) {
+        *self.0.lock().unwrap() = Store { leader: 1, ..Store::default() };
     }
 
     /// What is known of a node.
