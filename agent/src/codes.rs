@@ -118,6 +118,8 @@ codes! {
     DISK_HELD_ELSEWHERE, "disk.held-elsewhere", Error, "The data disk is held by another VM, which has not released it: that VM was not shut down cleanly.";
     DISK_OTHER_IMAGE, "disk.other-image", Error, "The data disk was released for a VM of another image than this one.";
     IMAGE_DOWNGRADE, "image.downgrade", Error, "This VM's image is older than the one that used the data disk last.";
+    IMAGE_FROM_VERSION, "image.from-version", Error, "This VM's image may not take the place of the one that used the data disk last.";
+    IMAGE_PUBLISHER, "image.publisher", Error, "This VM's image is not signed with the publisher's key that is pinned on the data disk.";
     DISK_STALE, "disk.stale", Error, "The cluster has seen this node with a later content of its data disk: this one is an old copy. etcd is not started.";
     DISK_CLONED, "disk.cloned", Error, "The cluster has seen this node with the same data disk in another VM: this one is a copy. etcd is not started.";
     DISK_SUPERSEDED, "disk.superseded", Error, "The cluster goes on without this data disk: its store was restored from a snapshot, or another disk has taken the node's place. etcd is not started.";

@@ -24,7 +24,7 @@ use crate::files::{self, write_atomically};
 use crate::finding::Findings;
 use crate::image::ImageFacts;
 use crate::platform::Platform;
-use crate::swap::Use;
+use crate::swap::Candidate;
 use crate::swap::holder::may_take;
 
 /// Where the outcome is left for the system, below its root.
@@ -152,7 +152,7 @@ fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> 
     let lasting = |identity: &&Identity| slots.later_format().is_none() && identity.state != State::Erasing;
     let identity = slots.newest().filter(lasting)?;
     let ours = match image {
-        Some(image) => may_take(identity, &Use::of(platform, image)).is_ok(),
+        Some(image) => may_take(identity, &Candidate::of(platform, image)).is_ok(),
         None => identity.holder == platform.bios_uuid(),
     };
     ours.then(|| (disk.to_owned(), identity.clone()))

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
@@ -34,6 +35,9 @@ pub struct ImageFacts {
     pub role: String,
     /// Who signed it; none for a development image.
     pub publisher: Option<String>,
+    /// Of which images it may take the place; none for any that is not newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrades_from: Option<VersionReq>,
     /// The Kubernetes releases that it carries, one of each minor.
     pub kubernetes: Vec<KubernetesRelease>,
     /// Version of etcd, without the leading v.

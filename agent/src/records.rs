@@ -273,6 +273,11 @@ impl Records {
         file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).context("writing the log of swaps")
     }
 
+    /// Whether the log of swaps, as far as it can be read, names something.
+    pub fn is_in_swaps_log(&self, what: &str) -> bool {
+        fs::read_to_string(self.path(SWAPS)).is_ok_and(|log| log.contains(what))
+    }
+
     /// How far the node has come.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::services;
-use crate::swap::Use;
+use crate::swap::Candidate;
 
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -119,8 +119,8 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let own = Use::of(platform, &ImageFacts::read(platform.root())?);
-    let examination = disk::examine(platform, &own, platform.root(), runner).context("looking at the disks")?;
+    let candidate = Candidate::of(platform, &ImageFacts::read(platform.root())?);
+    let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
     let DataDisk::Ours { disk, identity } = examination.data_disk else {
         bail!("there is no data disk that is certainly this node's, so nothing is erased\n{}", examination.findings);
     };

@@ -36,7 +36,7 @@ use crate::reset;
 use crate::secret::Secret;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
-use crate::swap::Use;
+use crate::swap::Candidate;
 use crate::system::clock;
 
 /// Where the plan of this boot is kept for everybody to read.
@@ -240,9 +240,10 @@ fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
 /// configuration from there or from the OVF environment: as often as it takes.
 fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
     let records = Records::new(platform.root());
-    let own = Use::of(platform, image);
+    let candidate = Candidate::of(platform, image);
     loop {
-        let examination = disk::examine(platform, &own, platform.root(), &Host).context("looking at the disks")?;
+        let examination =
+            disk::examine(platform, &candidate, platform.root(), &Host).context("looking at the disks")?;
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
             DataDisk::Ours { disk, identity } if identity.state == State::Erasing => {

@@ -105,7 +105,7 @@ fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String]
             name: identity.product.clone(),
             vendor: identity.vendor.clone(),
             version: identity.version.clone(),
-            full_version: Some(identifier::full_version(&identity.version, build)),
+            full_version: Some(identifier::full_version(&identity.version, build, identity.upgrades_from.as_ref())),
             groups: groups(form(kubernetes_minors)),
             ..Product::default()
         },

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use semver::VersionReq;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -57,10 +58,11 @@ pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<S
     Ok(build)
 }
 
-/// The version with the build, as the OVF descriptor's `FullVersion` has it
-/// (DSP0243 2.1.1, 9.5.2): `0.1.0+0123…`.
-pub fn full_version(version: &str, build: &str) -> String {
-    format!("{version}+{build}")
+/// The version with the build and of which versions it may take the place, as the OVF descriptor's `FullVersion` has
+/// it, a free text (DSP0243 2.1.1, 9.5.2): `0.2.0+0123… (upgrades from >=0.1.0)`. Whoever swaps images reads it there.
+pub fn full_version(version: &str, build: &str, upgrades_from: Option<&VersionReq>) -> String {
+    let from = upgrades_from.map(|from| format!(" (upgrades from {from})")).unwrap_or_default();
+    format!("{version}+{build}{from}")
 }
 
 /// Takes what is written into a digest.
@@ -104,6 +106,8 @@ mod tests {
 
     #[test]
     fn the_full_version_is_version_and_build() {
-        assert_eq!(full_version("0.1.0", "0123"), "0.1.0+0123");
+        assert_eq!(full_version("0.1.0", "0123", None), "0.1.0+0123");
+        let from = VersionReq::parse(">=0.1.0, <1.0.0").unwrap();
+        assert_eq!(full_version("0.2.0", "0123", Some(&from)), "0.2.0+0123 (upgrades from >=0.1.0, <1.0.0)");
     }
 }

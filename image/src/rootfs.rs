@@ -120,6 +120,9 @@ pub fn facts(spec: &Spec, components: &[Built], publisher: Option<&str>) -> Resu
         "publisher": publisher,
         "kubernetes": kubernetes,
     });
+    if let Some(from) = &spec.identity.upgrades_from {
+        facts["upgrades_from"] = json!(from);
+    }
     for built in components.iter().filter(|built| !spec.components.kubernetes.contains(&built.component.name)) {
         facts[&built.component.name] = json!(built.component.version);
     }

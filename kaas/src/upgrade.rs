@@ -98,7 +98,8 @@ pub struct Wanted {
     /// The OVA with the new image, or a folder with one.
     #[arg(long, value_name = "FILE")]
     ova: PathBuf,
-    /// The publisher's certificate or public key in PEM: the OVA must be signed with it, whoever signed what runs.
+    /// The publisher's certificate or public key in PEM: the OVA must be signed with it, whatever key is pinned; the
+    /// commit pins this one.
     #[arg(long, value_name = "FILE")]
     publisher: Option<PathBuf>,
     /// Swap all nodes at once instead of one after the other; the Kubernetes API is away meanwhile.

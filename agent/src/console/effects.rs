@@ -86,7 +86,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
         Effect::TakeOver(node) => {
             // Looked at again: the disk may be another one by now.
             let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
-            match outlook.confirmed(&node, false) {
+            match outlook.confirmed(&take_over::Options::naming(&node)) {
                 Ok(()) => {
                     log::warn!("asked for on the console: {}", outlook.words());
                     take_over::begin(&outlook, &Host)?;

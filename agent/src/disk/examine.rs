@@ -11,12 +11,13 @@ use super::blank;
 use super::device::Disk;
 use super::identity::{Identity, Preparation, Slots, State};
 use super::layout;
+use super::refused::not_ours;
 use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
-use crate::swap::Use;
-use crate::swap::holder::{self, Refusal};
+use crate::swap::Candidate;
+use crate::swap::holder;
 
 /// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
 /// snapshot of it must fit beside it.
@@ -99,12 +100,17 @@ enum Content {
     Unreadable(String),
 }
 
-/// Looks at the disks of this node. `own` is this VM with its image; `system_root` is where the system's root
+/// Looks at the disks of this node. `candidate` is this VM with its image; `system_root` is where the system's root
 /// file system is mounted (`/`, or `/sysroot` in the initrd).
 ///
 /// # Errors
 /// The disks cannot be listed at all. What is wrong with a disk is a finding.
-pub fn examine(platform: &Platform, own: &Use, system_root: &Path, runner: &dyn Runner) -> io::Result<Examination> {
+pub fn examine(
+    platform: &Platform,
+    candidate: &Candidate,
+    system_root: &Path,
+    runner: &dyn Runner,
+) -> io::Result<Examination> {
     let mut seen = Vec::new();
     for path in platform.data_disk_candidates(system_root)? {
         seen.push(match Disk::open(&path, platform) {
@@ -116,7 +122,7 @@ pub fn examine(platform: &Platform, own: &Use, system_root: &Path, runner: &dyn 
             Err(error) => (nothing_known(path), Content::Unreadable(error.to_string())),
         });
     }
-    Ok(decide(seen, own))
+    Ok(decide(seen, candidate))
 }
 
 fn nothing_known(path: PathBuf) -> Disk {
@@ -185,7 +191,7 @@ fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
     }
 }
 
-fn decide(seen: Vec<(Disk, Content)>, own: &Use) -> Examination {
+fn decide(seen: Vec<(Disk, Content)>, candidate: &Candidate) -> Examination {
     let mut findings = Findings::default();
     let is_ours = |content: &Content| matches!(content, Content::Ours { .. });
     let is_trouble =
@@ -211,7 +217,7 @@ fn decide(seen: Vec<(Disk, Content)>, own: &Use) -> Examination {
             for (other, content) in seen.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, seen)| seen) {
                 findings.push(left_alone(other, content, disk));
             }
-            take(disk.clone(), content, own, &mut findings)
+            take(disk.clone(), content, candidate, &mut findings)
         }
         Choice::None if seen.is_empty() => {
             findings.push(codes::DISK_ABSENT.finding(
@@ -282,7 +288,7 @@ fn choose(seen: &[(Disk, Content)]) -> Choice {
     Choice::None
 }
 
-fn take(disk: Disk, content: &Content, own: &Use, findings: &mut Findings) -> DataDisk {
+fn take(disk: Disk, content: &Content, candidate: &Candidate, findings: &mut Findings) -> DataDisk {
     let name = disk.path.display().to_string();
     if disk.read_only {
         findings.push(codes::DISK_READ_ONLY.finding(
@@ -300,8 +306,8 @@ fn take(disk: Disk, content: &Content, own: &Use, findings: &mut Findings) -> Da
     }
     match content {
         Content::Ours { identity, redundant } => {
-            if let Err(refusal) = holder::may_take(identity, own) {
-                findings.push(not_ours(&name, identity, &refusal, own));
+            if let Err(refusal) = holder::may_take(identity, candidate) {
+                findings.push(not_ours(&name, identity, &refusal, candidate));
                 return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
             }
             if !redundant && identity.state != State::Erasing {
@@ -315,44 +321,6 @@ fn take(disk: Disk, content: &Content, own: &Use, findings: &mut Findings) -> Da
         }
         Content::Interrupted(preparation) => DataDisk::Interrupted { disk, preparation: preparation.clone() },
         _ => DataDisk::Blank { disk },
-    }
-}
-
-/// Why this VM may not take a data disk of ours.
-fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, own: &Use) -> Finding {
-    let Identity { node, cluster, .. } = identity;
-    let whose = format!("it is the data disk of node {node} of cluster {cluster}");
-    match refusal {
-        Refusal::Held(holder) => codes::DISK_HELD_ELSEWHERE.finding(
-            name,
-            format!(
-                "{whose}, held by the VM with BIOS UUID {holder}, which has not released it; this VM is {}",
-                own.vm.map_or("without a BIOS UUID".to_owned(), |own| own.to_string())
-            ),
-            format!(
-                "Attach it to that VM again and shut that down cleanly, which releases it; if that VM is proved off for \
-                 good: \"Take the data disk over\" on this VM's console, or `kaas-agent take-over --confirm {node}` here"
-            ),
-        ),
-        Refusal::OtherImage(image) => codes::DISK_OTHER_IMAGE.finding(
-            name,
-            format!(
-                "{whose}, which was released for image {} (build {}); this VM runs {} (build {})",
-                image.version, image.build, own.version, own.build
-            ),
-            format!(
-                "Attach it to a VM of that image, or to the node's former VM; if neither is to be had: `kaas-agent \
-                 take-over --confirm {node}` here"
-            ),
-        ),
-        Refusal::Older(last) => codes::IMAGE_DOWNGRADE.finding(
-            name,
-            format!("{whose}, last used by image {last}, and this VM's image is {}, which is older", own.version),
-            format!(
-                "Attach it to a VM of image {last} or newer; to go back nevertheless, at your own risk: `kaas-agent \
-                 take-over --confirm {node} --downgrade` here"
-            ),
-        ),
     }
 }
 

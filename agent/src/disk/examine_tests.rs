@@ -2,6 +2,7 @@ use super::super::fixture::{self, Machine, OWN, name, put, run};
 use super::super::identity;
 use super::*;
 use crate::command::Host;
+use crate::swap::Use;
 
 /// Prepares what can be prepared without a kernel that knows partitions: a
 /// table and the identity.
@@ -113,7 +114,7 @@ fn a_tool_that_finds_nothing_does_not_make_a_disk_blank() {
     let mut machine = Machine::new();
     let disk = machine.add("used");
     put(&disk, 700 << 20, &[1]);
-    let examination = examine(&machine.platform(), &machine.own(), machine.folder.path(), &FindsNothing).unwrap();
+    let examination = examine(&machine.platform(), &machine.candidate(), machine.folder.path(), &FindsNothing).unwrap();
     assert_eq!(name(&examination.data_disk), "foreign");
 }
 
@@ -165,7 +166,7 @@ fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_wr
         let (version, build) = (String::from("9.0.0"), String::from("another"));
         let from = Use { vm: Some(OTHER), version: version.clone(), build: String::new() };
         let to = Some(Image { version, build });
-        let swap = Swap { id: OTHER, from, to, released: None, forced: false };
+        let swap = Swap { id: OTHER, from, to, released: None, forced: false, publisher: None };
         Identity { holder: None, swap: Some(swap), ..identity }
     };
     let newer: Change = |identity| Identity { holder: None, image_version: "9.0.0".into(), ..identity };

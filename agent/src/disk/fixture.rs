@@ -13,7 +13,7 @@ use super::{DataDisk, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, Sta
 use crate::command::Host;
 use crate::files;
 use crate::platform::{CONTAINER_FILE, Container, Platform};
-use crate::swap::Use;
+use crate::swap::{Candidate, Use};
 
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
 
@@ -70,8 +70,12 @@ impl Machine {
         Use { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
     }
 
+    pub(crate) fn candidate(&self) -> Candidate {
+        Candidate { own: self.own(), publisher: None, upgrades_from: None }
+    }
+
     pub(crate) fn examine(&self) -> Examination {
-        examine(&self.platform(), &self.own(), self.folder.path(), &Host).unwrap()
+        examine(&self.platform(), &self.candidate(), self.folder.path(), &Host).unwrap()
     }
 
     /// The codes of the findings of an examination, and its verdict.
@@ -118,6 +122,7 @@ pub(crate) fn identity() -> Identity {
         machine_id,
         host_name: node,
         state: State::Unformed,
+        publisher: None,
         swap: None,
     }
 }

@@ -113,6 +113,10 @@ pub struct Identity {
     pub host_name: String,
     /// How far the node has come.
     pub state: State,
+    /// Fingerprint of the publisher's key that is pinned; see [`crate::swap::publisher`]. Written when the
+    /// cluster forms and by a commit only: an image that does not know of it never has to read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<String>,
     /// The swap that is prepared or not committed yet; see [`crate::swap::holder`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,

@@ -15,6 +15,7 @@ pub mod identity;
 pub mod layout;
 mod mount;
 mod prepare;
+mod refused;
 
 pub use device::Disk;
 pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};

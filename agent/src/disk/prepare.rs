@@ -160,6 +160,7 @@ fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Id
         machine_id: owner.machine_id,
         host_name: owner.node.clone(),
         state: State::Unformed,
+        publisher: None,
         swap: None,
     };
     for _ in 0..2 {

@@ -241,6 +241,29 @@ impl Gateway {
             .collect()
     }
 
+    /// The value of a key, as the quorum has it; none if there is no such key.
+    ///
+    /// # Errors
+    /// There is no quorum.
+    pub fn get(&self, key: &str) -> anyhow::Result<Option<Vec<u8>>> {
+        let pairs = self.ask::<Pairs>("kv/range", &json!({"key": BASE64_STANDARD.encode(key)}))?.kvs;
+        let value =
+            pairs.first().map(|pair| BASE64_STANDARD.decode(&pair.value).context("understanding etcd's base64"));
+        value.transpose()
+    }
+
+    /// Sets a key that is not there yet; one that is stays as it is.
+    ///
+    /// # Errors
+    /// There is no quorum, or no room.
+    pub fn put_new(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
+        let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
+        // A key that was never made has the revision 0.
+        let absent = json!({"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"});
+        let put = json!({"request_put": {"key": key, "value": value}});
+        self.ask::<Value>("kv/txn", &json!({"compare": [absent], "success": [put]})).map(drop)
+    }
+
     /// Sets a key.
     ///
     /// # Errors

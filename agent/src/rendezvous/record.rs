@@ -78,6 +78,11 @@ impl Record {
         matches!(self, Self::Member { admitted: true, .. })
     }
 
+    /// Whether this node is one of those that form a new cluster, until it knows that all have joined.
+    pub fn is_forming(&self) -> bool {
+        matches!(self, Self::First { .. } | Self::Member { admitted: false, .. })
+    }
+
     /// What others are told.
     pub fn state(&self) -> State {
         match self {

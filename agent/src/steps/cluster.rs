@@ -16,10 +16,11 @@ use crate::pki;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::run;
 use crate::status::{self, Phase, Reporter};
-use crate::swap::Use;
 use crate::swap::desk::Site;
+use crate::swap::publisher;
 use crate::swap::standing::{self, Teller};
 use crate::swap::taking;
+use crate::swap::{Candidate, Use};
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.
@@ -142,8 +143,8 @@ impl Machine {
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
     fn take_the_disk(&mut self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?;
-        let own = Use::of(&self.platform, &self.image);
-        self.identity = Some(taking::take(self.root(), disk, &own)?);
+        let candidate = Candidate::of(&self.platform, &self.image);
+        self.identity = Some(taking::take(self.root(), disk, &candidate)?);
         self.endpoint.swaps().taken()
     }
 
@@ -209,7 +210,13 @@ impl Machine {
     pub(super) fn finish(&mut self) -> Result<Done, Trouble> {
         let cluster = self.records.rendezvous()?.state().cluster();
         if let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) {
-            let formed = disk::Identity { cluster_id: cluster, state: disk::State::Formed, ..identity.clone() };
+            let publisher = publisher::pinned(&self.own_etcd()?)?;
+            match &publisher {
+                Some(key) => log::info!("the publisher's key {key} is pinned"),
+                None => log::info!("no publisher's key is pinned"),
+            }
+            let state = disk::State::Formed;
+            let formed = disk::Identity { cluster_id: cluster, state, publisher, ..identity.clone() };
             if formed != *identity {
                 disk::identity::write(path, &formed).context("marking the data disk as a cluster's")?;
                 self.identity = Some(formed);
@@ -218,6 +225,19 @@ impl Machine {
         self.secret = None;
         self.records.erase_secret()?;
         Ok(self.save_progress(|progress| progress.formed = true)?.into())
+    }
+
+    /// Pins the publisher's key of the image that the cluster forms with: the first node to come here decides. A node
+    /// that takes a lost one's place does not: a cluster from before there were pinned keys has none.
+    pub(super) fn pin_publisher(&self) -> anyhow::Result<()> {
+        match self.records.rendezvous()?.is_forming() {
+            true => publisher::pin(&self.own_etcd()?, self.image.publisher.as_deref()),
+            false => Ok(()),
+        }
+    }
+
+    fn own_etcd(&self) -> anyhow::Result<Gateway> {
+        Gateway::new(self.control_node()?, &self.pki(), self.config.patiently(REQUEST))
     }
 }
 

@@ -156,6 +156,7 @@ impl Machine {
         let kubeadm = Kubeadm::new(self.root(), &self.runner);
         kubeadm.upload()?;
         kubeadm.mark()?;
+        self.pin_publisher()?;
         Ok(Done::Changed)
     }
 

@@ -44,8 +44,12 @@ pub struct Options {
     /// The image is older than this one, and that is meant
     #[arg(long)]
     downgrade: bool,
+    /// Fingerprint of the key that has signed the image, if it is another one than the pinned one; it is pinned at the
+    /// commit
+    #[arg(long, value_name = "FINGERPRINT", requires = "to_version")]
+    publisher: Option<String>,
     /// Undo what was prepared
-    #[arg(long, conflicts_with_all = ["to_version", "to_build", "downgrade"])]
+    #[arg(long, conflicts_with_all = ["to_version", "to_build", "downgrade", "publisher"])]
     cancel: bool,
     /// The form of the answer
     #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -75,7 +79,8 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     // A swap to the same image that is under way is waited for.
     let same = agent.node()?.swap.filter(|swap| swap.to.as_ref() == Some(&to)).map(|swap| swap.id);
     let id = same.unwrap_or_else(Uuid::new_v4);
-    agent.ask("/v1/swap", &Request { id, to, drain_seconds: options.drain, downgrade: options.downgrade })?;
+    let (drain_seconds, downgrade, publisher) = (options.drain, options.downgrade, options.publisher.clone());
+    agent.ask("/v1/swap", &Request { id, to, drain_seconds, downgrade, publisher })?;
     let mut said = None;
     loop {
         let state = agent.node()?.swap.filter(|swap| swap.id == id).context("the swap was cancelled")?;

@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::Context as _;
 
-use super::good;
 use super::holder::Swap;
 use super::judge::{self, Seen};
 use super::prepare::Work;
 use super::saved::Saved;
 pub use super::site::Site;
 use super::wire::{Refused, Request, Stage, State};
+use super::{good, publisher};
 use crate::codes;
 use crate::command::{Host, Runner};
 use crate::disk::Identity;
@@ -101,7 +101,7 @@ impl Desk {
         if let Some(stage) = judge::repeated(inner.state.as_ref(), &request)? {
             return Ok(stage);
         }
-        site.note(&format!("preparing the swap {} to image {}", request.id, request.to.version));
+        site.note(&format!("preparing {}", request.words(&site.image.version)));
         inner.begin(&site, &request);
         self.set_out(&mut inner, site, request).map_err(|error| failed(&error))?;
         Ok(Stage::Judging)
@@ -157,8 +157,18 @@ impl Desk {
             ));
         }
         let commit = || -> anyhow::Result<()> {
-            site.set_swap(None)?;
+            let identity = site.identity()?;
+            let next = site.next_publisher(&identity);
+            if let Some(key) = &next {
+                // The cluster first: what fails between the two is done again.
+                publisher::change(&site.etcd()?, key)?;
+            }
+            let publisher = next.clone().or_else(|| identity.publisher.clone());
+            site.write(&Identity { swap: None, publisher, ..identity })?;
             site.note(&format!("the swap {} is committed: image {} stays", state.id, site.image.version));
+            if let Some(key) = next {
+                site.note(&format!("the publisher's key {key} is pinned, as was asked for with this swap"));
+            }
             self.set(&site, None)
         };
         commit().map_err(|error| failed(&error))?;

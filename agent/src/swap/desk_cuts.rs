@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use uuid::Uuid;
 
-use super::tests::{request, site, taken};
+use super::tests::{candidate, request, site, taken};
 use super::*;
 use crate::command::{Command, Error};
 use crate::config::Config;
@@ -16,7 +16,7 @@ use crate::plan::tests::three_nodes;
 use crate::swap::fake_etcd::FakeEtcd;
 use crate::swap::holder::{self, Use};
 use crate::swap::leave::uncordon;
-use crate::swap::{standing, taking};
+use crate::swap::{Candidate, standing, taking};
 
 /// Three nodes' configuration, keys and etcd: the same for all that one test does.
 struct Cluster {
@@ -83,7 +83,8 @@ impl Rig {
     fn new(Cluster { config, keys, etcd }: &Cluster, swap: Option<Swap>) -> Self {
         etcd.begin_anew();
         let (root, pki) = (tempfile::tempdir().unwrap(), keys.path().to_owned());
-        let old = site(root.path(), swap);
+        let mut old = site(root.path(), swap.clone());
+        old.image.publisher = swap.and_then(|swap| swap.publisher);
         let teller = standing::Teller::new(config, &pki, root.path(), &old.disk, "b").unwrap();
         let site = Site { config: config.clone(), pki, teller, ..old };
         Self { root, site, etcd: etcd.clone(), kubernetes: Kubernetes::default() }
@@ -96,7 +97,7 @@ impl Rig {
     /// The agent starts and comes to its everyday care.
     fn start(&self) -> Desk {
         let desk = Desk::default();
-        taking::take(self.root.path(), &self.site.disk, &self.site.own).unwrap();
+        taking::take(self.root.path(), &self.site.disk, &candidate(&self.site)).unwrap();
         let goes_on = desk.lock().recall(Arc::new(self.site.clone())).unwrap();
         if let Some(request) = goes_on {
             self.carry_out(&desk, &request);
@@ -158,7 +159,8 @@ impl Rig {
         let new = Use { vm: Some(Uuid::from_u128(99)), version: to.version, build: to.build };
         for identity in [held, off] {
             for own in [&new, &self.site.own] {
-                assert_eq!(holder::may_take(&identity, own), Ok(()), "{when}: {own:?}");
+                let candidate = Candidate { own: own.clone(), ..candidate(&self.site) };
+                assert_eq!(holder::may_take(&identity, &candidate), Ok(()), "{when}: {own:?}");
             }
         }
     }
@@ -248,11 +250,18 @@ fn a_commit_that_is_cut_off_anywhere_is_completed() {
         _ = desk.commit();
     };
     let cluster = Cluster::new();
-    cut_everywhere(&|| cluster.started(taken()), &commit, &|rig, cut, when| {
-        let desk = rig.start_after(cut);
-        commit(rig, &desk);
-        rig.goes_on_as_before(&desk, when);
-        assert_eq!(desk.state(), None, "{when}");
-        assert_eq!(desk.commit(), Ok(false), "{when}");
-    });
+    for key in [None, Some("SHA256:named".to_owned())] {
+        let before = || cluster.started(taken().map(|swap| Swap { publisher: key.clone(), ..swap }));
+        cut_everywhere(&before, &commit, &|rig, cut, when| {
+            let on_disk = rig.site.identity().unwrap().publisher;
+            let pinned = || publisher::pinned(&rig.site.etcd().unwrap()).unwrap();
+            assert!(on_disk.is_none() || on_disk == pinned(), "{when}: the disk is ahead of the cluster");
+            let desk = rig.start_after(cut);
+            commit(rig, &desk);
+            rig.goes_on_as_before(&desk, when);
+            assert_eq!(desk.state(), None, "{when}");
+            assert_eq!(desk.commit(), Ok(false), "{when}");
+            assert_eq!((&rig.site.identity().unwrap().publisher, &pinned()), (&key, &key), "{when}");
+        });
+    }
 }

@@ -8,7 +8,7 @@ use crate::plan::tests::{image, one_node};
 use crate::status::{Reporter, Status};
 use crate::swap::Image;
 use crate::swap::wire::Good;
-use crate::swap::{Use, standing, taking};
+use crate::swap::{Candidate, Use, standing, taking};
 use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);
@@ -29,6 +29,7 @@ pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
         generation: 2,
         holder: Some(B),
         state: DiskState::Formed,
+        publisher: None,
         swap,
         ..fixture::identity()
     };
@@ -47,13 +48,26 @@ pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
     }
 }
 
+/// The VM of this node, which its image may let in.
+pub(crate) fn candidate(site: &Site) -> Candidate {
+    let (publisher, upgrades_from) = (site.image.publisher.clone(), site.image.upgrades_from.clone());
+    Candidate { own: site.own.clone(), publisher, upgrades_from }
+}
+
 pub(crate) fn request(id: u128) -> Request {
     let to = Image { version: "0.2.0".into(), build: "c".repeat(32) };
-    Request { id: Uuid::from_u128(id), to, drain_seconds: 1, downgrade: false }
+    Request { id: Uuid::from_u128(id), to, drain_seconds: 1, downgrade: false, publisher: None }
 }
 
 pub(crate) fn taken() -> Option<Swap> {
-    Some(Swap { id: Uuid::from_u128(7), from: user(A, "0.0.9"), to: None, released: None, forced: false })
+    Some(Swap {
+        id: Uuid::from_u128(7),
+        from: user(A, "0.0.9"),
+        to: None,
+        released: None,
+        forced: false,
+        publisher: None,
+    })
 }
 
 /// Answers nothing, as kubectl on no cluster.
@@ -122,6 +136,35 @@ fn a_disk_is_not_called_taken_before_it_is() {
 }
 
 #[test]
+fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs() {
+    let good = |root: &std::path::Path| {
+        let good = files::below(root, good::GOOD);
+        files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    };
+    let named = |key: &str| taken().map(|swap| Swap { publisher: Some(key.into()), ..swap });
+    // What runs is not the named publisher's: nothing changes.
+    let root = tempfile::tempdir().unwrap();
+    let other = site(root.path(), named("SHA256:named"));
+    other.write(&Identity { publisher: Some("SHA256:pinned".into()), ..other.identity().unwrap() }).unwrap();
+    let desk = Desk::default();
+    desk.open(other.clone()).unwrap();
+    good(root.path());
+    assert_eq!(desk.commit(), Ok(true));
+    let kept = other.identity().unwrap();
+    assert_eq!((kept.publisher.as_deref(), kept.swap), (Some("SHA256:pinned"), None));
+    // The cluster is told first; there is no etcd here, so that nothing is committed.
+    let root = tempfile::tempdir().unwrap();
+    let mut signed = site(root.path(), named("SHA256:named"));
+    signed.image.publisher = Some("SHA256:named".into());
+    assert_eq!(signed.next_publisher(&signed.identity().unwrap()).as_deref(), Some("SHA256:named"));
+    let desk = Desk::default();
+    desk.open(signed.clone()).unwrap();
+    good(root.path());
+    assert_eq!(desk.commit().unwrap_err().code, "swap.failed");
+    assert!(signed.identity().unwrap().swap.is_some());
+}
+
+#[test]
 fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     let root = tempfile::tempdir().unwrap();
     let prepared = |id| Swap {
@@ -130,9 +173,10 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
         to: Some(request(id).to),
         released: None,
         forced: false,
+        publisher: None,
     };
     let site = site(root.path(), None);
-    taking::take(root.path(), &site.disk, &site.own).unwrap();
+    taking::take(root.path(), &site.disk, &candidate(&site)).unwrap();
     site.set_swap(Some(prepared(3))).unwrap();
     let saved = Saved { request: request(3), stage: Stage::Prepared, error: None, cancelled: false };
     saved.save(root.path()).unwrap();

@@ -31,6 +31,7 @@ pub fn node(site: &Site, swap: Option<State>) -> anyhow::Result<Node> {
             build: image.build.clone(),
             publisher: image.publisher.clone(),
         },
+        pinned: identity.publisher,
         disk: identity.disk,
         holder: identity.holder,
         generation: identity.generation,

@@ -115,8 +115,22 @@ impl FakeEtcd {
                 json!({})
             }
             "/v3/kv/range" => {
-                let pairs = store.pairs.iter().map(|(key, value)| json!({"key": key, "value": value}));
+                // Whoever asks for a range picks what is meant.
+                let meant = |key: &str| question.get("range_end").is_some() || key == text("key");
+                let pairs = store.pairs.iter().filter(|(key, _)| meant(key));
+                let pairs = pairs.map(|(key, value)| json!({"key": key, "value": value}));
                 json!({"kvs": pairs.collect::<Vec<_>>()})
+            }
+            // Put unless it is there: the one transaction that is asked for.
+            "/v3/kv/txn" => {
+                let put = &question["success"][0]["request_put"];
+                let (key, value) = (put["key"].as_str().unwrap(), put["value"].as_str().unwrap());
+                assert_eq!(
+                    (&question["compare"][0]["create_revision"], &question["compare"][0]["key"]),
+                    (&json!("0"), &put["key"])
+                );
+                store.pairs.entry(key.to_owned()).or_insert(value.to_owned());
+                json!({})
             }
             "/v3/maintenance/status" => {
                 json!({"header": {"member_id": id.to_string()}, "leader": store.leader.to_string(), "raftAppliedIndex": "7"})

@@ -172,6 +172,7 @@ mod tests {
             to: image(version),
             drain_seconds: 1,
             downgrade: false,
+            publisher: None,
         };
         let state = |stage| State {
             id: Uuid::from_u128(1),

@@ -6,6 +6,7 @@
 //! see [`holder`]. What is done to the hypervisor is others' work: nothing here
 //! knows of one.
 
+pub mod candidate;
 pub mod command;
 pub mod desk;
 pub mod facts;
@@ -16,6 +17,7 @@ pub mod holder;
 mod judge;
 pub mod leave;
 mod prepare;
+pub mod publisher;
 pub mod release;
 mod saved;
 mod site;
@@ -25,4 +27,5 @@ pub mod taking;
 pub mod version;
 pub mod wire;
 
+pub use candidate::Candidate;
 pub use holder::{Image, Refusal, Swap, Use};

@@ -51,7 +51,7 @@ impl Work<'_> {
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
         self.site.teller.tell(Some(self.request.id)).context("telling the cluster of the swap")?;
         self.nobody_else()?;
-        let Request { id, to, drain_seconds, .. } = self.request;
+        let Request { id, to, publisher, drain_seconds, .. } = self.request;
         let Self { site, cancelled, runner, .. } = *self;
         let leave = Leave { site, id: *id, drain_seconds: *drain_seconds, cancelled, runner };
         for stage in [Stage::Yielding, Stage::MovingLeader, Stage::Draining] {
@@ -67,7 +67,14 @@ impl Work<'_> {
                 return Ok(false);
             }
         }
-        let swap = Swap { id: *id, from: self.site.own.clone(), to: Some(to.clone()), released: None, forced: false };
+        let swap = Swap {
+            id: *id,
+            from: self.site.own.clone(),
+            to: Some(to.clone()),
+            released: None,
+            forced: false,
+            publisher: publisher.clone(),
+        };
         self.site.set_swap(Some(swap))?;
         self.site.note(&format!("the swap {id} is prepared: a VM of image {} may take the disk", to.version));
         tell(Stage::Prepared)

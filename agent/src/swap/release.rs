@@ -104,7 +104,7 @@ mod tests {
         let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
         mount(&disk, &identity, &machine.platform(), &Host).unwrap();
         std::fs::create_dir_all(crate::files::below(machine.folder.path(), paths::RECORDS)).unwrap();
-        taking::take(machine.folder.path(), &disk.path, &machine.own()).unwrap()
+        taking::take(machine.folder.path(), &disk.path, &machine.candidate()).unwrap()
     }
 
     fn power_off(machine: &Machine) {

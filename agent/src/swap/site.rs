@@ -9,6 +9,7 @@ use super::holder::{Swap, Use};
 use super::standing;
 use crate::config::Config;
 use crate::disk::{Identity, Slots, identity};
+use crate::etcd::gateway::Gateway;
 use crate::image::ImageFacts;
 use crate::kubernetes::upgrade::Begun;
 use crate::records::Records;
@@ -50,8 +51,29 @@ impl Site {
     /// # Errors
     /// The disk cannot be read or written.
     pub fn set_swap(&self, swap: Option<Swap>) -> anyhow::Result<()> {
-        let changed = Identity { swap, ..self.identity()? };
-        identity::write(&self.disk, &changed).with_context(|| format!("writing to {}", self.disk.display()))
+        self.write(&Identity { swap, ..self.identity()? })
+    }
+
+    /// Writes another identity.
+    ///
+    /// # Errors
+    /// The disk cannot be read or written.
+    pub fn write(&self, identity: &Identity) -> anyhow::Result<()> {
+        identity::write(&self.disk, identity).with_context(|| format!("writing to {}", self.disk.display()))
+    }
+
+    /// This node's etcd member.
+    ///
+    /// # Errors
+    /// The keys cannot be read.
+    pub fn etcd(&self) -> anyhow::Result<Gateway> {
+        Gateway::new(&self.teller.node, &self.pki, self.teller.patience)
+    }
+
+    /// The key that a commit pins: the one that somebody has named for this swap, if it has signed what runs.
+    pub fn next_publisher(&self, identity: &Identity) -> Option<String> {
+        let named = identity.swap.as_ref()?.publisher.clone()?;
+        (self.image.publisher.as_ref() == Some(&named) && identity.publisher.as_ref() != Some(&named)).then_some(named)
     }
 
     /// The records on the data disk.

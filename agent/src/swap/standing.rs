@@ -323,7 +323,8 @@ mod tests {
         let records = Records::new(root.path());
         records.save_counted(Counted { counter: 100 }).unwrap();
         let found = |released: Option<Uuid>| {
-            let swap = Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false };
+            let swap =
+                Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false, publisher: None };
             let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };
             Standing::of_disk(&identity, "b", &records).unwrap()
         };

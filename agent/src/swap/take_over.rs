@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use uuid::Uuid;
 
-use super::holder::{self, Refusal, Use};
-use super::version::is_older;
+use super::candidate::Candidate;
+use super::holder::{self, Refusal};
 use crate::command::Runner;
 use crate::disk::{self, DataDisk, Disk, Identity, identity};
 use crate::image::ImageFacts;
@@ -25,6 +25,20 @@ pub struct Options {
     /// Take the disk although this image is older than the one that used it last
     #[arg(long)]
     downgrade: bool,
+    /// Take the disk although this image may not take the place of the one that used it last
+    #[arg(long)]
+    any_version: bool,
+    /// Take the disk although this image is not signed with the pinned key. The key that has signed it is pinned at the
+    /// commit; for an image that nobody has signed the pinned one stays
+    #[arg(long)]
+    publisher_changed: bool,
+}
+
+impl Options {
+    /// Nothing but the node's name: what is out of the ordinary is for the command line.
+    pub fn naming(node: &str) -> Self {
+        Self { confirm: node.to_owned(), downgrade: false, any_version: false, publisher_changed: false }
+    }
 }
 
 /// A disk that this VM is refused, and why.
@@ -33,7 +47,7 @@ pub struct Outlook {
     disk: Disk,
     identity: Identity,
     refusal: Refusal,
-    own: Use,
+    candidate: Candidate,
 }
 
 /// Looks for a disk to take over. Changes nothing.
@@ -41,12 +55,12 @@ pub struct Outlook {
 /// # Errors
 /// There is none that is refused for its holder or for the image alone.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let own = Use::of(platform, &ImageFacts::read(platform.root())?);
-    let examination = disk::examine(platform, &own, platform.root(), runner).context("looking at the disks")?;
+    let candidate = Candidate::of(platform, &ImageFacts::read(platform.root())?);
+    let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
     match examination.data_disk {
         DataDisk::HeldElsewhere { disk, identity } => {
-            let refusal = holder::may_take(&identity, &own).err().context("the disk is not refused any more")?;
-            Ok(Outlook { disk, identity, refusal, own })
+            let refusal = holder::may_take(&identity, &candidate).err().context("the disk is not refused any more")?;
+            Ok(Outlook { disk, identity, refusal, candidate })
         }
         DataDisk::Ours { identity, .. } => {
             bail!("the data disk of {} is this VM's already: nothing was changed", identity.node)
@@ -64,12 +78,17 @@ impl Outlook {
                 "the VM with BIOS UUID {holder}, which has not released it and must be off for good, or both are {node}"
             ),
             Refusal::OtherImage(image) => format!("a VM of image {} (build {})", image.version, image.build),
-            Refusal::Older(_) => "nobody".to_owned(),
+            Refusal::Older(_) | Refusal::FromVersion { .. } | Refusal::Publisher(_) => "nobody".to_owned(),
         };
+        let publisher = self.candidate.publisher.as_deref();
+        let signed = publisher.map_or_else(|| ", signed by nobody,".to_owned(), |key| format!(", signed with {key},"));
+        let pinned = self.identity.publisher.as_ref();
         format!(
-            "This VM, with image {}, takes over the data disk of node {node} of cluster {cluster}, last used by image \
-             {image_version} and meant for {holder}. It restarts as {node}.",
-            self.own.version
+            "This VM, with image {}{}, takes over the data disk of node {node} of cluster {cluster}, last used by image \
+             {image_version} and meant for {holder}{}. It restarts as {node}.",
+            self.candidate.own.version,
+            pinned.map_or_else(String::new, |_| signed),
+            pinned.map_or_else(String::new, |pinned| format!("; the publisher's key {pinned} is pinned"))
         )
     }
 
@@ -82,19 +101,32 @@ impl Outlook {
     ///
     /// # Errors
     /// Why nothing will be done, in words for a person.
-    pub fn confirmed(&self, node: &str, downgrade: bool) -> Result<(), String> {
-        let Identity { node: own, image_version, .. } = &self.identity;
+    pub fn confirmed(&self, options: &Options) -> Result<(), String> {
+        let (Identity { node: own, .. }, node) = (&self.identity, &options.confirm);
         if node != own {
             return Err(format!("the disk is {own}'s, not {node:?}'s: nothing was changed"));
         }
-        if is_older(&self.own.version, image_version) && !downgrade {
-            return Err(format!(
-                "this image, {}, is older than {image_version}, which used the disk last: it may not understand what \
-                 it finds. Nothing was changed. If that is meant: --downgrade",
-                self.own.version
-            ));
-        }
-        Ok(())
+        let version = &self.candidate.own.version;
+        let unmeant = self.candidate.against(&self.identity).into_iter().find_map(|refusal| match refusal {
+            Refusal::Older(last) if !options.downgrade => Some(format!(
+                "this image, {version}, is older than {last}, which used the disk last: it may not understand what it \
+                 finds. Nothing was changed. If that is meant: --downgrade"
+            )),
+            Refusal::FromVersion { last, allowed } if !options.any_version => Some(format!(
+                "this image, {version}, may take the place of {allowed} only, and {last} used the disk last. Nothing was \
+                 changed. If that is meant: --any-version"
+            )),
+            Refusal::Publisher(pinned) if !options.publisher_changed => Some(format!(
+                "the publisher's key {pinned} is pinned, and this image is {}. Nothing was changed. If it is to be \
+                 trusted: --publisher-changed",
+                match &self.candidate.publisher {
+                    Some(key) => format!("signed with {key}"),
+                    None => "signed by nobody".to_owned(),
+                }
+            )),
+            _ => None,
+        });
+        unmeant.map_or(Ok(()), Err)
     }
 }
 
@@ -104,8 +136,8 @@ impl Outlook {
 /// # Errors
 /// The disk cannot be written, or the system does not restart; the next start goes on.
 pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
-    let Outlook { disk, identity, own, .. } = outlook;
-    let over = holder::taken_over(identity, own, Uuid::new_v4());
+    let Outlook { disk, identity, candidate, .. } = outlook;
+    let over = holder::taken_over(identity, candidate, Uuid::new_v4());
     let take = || {
         let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
         written.with_context(|| format!("writing to {}", disk.path.display()))?;
@@ -121,7 +153,7 @@ pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
 /// What was typed does not fit, or it cannot be done.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let outlook = look(&Platform::detect(root)?, runner)?;
-    outlook.confirmed(&options.confirm, options.downgrade).map_err(anyhow::Error::msg)?;
+    outlook.confirmed(options).map_err(anyhow::Error::msg)?;
     println!("{}", outlook.words());
     begin(&outlook, runner)
 }
@@ -172,7 +204,7 @@ mod tests {
     }
 
     fn typed(machine: &Machine, runner: &Notes, node: &str, downgrade: bool) -> Result<(), String> {
-        let options = Options { confirm: node.into(), downgrade };
+        let options = Options { confirm: node.into(), downgrade, any_version: false, publisher_changed: false };
         // The platform's file is written where it is asked for.
         machine.platform();
         command(machine.folder.path(), &options, runner).map_err(|error| format!("{error:#}"))
@@ -204,6 +236,42 @@ mod tests {
         let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
         assert_eq!(taken.image_version, "0.0.9");
         assert!(taken.swap.is_some_and(|swap| swap.forced));
+    }
+
+    #[test]
+    fn another_publishers_image_takes_it_only_if_that_is_said() {
+        let (machine, disk) = machine("0.2.0");
+        let whose = Slots::read(&disk).unwrap().newest().unwrap().clone();
+        let pinned = Identity { publisher: Some("SHA256:pinned".into()), holder: None, ..whose };
+        identity::write(&disk, &pinned).unwrap();
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
+        assert!(refused.contains("--publisher-changed") && refused.contains("signed by nobody"), "{refused}");
+        assert!(
+            notes.0.lock().unwrap().is_empty()
+                && machine.verdict() == ("held elsewhere", vec!["image.publisher".into()])
+        );
+        let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: false, publisher_changed: true };
+        command(machine.folder.path(), &options, &notes).unwrap();
+        // An image that nobody has signed changes nothing about who is trusted.
+        let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
+        assert_eq!((&taken.publisher, taken.holder), (&pinned.publisher, Some(machine.uuid)));
+        assert!(taken.swap.is_some_and(|swap| swap.forced && swap.publisher.is_none()));
+    }
+
+    #[test]
+    fn an_image_that_may_not_follow_takes_it_only_if_that_is_said() {
+        let (machine, disk) = machine("0.2.0");
+        let image = crate::files::below(machine.folder.path(), crate::image::PATH);
+        let mut facts = ImageFacts::read(machine.folder.path()).unwrap();
+        facts.upgrades_from = Some(">=0.1.5".parse().unwrap());
+        std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
+        assert!(refused.contains("--any-version") && refused.contains(">=0.1.5 only, and 0.1.0"), "{refused}");
+        let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: true, publisher_changed: false };
+        command(machine.folder.path(), &options, &notes).unwrap();
+        assert_eq!(Slots::read(&disk).unwrap().newest().unwrap().holder, Some(machine.uuid));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The order of image versions: Semantic Versioning 2.0.0, section 11. Knows
 //! nothing of what a version holds.
 
-use semver::Version;
+use semver::{Prerelease, Version, VersionReq};
 
 /// Whether `version` is older than `other`. Of versions that cannot be compared
 /// each counts as older than the other, unless they are equal.
@@ -14,6 +14,12 @@ pub fn is_older(version: &str, other: &str) -> bool {
         (Ok(one), Ok(two)) => one.cmp_precedence(&two).is_lt(),
         _ => true,
     }
+}
+
+/// Whether an image that says so may take the place of one of this version. A pre-release counts as the release
+/// that it comes before: [`VersionReq`] itself takes none that it does not name.
+pub fn allows(upgrades_from: &VersionReq, version: &str) -> bool {
+    Version::parse(version).is_ok_and(|version| upgrades_from.matches(&Version { pre: Prerelease::EMPTY, ..version }))
 }
 
 #[cfg(test)]
@@ -40,6 +46,23 @@ mod tests {
             for (other_place, other) in ordered.iter().enumerate() {
                 assert_eq!(is_older(one, other), place < other_place, "{one} {other}");
             }
+        }
+    }
+
+    #[test]
+    fn an_image_says_of_which_ones_it_may_take_the_place() {
+        let from = |text: &str| VersionReq::parse(text).unwrap();
+        for (text, version, expected) in [
+            (">=0.1.0", "0.1.0", true),
+            (">=0.1.0", "0.1.0-rc.1", true),
+            (">=0.1.0", "0.0.9", false),
+            (">=0.1.0, <1.0.0", "0.10.3+abc", true),
+            (">=0.1.0, <1.0.0", "1.0.0", false),
+            ("1.2", "1.9.0", true),
+            ("*", "7.0.0-alpha", true),
+            ("*", "latest", false),
+        ] {
+            assert_eq!(allows(&from(text), version), expected, "{text} {version}");
         }
     }
 

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::version::is_older;
 use super::{Image, Use};
 use crate::kubernetes::upgrade;
 
@@ -17,6 +18,9 @@ pub struct Node {
     pub node: String,
     /// The image that it runs.
     pub image: RunningImage,
+    /// Fingerprint of the publisher's key that is pinned on its data disk; none if none is.
+    #[serde(default)]
+    pub pinned: Option<String>,
     /// The GPT disk GUID of its data disk.
     pub disk: Uuid,
     /// BIOS UUID of the VM that holds the data disk; none if the hypervisor gives none.
@@ -154,6 +158,24 @@ pub struct Request {
     /// Whether an older image is meant.
     #[serde(default)]
     pub downgrade: bool,
+    /// Fingerprint of the key that may have signed the image in place of the pinned one, and is pinned at the
+    /// commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<String>,
+}
+
+impl Request {
+    /// What is asked of a node whose image has the version `own`, in words: all that is out of the ordinary, too.
+    pub fn words(&self, own: &str) -> String {
+        let mut words = format!("the swap {} to image {}", self.id, self.to.version);
+        if self.downgrade && is_older(&self.to.version, own) {
+            words += &format!(", older than {own}, as was asked for");
+        }
+        if let Some(key) = &self.publisher {
+            words += &format!(", of the publisher with the key {key}, as was asked for");
+        }
+        words
+    }
 }
 
 /// Why something is not done, as a 409 says it.
@@ -173,6 +195,15 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    #[test]
+    fn what_is_out_of_the_ordinary_is_said() {
+        let to = Image { version: "0.2.0".into(), build: "b".into() };
+        let request = Request { id: Uuid::nil(), to, drain_seconds: 1, downgrade: true, publisher: None };
+        assert!(request.words("0.1.0").ends_with("to image 0.2.0"));
+        let words = Request { publisher: Some("SHA256:other".into()), ..request }.words("0.3.0");
+        assert!(words.contains("older than 0.3.0") && words.contains("the key SHA256:other"), "{words}");
+    }
+
     fn is_as_the_file_shows<T: Serialize + DeserializeOwned>(name: &str) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/endpoint/testdata").join(name);
         let text = fs::read_to_string(&file).unwrap();
@@ -186,7 +217,9 @@ mod tests {
             is_as_the_file_shows::<Node>(name);
         }
         is_as_the_file_shows::<Node>("node-upgrading.json");
-        is_as_the_file_shows::<Request>("swap-request.json");
+        for name in ["swap-request.json", "swap-request-publisher.json"] {
+            is_as_the_file_shows::<Request>(name);
+        }
         is_as_the_file_shows::<upgrade::wire::Request>("kubernetes-request.json");
         is_as_the_file_shows::<Refused>("refused.json");
     }

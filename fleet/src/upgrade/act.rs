@@ -120,6 +120,7 @@ impl Run<'_> {
             to: plan.target.image.clone(),
             drain_seconds: plan.options.drain_seconds,
             downgrade: plan.options.downgrade,
+            publisher: plan.options.publisher.clone().filter(|key| Some(key) != node.pinned.as_ref()),
         };
         let limit = PREPARING + Duration::from_secs(plan.options.drain_seconds);
         // What stands against it just after another node's swap may be gone in a moment.

@@ -1,6 +1,9 @@
 //! Whether an upgrade may be: every condition with its evidence, or with the reason
 //! why it does not hold. Pure.
 
+use std::collections::BTreeMap;
+
+use agent::swap::version::allows;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
@@ -66,41 +69,87 @@ pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&
     }
 }
 
-/// Who must have signed, and who has.
+/// Who must have signed, and who has. The node's part of it is to refuse an image whose publisher is not the pinned one.
 fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target, options: &Options) {
-    let facts = || inventory.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
-    let mut pinned: Vec<&String> = facts().filter_map(|facts| facts.image.publisher.as_ref()).collect();
-    pinned.sort();
-    pinned.dedup();
-    let (trusted, whose) = match &options.publisher {
-        Some(publisher) => (vec![publisher], "was given with --publisher"),
-        None => (pinned, "has signed what the nodes run"),
-    };
-    match (&target.signer, trusted.as_slice()) {
-        (None, []) => judged.holds(OVA, "whole; not signed, and neither is what the nodes run: development images"),
-        (None, _) => judged.refuse(
-            codes::UNSIGNED,
+    let signed = |signer: &str| format!("whole, signed with {signer}");
+    let signer = target.signer.as_ref();
+    if let Some(given) = &options.publisher {
+        match signer {
+            None => judged.refuse(codes::UNSIGNED, OVA, "it is not signed, and --publisher was given"),
+            Some(signer) if signer != given => {
+                let reason = format!("it is signed with {signer}; the key that was given with --publisher is {given}");
+                judged.refuse(codes::PUBLISHER, OVA, reason);
+            }
+            Some(signer) => {
+                judged.holds(OVA, format!("{}, which was given with --publisher", signed(signer)));
+                change_of_publisher(judged, inventory, target, given, options.mode);
+            }
+        }
+        return;
+    }
+    match (pinned(inventory).as_slice(), signer) {
+        ([] | [(None, _)], Some(signer)) => {
+            judged.holds(OVA, format!("{}; no key is pinned, any would do", signed(signer)))
+        }
+        ([] | [(None, _)], None) => judged.holds(OVA, "whole; not signed: a development image. No key is pinned"),
+        ([(Some(pinned), _)], Some(signer)) if pinned == signer => {
+            judged.holds(OVA, format!("{}, the key that is pinned on all nodes", signed(signer)));
+        }
+        ([(Some(pinned), _)], Some(signer)) => judged.refuse(
+            codes::PUBLISHER,
             OVA,
-            "it is not signed, and what the nodes run is, or --publisher was given; use a signed OVA",
+            format!(
+                "it is signed with {signer}, and {pinned} is pinned. If the publisher has changed, give the new one's \
+                 key with --publisher"
+            ),
         ),
-        (Some(signer), []) => {
-            judged
-                .holds(OVA, format!("whole, signed with {signer}; the nodes run development images and expect no key"));
-        }
-        (Some(signer), [trusted]) if signer == *trusted => {
-            judged.holds(OVA, format!("whole, signed with {signer}, which {whose}"));
-        }
-        (Some(signer), trusted) => {
-            let trusted: Vec<&str> = trusted.iter().map(|key| key.as_str()).collect();
+        ([(Some(pinned), _)], None) => {
             judged.refuse(
-                codes::PUBLISHER,
+                codes::UNSIGNED,
                 OVA,
-                format!(
-                    "it is signed with {signer}; the key that {whose} is {}. If the publisher has changed, \
-                         give the new one's key with --publisher",
-                    trusted.join(", ")
-                ),
+                format!("it is not signed, and the key {pinned} is pinned; use a signed OVA"),
             );
+        }
+        (several, _) => {
+            let pins = several
+                .iter()
+                .map(|(key, nodes)| format!("{}: {}", nodes.join(" and "), key.as_deref().unwrap_or("none")));
+            let reason = format!(
+                "the pinned keys differ: {}; say with --publisher whose key is the one",
+                pins.collect::<Vec<_>>().join(", ")
+            );
+            judged.refuse(codes::PINS_DIFFER, CLUSTER, reason);
+        }
+    }
+}
+
+/// The keys that are pinned, each with the nodes on which it is.
+fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
+    let mut pinned: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
+    for node in &inventory.nodes {
+        if let Ok(facts) = &node.facts {
+            pinned.entry(facts.pinned.clone()).or_default().push(node.name.clone());
+        }
+    }
+    pinned.into_iter().collect()
+}
+
+/// What `--publisher` changes. Only a node that is prepared for its swap learns of it beforehand.
+fn change_of_publisher(judged: &mut Judged, inventory: &Inventory, target: &Target, given: &str, mode: Mode) {
+    let facts = inventory.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
+    let swapped = facts.filter(|facts| facts.image.build != target.image.build);
+    for facts in swapped.filter(|facts| facts.pinned.as_deref() != Some(given)) {
+        let instead = match &facts.pinned {
+            Some(key) => format!("in place of {key}"),
+            None => "where none is".to_owned(),
+        };
+        match mode {
+            Mode::Rolling => judged.holds(&facts.node, format!("the commit pins {given} {instead}: --publisher")),
+            Mode::AllAtOnce => judged.refuse(
+                codes::PUBLISHER,
+                &facts.node,
+                format!("{given} would be pinned {instead}; nodes change their publisher one by one only"),
+            ),
         }
     }
 }
@@ -238,7 +287,7 @@ fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options)
         judged.refuse(codes::KUBERNETES, OVA, reason);
     }
     match (Version::parse(&facts.image.version), Version::parse(&target.image.version)) {
-        (Ok(from), Ok(to)) if to.cmp_precedence(&from).is_ge() => {}
+        (Ok(from), Ok(to)) if to.cmp_precedence(&from).is_ge() => follows(judged, facts, target),
         (Ok(_), Ok(_)) if options.downgrade && options.mode == Mode::Rolling => {
             judged.holds(node, format!("an older image than {runs} was asked for: --downgrade"));
         }
@@ -259,6 +308,21 @@ fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options)
             OVA,
             format!("{} or {} is no version of the form 1.2.3", facts.image.version, target.image.version),
         ),
+    }
+}
+
+/// Whether the image may take the place of the one that a node runs, which is not newer.
+fn follows(judged: &mut Judged, facts: &Facts, target: &Target) {
+    let (node, runs) = (&facts.node, build(facts));
+    let Some(from) = &target.upgrades_from else { return };
+    if allows(from, &runs.version) {
+        judged.holds(node, format!("image {}, of which the new one may take the place ({from})", runs.version));
+    } else if runs.version != target.image.version {
+        let reason = format!(
+            "{} may take the place of {from} only, and {node} runs {runs}; go by an image between the two",
+            target.image
+        );
+        judged.refuse(codes::FROM_VERSION, OVA, reason);
     }
 }
 

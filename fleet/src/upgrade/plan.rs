@@ -34,7 +34,7 @@ pub struct Options {
     pub drain_seconds: u64,
     /// Whether an older image is meant.
     pub downgrade: bool,
-    /// Fingerprint of the key that must have signed the OVA, in place of the cluster's.
+    /// Fingerprint of the key that must have signed the OVA and is pinned at the commit, in place of the cluster's.
     pub publisher: Option<String>,
 }
 
@@ -59,6 +59,9 @@ pub struct PlannedNode {
     pub member: String,
     /// The image that it runs before.
     pub from: Build,
+    /// Fingerprint of the publisher's key that is pinned there before.
+    #[serde(default)]
+    pub pinned: Option<String>,
     /// The name of its swap.
     pub swap: Uuid,
     /// Whether it leads etcd when the plan is made.
@@ -195,6 +198,7 @@ fn planned(inventory: &Inventory, node: &super::inventory::SeenNode, target: &Ta
         identity: facts.disk,
         member: etcd.member.clone(),
         from: Build { version: facts.image.version.clone(), build: facts.image.build.clone() },
+        pinned: facts.pinned.clone(),
         swap: Uuid::new_v5(&id, node.name.as_bytes()),
         leads: etcd.leader,
         holds_address: facts.virtual_address.as_ref().is_some_and(|address| address.held),

@@ -53,9 +53,11 @@ codes! {
     NOTHING, "upgrade.nothing-to-do", "All nodes run this image.";
     PRODUCT, "upgrade.product", "The OVA is of another appliance.";
     DOWNGRADE, "upgrade.downgrade", "The OVA's version is older than a node's image.";
+    FROM_VERSION, "upgrade.from-version", "The image may not take the place of the one that a node runs.";
     VERSION, "upgrade.version", "A version is not one.";
     KUBERNETES, "upgrade.kubernetes", "The image does not carry the Kubernetes minor that the cluster runs.";
     KUBERNETES_SKEW, "upgrade.kubernetes-skew", "The Kubernetes minor is not the next one.";
     UNSIGNED, "upgrade.unsigned", "The OVA is not signed, and the cluster takes signed ones only.";
-    PUBLISHER, "upgrade.publisher", "The OVA is signed with another key than the trusted one.";
+    PUBLISHER, "upgrade.publisher", "The OVA is signed with another key than the pinned one, or than the one that was given.";
+    PINS_DIFFER, "upgrade.pins-differ", "The nodes have not pinned the same publisher's key.";
 }

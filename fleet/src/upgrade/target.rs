@@ -9,12 +9,16 @@ use ova::archive::{Archive, Error};
 use ova::manifest::Manifest;
 use ova::ovf::{Descriptor, Qualifier};
 use ova::signature::PublicKey;
+use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
 use super::wire::Build;
 
 /// The property whose choices are the Kubernetes minors that an image carries.
 const KUBERNETES: &str = agent::properties::KUBERNETES_VERSION;
+
+/// Hexadecimal digits of a build identifier.
+const BUILD: usize = 32;
 
 /// A verified image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +31,9 @@ pub struct Target {
     pub name: String,
     /// Version and build.
     pub image: Build,
+    /// Of which versions it may take the place; none for any that is not newer.
+    #[serde(default)]
+    pub upgrades_from: Option<VersionReq>,
     /// Kubernetes minors that it carries, such as `1.36`.
     pub kubernetes: Vec<String>,
     /// Fingerprint of the key that signed it, the signature verified; none if it is not signed.
@@ -52,6 +59,9 @@ impl Target {
                     "{} does not say which build it is (its full version is {named:?}); build it anew with this release",
                     path.display()
                 )
+            })?,
+            upgrades_from: upgrades_from(&descriptor).with_context(|| {
+                format!("{} does not say clearly of which versions it may take the place", path.display())
             })?,
             kubernetes: kubernetes(&descriptor),
             name: descriptor.name,
@@ -89,13 +99,22 @@ fn digest(manifest: &Manifest) -> String {
     Sha256::of(lines.as_bytes()).to_string()
 }
 
-/// The full version is `<version>+<build>` (the text is free: DSP0243 1.1, section 9.5).
+/// The full version is `<version>+<build>`, and what follows (the text is free: DSP0243 1.1, section 9.5).
 fn build(descriptor: &Descriptor) -> Option<Build> {
     let product = &descriptor.product;
     let rest = product.full_version.as_deref()?.strip_prefix(&product.version)?.strip_prefix('+')?;
-    let build = rest.get(..32)?;
+    let build = rest.get(..BUILD)?;
     let hexadecimal = build.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f'));
     hexadecimal.then(|| Build { version: product.version.clone(), build: build.to_owned() })
+}
+
+/// What follows the build: ` (upgrades from <requirement>)`, or nothing.
+fn upgrades_from(descriptor: &Descriptor) -> anyhow::Result<Option<VersionReq>> {
+    let full = descriptor.product.full_version.as_deref().unwrap_or_default();
+    let Some((_, from)) = full.split_once(" (upgrades from ") else { return Ok(None) };
+    let from = from.strip_suffix(')').with_context(|| format!("its full version is {full:?}"))?;
+    let from = VersionReq::parse(from).with_context(|| format!("its full version is {full:?}"))?;
+    Ok(Some(from))
 }
 
 fn kubernetes(descriptor: &Descriptor) -> Vec<String> {

@@ -168,6 +168,9 @@ pub struct Facts {
     pub node: String,
     /// What it runs.
     pub image: Image,
+    /// Fingerprint of the publisher's key that is pinned there; none if none is.
+    #[serde(default)]
+    pub pinned: Option<String>,
     /// Identity of its data disk.
     pub disk: Option<Uuid>,
     /// BIOS UUID of the VM that holds the disk.
@@ -199,6 +202,9 @@ pub struct SwapRequest {
     pub drain_seconds: u64,
     /// Whether an older image is meant.
     pub downgrade: bool,
+    /// Fingerprint of the key that has signed the image, if it is to be pinned in place of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<String>,
 }
 
 /// A node's refusal.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use semver::Version;
+use semver::{Version, VersionReq};
 
 use crate::document::{Located, Table};
 
@@ -38,6 +38,15 @@ pub(super) fn version(table: &Table<'_, '_>, at: &Located<String>) {
     if !at.value.is_empty() && !is_version(&at.value) {
         table.mistake(at, format!("`{}` is no version: {VERSION}", at.value));
     }
+}
+
+/// The versions that an image may take the place of, as Cargo writes requirements.
+pub(super) fn upgrades_from(table: &Table<'_, '_>, at: &Located<String>) -> Option<VersionReq> {
+    let from = VersionReq::parse(&at.value).ok();
+    if from.is_none() {
+        table.mistake(at, format!("`{}` names no versions: give them such as >=0.1.0, <1.0.0", at.value));
+    }
+    from
 }
 
 /// One of a few words.

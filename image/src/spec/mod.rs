@@ -7,6 +7,8 @@ mod variant;
 
 use std::path::{Path, PathBuf};
 
+use semver::VersionReq;
+
 use crate::debian::PackageSet;
 
 pub use read::read;
@@ -54,6 +56,8 @@ pub struct Identity {
     pub role: String,
     /// Version of the image.
     pub version: String,
+    /// Of which versions it may take the place in an image swap; none for any that is not newer.
+    pub upgrades_from: Option<VersionReq>,
     /// Name of the product, for people.
     pub product: String,
     /// Who makes it.

@@ -63,6 +63,7 @@ fn identity(table: &Table<'_, '_>) -> Identity {
     check::one_of(table, &role, &["control-plane", "tenant"]);
     let version = table.required_text("version", "the image's version");
     check::version(table, &version);
+    let upgrades_from = table.text("upgrades-from").and_then(|from| check::upgrades_from(table, &from));
     let line = |key: &str, what: &str| {
         let text = table.required_text(key, what);
         check::line(table, &text);
@@ -75,6 +76,7 @@ fn identity(table: &Table<'_, '_>) -> Identity {
         name: name.value,
         role: role.value,
         version: version.value,
+        upgrades_from,
     }
 }
 
@@ -322,6 +324,11 @@ memory = "4G"
             ),
             ("control-plane\"", "master\"", "spec.toml:3: image.role: `master` is none of control-plane, tenant"),
             ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
+            (
+                "product",
+                "upgrades-from = \"0.1 or so\"\nproduct",
+                "spec.toml:5: image.upgrades-from: `0.1 or so` names no versions: give them such as >=0.1.0, <1.0.0",
+            ),
             (
                 "\"systemd\"",
                 "\"Systemd\"",

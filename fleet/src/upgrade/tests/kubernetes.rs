@@ -77,6 +77,7 @@ fn a_swap_that_is_not_committed_comes_first() {
         to: crate::upgrade::tests::fake::new(),
         drain_seconds: 1,
         downgrade: false,
+        publisher: None,
     };
     world.begin_swap(world.control_nodes().unwrap()[1].1, &swap).unwrap();
     let refused = site(&world, folder.path()).plan_kubernetes(&options(None)).unwrap_err();

@@ -11,6 +11,7 @@ fn target() -> Target {
         digest: "d".repeat(64),
         name: "kaas-control-plane".into(),
         image: new(),
+        upgrades_from: Some(">=0.1.0".parse().unwrap()),
         kubernetes: vec!["1.36".into(), "1.35".into()],
         signer: Some("SHA256:publisher".into()),
     }
@@ -144,6 +145,24 @@ fn an_older_image_must_be_asked_for_and_goes_node_by_node() {
 }
 
 #[test]
+fn an_image_follows_only_those_that_it_allows() {
+    let from = |text: &str| Some(text.parse().unwrap());
+    assert_eq!(codes(|_, target, _| target.upgrades_from = from(">=0.1.5")), ["upgrade.from-version"]);
+    assert!(codes(|_, target, _| target.upgrades_from = None).is_empty());
+    // An older image has a rule of its own, and another build of the same version needs none.
+    let older = |target: &mut Target| (target.upgrades_from, target.image.version) = (from(">=0.1.5"), "0.0.9".into());
+    assert!(codes(|_, target, options| (older(target), options.downgrade = true).1).is_empty());
+    let same = |target: &mut Target| (target.upgrades_from, target.image.version) = (from(">=0.1.5"), "0.1.0".into());
+    assert!(codes(|_, target, _| same(target)).is_empty());
+    let (inventory, mut target) = (inventory(1), target());
+    target.upgrades_from = from(">=0.1.5");
+    let refused = plan(&inventory, &target, &options(Mode::Rolling), Uuid::from_u128(1)).unwrap_err().to_string();
+    for words in ["0.2.0 (bbbbbbb)", "0.1.0 (aaaaaaa)", ">=0.1.5"] {
+        assert!(refused.contains(words), "{refused}");
+    }
+}
+
+#[test]
 fn only_the_trusted_publishers_images_are_taken() {
     let publisher = |key: &str| Some(format!("SHA256:{key}"));
     assert_eq!(codes(|_, target, _| target.signer = None), ["upgrade.unsigned"]);
@@ -154,13 +173,50 @@ fn only_the_trusted_publishers_images_are_taken() {
     };
     assert!(codes(given).is_empty());
     assert_eq!(codes(|_, _, options| options.publisher = publisher("other")), ["upgrade.publisher"]);
-    let development = |inventory: &mut Inventory| {
-        for node in &mut inventory.nodes {
-            node.facts.as_mut().unwrap().image.publisher = None;
-        }
+    let at_once = |inventory: &mut Inventory, target: &mut Target, options: &mut Options| {
+        given(inventory, target, options);
+        options.mode = Mode::AllAtOnce;
     };
-    assert!(codes(|inventory, target, _| (development(inventory), target.signer = None).1).is_empty());
-    assert!(codes(|inventory, _, _| development(inventory)).is_empty());
+    assert_eq!(codes(at_once), ["upgrade.publisher"]);
+    let nothing_pinned = |inventory: &mut Inventory| pin(inventory, &[None, None, None]);
+    assert!(codes(|inventory, target, _| (nothing_pinned(inventory), target.signer = None).1).is_empty());
+    assert!(codes(|inventory, _, _| nothing_pinned(inventory)).is_empty());
+    // Who signed what runs decides nothing.
+    assert!(codes(|inventory, _, _| inventory.nodes[0].facts.as_mut().unwrap().image.publisher = None).is_empty());
+}
+
+fn pin(inventory: &mut Inventory, keys: &[Option<&str>]) {
+    for (node, key) in inventory.nodes.iter_mut().zip(keys) {
+        node.facts.as_mut().unwrap().pinned = key.map(str::to_owned);
+    }
+}
+
+#[test]
+fn nodes_that_have_pinned_different_keys_are_named() {
+    let (mut inventory, mut options) = (inventory(3), options(Mode::Rolling));
+    pin(&mut inventory, &[Some("SHA256:publisher"), None, Some("SHA256:publisher")]);
+    let decide = |inventory: &Inventory, options: &Options| plan(inventory, &target(), options, Uuid::from_u128(1));
+    let refused = decide(&inventory, &options).unwrap_err().0;
+    assert_eq!((refused.len(), refused[0].code), (1, "upgrade.pins-differ"));
+    assert!(refused[0].reason.contains("cp2: none, cp1 and cp3: SHA256:publisher"), "{}", refused[0].reason);
+    // Named explicitly, it is pinned where it is not.
+    options.publisher = target().signer;
+    let grounds = decide(&inventory, &options).unwrap().grounds;
+    let changes: Vec<_> = grounds.iter().filter(|ground| ground.evidence.contains("the commit pins")).collect();
+    assert_eq!((changes.len(), changes[0].subject.as_str()), (1, "cp2"));
+}
+
+#[test]
+fn another_publisher_is_told_to_the_node_and_kept_in_the_journal() {
+    let mut inventory = inventory(1);
+    pin(&mut inventory, &[Some("SHA256:former")]);
+    let options = Options { publisher: target().signer, ..options(Mode::Rolling) };
+    let decided = plan(&inventory, &target(), &options, Uuid::from_u128(1)).unwrap();
+    assert_eq!(decided.nodes[0].pinned.as_deref(), Some("SHA256:former"));
+    let text = describe::text(&decided);
+    assert!(text.contains("cp1: the commit pins SHA256:publisher in place of SHA256:former: --publisher"), "{text}");
+    let journal = serde_json::to_value(&decided).unwrap();
+    assert_eq!(journal["options"]["publisher"], "SHA256:publisher");
 }
 
 #[test]

@@ -15,6 +15,14 @@ fn an_ova_says_build_minors_and_who_signed_it() {
     assert_eq!(target.signer, Some(signer.public_key().fingerprint().to_string()));
     let unsigned = Target::read(&write(folder.path(), &full, None)).unwrap();
     assert_eq!((unsigned.signer, unsigned.digest), (None, target.digest.clone()));
+    assert_eq!(target.upgrades_from, None);
+    let from =
+        |text: &str| Target::read(&write(folder.path(), &format!("{full} (upgrades from {text}"), Some(&signer)));
+    assert_eq!(from(">=0.1.0, <1.0.0)").unwrap().upgrades_from, Some(">=0.1.0, <1.0.0".parse().unwrap()));
+    for unclear in [">=0.1.0", "whatever)"] {
+        let error = format!("{:#}", from(unclear).unwrap_err());
+        assert!(error.contains("of which versions"), "{error}");
+    }
     target.verify(&write(folder.path(), &full, Some(&signer))).unwrap();
     // The same image without its signature, and another image, are not what was planned with.
     for other in [write(folder.path(), &full, None), write(folder.path(), &full.replace('b', "c"), Some(&signer))] {

@@ -21,6 +21,10 @@ fn same<T: serde::Serialize + serde::de::DeserializeOwned>(text: &str) -> T {
 fn what_a_node_says_is_understood_to_the_last_field() {
     let facts: Facts = same(golden!("node.json"));
     assert!(facts.good.is_some() && facts.swap.is_none());
+    assert_eq!(facts.pinned.as_deref(), Some("SHA256:publisher"));
+    // A node that knows nothing of pinned keys.
+    let older = golden!("node.json").replace("\"pinned\": \"SHA256:publisher\",", "");
+    assert_eq!(serde_json::from_str::<Facts>(&older).unwrap().pinned, None);
     let members = facts.etcd.unwrap().members;
     assert_eq!(members.iter().filter(|member| member.healthy).count(), 2);
     let prepared: Facts = same(golden!("node-prepared.json"));
@@ -36,7 +40,9 @@ fn what_a_node_says_is_understood_to_the_last_field() {
 #[test]
 fn what_a_node_takes_is_what_is_said_here() {
     let request: SwapRequest = same(golden!("swap-request.json"));
-    assert_ne!(request.id, Uuid::nil());
+    assert!(request.id != Uuid::nil() && request.publisher.is_none());
+    let request: SwapRequest = same(golden!("swap-request-publisher.json"));
+    assert_eq!(request.publisher.as_deref(), Some("SHA256:another"));
     let request: KubernetesRequest = same(golden!("kubernetes-request.json"));
     assert_eq!(request.to, "1.36");
 }

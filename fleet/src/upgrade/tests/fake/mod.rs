@@ -94,7 +94,7 @@ pub struct World {
     pub target: Target,
     /// Where its OVA is.
     _ova: tempfile::TempDir,
-    /// Who signed what the nodes run.
+    /// Who signed what the nodes run, and whose key is pinned there.
     pub publisher: Option<String>,
 }
 

@@ -65,6 +65,7 @@ impl Nodes for World {
                     build: machine.image.build.clone(),
                     publisher: self.publisher.clone(),
                 },
+                pinned: self.publisher.clone(),
                 disk: Some(Uuid::from_u128(0x1d0 + index(&name))),
                 holder: disk.holder,
                 generation: disk.generation,
