@@ -71,7 +71,12 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         // Upstream's 50 s until a silent node counts as lost.
         manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * patience)));
     }
-    let mut server = vec![argument("kubelet-certificate-authority", format!("{PKI}/ca.crt"))];
+    let mut server = vec![
+        argument("kubelet-certificate-authority", format!("{PKI}/ca.crt")),
+        // Without it a server that is shut down waits a minute for clients that watch, those that are
+        // gone with the virtual address included; with it, it waits for requests, and says 429 to new ones.
+        argument("shutdown-send-retry-after", "true".to_owned()),
+    ];
     if !names.is_empty() {
         let own = certificates::api::PATH;
         server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));

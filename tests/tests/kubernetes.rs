@@ -1,0 +1,90 @@
+//! Kubernetes is taken to the next minor on the container engine, after an image swap, while a client writes.
+
+use std::time::Duration;
+
+use scenarios::earlier_ova;
+use scenarios::scenario::{ALL, FORMING, Scenario, Setting};
+use scenarios::upgrade::Upgrade;
+use scenarios::writer::Writer;
+
+const MOMENT: Duration = Duration::from_secs(90);
+/// A node that yields, drains and starts its control plane anew.
+const NODE: Duration = Duration::from_secs(300);
+
+/// What no upgrade may change: machine IDs, authorities, etcd's members.
+fn kept(scenario: &Scenario) -> Vec<(String, Vec<String>)> {
+    let files = "cat /etc/machine-id; sha256sum /etc/kubernetes/pki/*ca.crt /etc/kubernetes/pki/etcd/ca.crt";
+    let of = |node: &str| {
+        let vm = scenario.vm_of(node);
+        (scenario.inside(&vm, &["sh", "-ec", files]), scenario.etcd_members(&vm))
+    };
+    ALL.into_iter().map(of).collect()
+}
+
+fn has_begun(scenario: &Scenario, node: &str) -> bool {
+    let record = ["test", "-e", "/data/kaas/kubernetes-upgrade.json"];
+    scenario.lab().run_inside(&scenario.vm_of(node), &record, MOMENT).is_ok()
+}
+
+mod long {
+    use super::*;
+
+    /// From the minor before, one node after the other: refused while something stands in the way, gone on with after a
+    /// node lost its power and the command was killed, and no acknowledged write is lost.
+    #[test]
+    fn the_next_minor_comes_after_the_commit_and_nothing_is_lost() {
+        let properties = &[("kubernetes-version", "1.35")];
+        let setting = Setting { name: "minor", nodes: 3, hardware: None, properties };
+        let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
+        scenario.power_on(&ALL);
+        scenario.all_ready(FORMING);
+        let upgrade = Upgrade::of(&scenario);
+        let (before, kubernetes) = (kept(&scenario), upgrade.kubernetes());
+        assert!(kubernetes.starts_with("v1.35."), "{kubernetes}");
+
+        upgrade.run(&["apply", "--all-at-once"]);
+        assert_eq!(upgrade.kubernetes(), kubernetes, "a swap keeps the minor");
+        let why = upgrade.fails(&["kubernetes"]);
+        assert!(why.contains("upgrade.uncommitted") && why.contains("upgrade.swap-open"), "{why}");
+        upgrade.run(&["commit"]);
+        let why = upgrade.fails(&["kubernetes", "--to", "1.37"]);
+        assert!(why.contains("upgrade.kubernetes-skew"), "{why}");
+        let third = scenario.vm_of("cp3");
+        scenario.inside(&third, &["systemctl", "stop", "etcd.service"]);
+        let why = upgrade.fails(&["kubernetes"]);
+        assert!(why.contains("upgrade.member-unhealthy") && why.contains("nothing was changed"), "{why}");
+        scenario.inside(&third, &["systemctl", "start", "etcd.service"]);
+        scenario.wait("nothing to be in the way", NODE, || {
+            Ok(upgrade.command(&["kubernetes", "--check"]).output()?.status.success())
+        });
+
+        let writer = Writer::start(&scenario);
+        let mut command = upgrade.begin(&["kubernetes"]);
+        let first =
+            scenario.obtain("a node to begin", NODE, || Ok(ALL.into_iter().find(|node| has_begun(&scenario, node))));
+        let vm = scenario.vm_of(first);
+        scenario.cut(&vm);
+        scenario.reached(&format!("{first} lost its power on the way"));
+        command.kill().unwrap();
+        command.wait().unwrap();
+        scenario.power_on(&[&vm]);
+        scenario.wait(&format!("{first} to go on by itself"), NODE, || Ok(!has_begun(&scenario, first)));
+        scenario.all_ready(FORMING);
+        // The lock of the killed command ends by itself.
+        scenario.wait("the lock to end", MOMENT * 2, || {
+            Ok(upgrade.command(&["kubernetes", "--check"]).output()?.status.success())
+        });
+        upgrade.run(&["kubernetes"]);
+        scenario.reached(&format!("while Kubernetes went to the next minor: {}", writer.end()));
+        let now = upgrade.kubernetes();
+        assert!(now.starts_with("v1.36."), "{now}");
+        assert_eq!(kept(&scenario), before);
+        scenario.kubectl(&["-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=180s"]);
+
+        let vm = scenario.vm_of("cp2");
+        scenario.cut(&vm);
+        scenario.power_on(&[&vm]);
+        scenario.says(&vm, "kaas: ready", FORMING);
+        assert_eq!(upgrade.kubernetes(), now);
+    }
+}
