@@ -8,6 +8,7 @@
 pub mod certificates;
 pub mod earlier_ova;
 pub mod endpoint;
+pub mod guest_cuts;
 pub mod other_image;
 pub mod scenario;
 pub mod terminal;

@@ -2,6 +2,7 @@
 //! container engine, while a client writes.
 
 use scenarios::earlier_ova;
+use scenarios::guest_cuts;
 use scenarios::scenario::{ALL, Scenario};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
@@ -26,5 +27,123 @@ mod short {
         assert_ne!(upgrade.kubernetes(), kubernetes);
         let why = upgrade.fails(&["plan"]);
         assert!(why.contains("upgrade.uncommitted"), "{why}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    /// There and back with a client that writes.
+    #[test]
+    fn three_nodes_are_swapped_and_go_back_while_a_client_writes() {
+        let scenario = Scenario::formed_from("back", earlier_ova::source());
+        let upgrade = Upgrade::of(&scenario);
+        let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
+        upgrade.run(&["apply"]);
+
+        let writer = Writer::start(&scenario);
+        upgrade.run(&["rollback"]);
+        scenario.reached(&format!("back: {}", writer.end()));
+        assert!(upgrade.is_all_back());
+        assert_eq!((upgrade.kept(), upgrade.kubernetes()), (before, kubernetes));
+        let why = upgrade.fails(&["commit"]);
+        assert!(why.contains("nothing to commit"), "{why}");
+    }
+
+    /// All off, all on: the API is away meanwhile, and what was acknowledged is there. This time for good.
+    #[test]
+    fn three_nodes_are_swapped_at_once_and_committed() {
+        let scenario = Scenario::formed_from("at-once", earlier_ova::source());
+        let upgrade = Upgrade::of(&scenario);
+        let before = upgrade.kept();
+        let writer = Writer::start(&scenario);
+        upgrade.run(&["apply", "--all-at-once"]);
+        scenario.reached(&format!("all at once: {}", writer.end()));
+        assert_eq!(upgrade.kept(), before);
+        upgrade.run(&["commit"]);
+        assert_eq!(upgrade.kept(), before);
+        assert_eq!(scenario.lab().vms().unwrap().len(), ALL.len(), "old VMs are left");
+        let why = upgrade.fails(&["rollback"]);
+        assert!(why.contains("there is no way back"), "{why}");
+    }
+
+    /// The command is killed every few entries of its journal, and gone on with each time.
+    #[test]
+    fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
+        let scenario = Scenario::formed_from("killed", earlier_ova::source());
+        let upgrade = Upgrade::of(&scenario);
+        let before = upgrade.kept();
+        let writer = Writer::start(&scenario);
+        assert!(upgrade.killed(&["apply"], 6));
+        // Primes: the kills fall on begun and on done steps.
+        for further in [3, 5, 7].into_iter().cycle() {
+            if !upgrade.killed(&["resume"], further) {
+                break;
+            }
+        }
+        scenario.reached(&format!("killed and gone on with: {}", writer.end()));
+        assert_eq!(upgrade.kept(), before);
+        assert!(ALL.iter().all(|node| scenario.vm_of(node) != *node));
+
+        assert!(upgrade.killed(&["rollback"], 8));
+        upgrade.run(&["rollback"]);
+        assert!(upgrade.is_all_back());
+        assert_eq!(upgrade.kept(), before);
+    }
+
+    /// What an image could be broken by happens to the first new VM: everything goes back by itself, and the cluster
+    /// is as before.
+    fn goes_back_by_itself(name: &'static str, breaks: impl FnOnce(&Scenario, &str)) {
+        let scenario = Scenario::formed_from(name, earlier_ova::source());
+        let upgrade = Upgrade::of(&scenario);
+        let before = upgrade.kept();
+        let writer = Writer::start(&scenario);
+        let apply = upgrade.begin(&["apply", "--gate-limit", "100"]);
+        let vm = upgrade.first_new_vm();
+        breaks(&scenario, &vm);
+        scenario.reached(&format!("{vm} is broken"));
+        let ended = apply.wait_with_output().unwrap();
+        let (said, failed) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        let back = "all nodes run what they ran before";
+        assert!(!ended.status.success() && failed.contains(back), "{said}\n{failed}");
+        scenario.reached(failed.trim());
+        scenario.reached(&writer.end().to_string());
+        assert!(upgrade.is_all_back());
+        assert_eq!(upgrade.kept(), before);
+        upgrade.all_good();
+    }
+
+    fn never_runs(unit: &'static str) -> impl FnOnce(&Scenario, &str) {
+        move |scenario, vm| {
+            let never = format!("systemctl mask --runtime {unit}; systemctl kill --signal=KILL {unit} || true");
+            scenario.inside(vm, &["sh", "-c", &never]);
+        }
+    }
+
+    #[test]
+    fn an_image_whose_kubelet_never_runs_goes_back_by_itself() {
+        goes_back_by_itself("kubelet", never_runs("kubelet.service"));
+    }
+
+    #[test]
+    fn an_image_whose_agent_crashes_goes_back_by_itself() {
+        goes_back_by_itself("agent", never_runs("kaas-agent.service"));
+    }
+
+    #[test]
+    fn an_image_whose_etcd_never_runs_goes_back_by_itself() {
+        goes_back_by_itself("etcd", never_runs("etcd.service"));
+    }
+
+    #[test]
+    fn an_image_without_network_goes_back_by_itself() {
+        goes_back_by_itself("no-network", |scenario, vm| scenario.lab().connect_nic(vm, false).unwrap());
+    }
+
+    /// The power of the VMs that are being swapped is cut at six drawn moments.
+    #[test]
+    fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
+        let scenario = Scenario::formed_from("guest-cuts", earlier_ova::source());
+        guest_cuts::each_comes_to_an_end(&scenario);
     }
 }
