@@ -2,6 +2,7 @@
 //! health page, is the server; kubectl, for its plain HTTP, is the client.
 
 use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -28,28 +29,32 @@ impl<'a> Workload<'a> {
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
         }));
         workload.apply(&json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
             "spec": {
-                "nodeName": node,
-                "containers": [{
-                    "name": "web", "image": workload.coredns(), "imagePullPolicy": "Never",
-                    "args": ["-conf", "/etc/web/Corefile"],
-                    "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 2},
-                    "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
-                }],
-                "volumes": [{"name": "web", "configMap": {"name": "web"}}],
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                    "nodeSelector": {"kubernetes.io/hostname": node},
+                    "containers": [{
+                        "name": "web", "image": workload.coredns(node), "imagePullPolicy": "Never",
+                        "args": ["-conf", "/etc/web/Corefile"],
+                        "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 2},
+                        "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
+                    }],
+                    "volumes": [{"name": "web", "configMap": {"name": "web"}}],
+                }},
             },
         }));
         scenario.wait("the server's pod to be ready", limit, || {
-            let ready = "--output=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-            Ok(scenario.lab().kubectl(&["get", "pod", "web", ready])? == "True")
+            let ready = ["get", "deployment", "web", "--output=jsonpath={.status.availableReplicas}"];
+            Ok(scenario.lab().kubectl(&ready)? == "1")
         });
         workload
     }
 
     /// The server's pod address.
     pub fn pod_address(&self) -> String {
-        self.scenario.kubectl(&["get", "pod", "web", "--output=jsonpath={.status.podIP}"])
+        let pod = ["get", "pod", "--selector=app=web", "--output=jsonpath={.items[0].status.podIP}"];
+        self.scenario.kubectl(&pod)
     }
 
     /// Runs a pod on a node that reaches the server by the service's name.
@@ -63,7 +68,8 @@ impl<'a> Workload<'a> {
     }
 
     fn is_reached(&self, node: &str, how: &str, server: &str) {
-        let name = format!("client-{node}-{how}");
+        static CLIENTS: AtomicU32 = AtomicU32::new(0);
+        let name = format!("client-{node}-{how}-{}", CLIENTS.fetch_add(1, Ordering::SeqCst));
         self.apply(&json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {
@@ -71,7 +77,7 @@ impl<'a> Workload<'a> {
                 "restartPolicy": "OnFailure",
                 "automountServiceAccountToken": false,
                 "containers": [{
-                    "name": "client", "image": self.kubernetes(), "imagePullPolicy": "Never",
+                    "name": "client", "image": self.kubernetes(node), "imagePullPolicy": "Never",
                     "command": ["/usr/local/bin/kubernetes", "kubectl", format!("--server={server}"),
                         "--request-timeout=20s", "get", "--raw", "/health"],
                 }],
@@ -85,16 +91,18 @@ impl<'a> Workload<'a> {
         self.scenario.kubectl(&["delete", "pod", &name, "--wait=false"]);
     }
 
-    fn image(&self) -> Value {
-        self.scenario.lab().image().unwrap_or_else(|error| panic!("{error:#}"))
+    /// What the image that a node runs now says of itself.
+    fn image(&self, node: &str) -> Value {
+        let said = self.scenario.inside(&self.scenario.vm_of(node), &["cat", "/usr/lib/kaas/image.json"]);
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("image.json of {node}: {error}"))
     }
 
-    fn coredns(&self) -> String {
-        format!("kaas.local/coredns:v{}", text(&self.image()["coredns"]))
+    fn coredns(&self, node: &str) -> String {
+        format!("kaas.local/coredns:v{}", text(&self.image(node)["coredns"]))
     }
 
-    fn kubernetes(&self) -> String {
-        format!("kaas.local/kube-apiserver:v{}", text(&self.image()["kubernetes"][0]["version"]))
+    fn kubernetes(&self, node: &str) -> String {
+        format!("kaas.local/kube-apiserver:v{}", text(&self.image(node)["kubernetes"][0]["version"]))
     }
 
     fn apply(&self, object: &Value) {

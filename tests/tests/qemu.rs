@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use fleet::lab::Hardware;
+use scenarios::earlier_ova;
+use scenarios::guest_cuts;
 use scenarios::scenario::{Scenario, Setting};
+use scenarios::upgrade::Upgrade;
 use scenarios::workload::Workload;
 
 /// Emulated processors are slow, and the machine may be busy.
@@ -14,52 +17,71 @@ const WORK: Duration = Duration::from_secs(5 * 60);
 mod short {
     use super::*;
 
-    /// A node forms its cluster, runs a pod that is reached by its service's
-    /// name, loses its power and comes back as the same cluster.
+    /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is swapped
+    /// to the image under test, loses its power there, and is taken back: always the same node of the same cluster.
     #[test]
-    fn a_node_forms_a_cluster_and_survives_a_power_cut() {
-        let scenario =
-            Scenario::prepare(&Setting { name: "vm", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] });
+    fn a_node_is_swapped_loses_its_power_and_goes_back() {
+        let setting = Setting { name: "vm", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
+        let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
-        let identity = scenario.cluster_identity();
-        let machine = scenario.inside("cp1", &["cat", "/etc/machine-id"]);
-        let members = scenario.etcd_members("cp1");
-        Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
+        let workload = Workload::start(&scenario, "cp1", WORK);
+        workload.is_reached_by_name_from("cp1");
+        let upgrade = Upgrade::of(&scenario);
+        let (identity, kept, kubernetes) = (scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes());
+
+        upgrade.run(&["apply"]);
+        let new = scenario.vm_of("cp1");
+        assert_ne!(new, "cp1");
+        assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity.clone(), kept.clone()));
+        assert_ne!(upgrade.kubernetes(), kubernetes);
+        workload.is_reached_by_name_from("cp1");
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
 
-        scenario.cut("cp1");
-        scenario.power_on(&["cp1"]);
-        scenario.says("cp1", "kaas: ready", FORMING);
-        scenario.wait("the API to answer again", WORK, || {
-            let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
-            Ok(scenario.lab().kubectl(&written)? == "yes")
-        });
-        assert_eq!(scenario.cluster_identity(), identity);
-        assert_eq!(scenario.inside("cp1", &["cat", "/etc/machine-id"]), machine);
-        assert_eq!(scenario.etcd_members("cp1"), members);
+        scenario.cut(&new);
+        upgrade.run(&["rollback"]);
+        assert!(upgrade.is_all_back());
+        let now = (scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes());
+        assert_eq!(now, (identity, kept, kubernetes));
+        let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
+        assert_eq!(scenario.kubectl(&written), "yes");
+        workload.is_reached_by_name_from("cp1");
     }
 
-    /// The same node on the devices that vSphere gives it.
+    /// On the devices that vSphere gives it, the appliance finds its network adapter and its disks.
     #[test]
-    fn a_node_on_vsphere_hardware_forms_a_cluster() {
-        let scenario = Scenario::prepare(&Setting {
-            name: "vsphere",
-            nodes: 1,
-            hardware: Some(Hardware::Vsphere),
-            properties: &[],
-        });
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
-        let drivers =
-            scenario.inside("cp1", &["ls", "/sys/bus/pci/drivers/vmxnet3", "/sys/bus/pci/drivers/vmw_pvscsi"]);
-        assert_eq!(drivers.matches("0000:").count(), 2, "{drivers}");
-        Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
+    fn an_appliance_on_vsphere_hardware_finds_its_devices() {
+        let scenario = on_vsphere_hardware("devices");
+        scenario.says("cp1", "kaas: starting the container runtime", FORMING);
+        has_vsphere_drivers(&scenario);
     }
+}
+
+fn on_vsphere_hardware(name: &'static str) -> Scenario {
+    let setting = Setting { name, nodes: 1, hardware: Some(Hardware::Vsphere), properties: &[] };
+    let scenario = Scenario::prepare(&setting);
+    scenario.power_on(&["cp1"]);
+    scenario
+}
+
+fn has_vsphere_drivers(scenario: &Scenario) {
+    let drivers = ["ls", "/sys/bus/pci/drivers/vmxnet3", "/sys/bus/pci/drivers/vmw_pvscsi"];
+    scenario.wait("the drivers of both devices", WORK, || {
+        Ok(scenario.lab().run_inside("cp1", &drivers, WORK)?.matches("0000:").count() == 2)
+    });
 }
 
 mod long {
     use super::*;
+
+    /// A node on the devices that vSphere gives it does all that a node does.
+    #[test]
+    fn a_node_on_vsphere_hardware_forms_a_cluster() {
+        let scenario = on_vsphere_hardware("vsphere");
+        scenario.all_ready(FORMING);
+        has_vsphere_drivers(&scenario);
+        Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
+    }
 
     /// Numbers of steps at which the node loses its power: a seeded draw, so that every run cuts at the same ones. The
     /// container engine cuts at every step; here it is the real disks and the real boot that must bear it.
@@ -83,6 +105,16 @@ mod long {
         scenario.all_ready(FORMING);
         assert_eq!(scenario.etcd_members("cp1").len(), 1);
         Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
+    }
+
+    /// Six cuts of the guest during the swap, at drawn moments: each time it ends upgraded or rolled back, healthy.
+    #[test]
+    fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
+        let setting = Setting { name: "swapcuts", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
+        let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        guest_cuts::each_comes_to_an_end(&scenario);
     }
 
     /// The number in a line such as `kaas: starting etcd (14/28)`.
