@@ -5,6 +5,7 @@
 //! `KAAS_ROOT_TREE` names a root tree to run in containers in its place, for
 //! work on the agent.
 
+pub mod asked;
 pub mod certificates;
 pub mod earlier_ova;
 pub mod endpoint;

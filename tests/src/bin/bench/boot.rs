@@ -9,7 +9,7 @@ use fleet::lab::{Hardware, Source};
 use image::debian::sources::Settings;
 use scenarios::scenario::{self, Scenario, Setting};
 
-use super::plain;
+use super::{median, plain};
 
 /// Boots of each.
 const TURNS: usize = 3;
@@ -72,9 +72,4 @@ fn boot(name: &'static str, disk: Option<PathBuf>, marks: &[&dyn Fn(&str) -> boo
     });
     scenario.cut("cp1");
     Ok(times.into_iter().flatten().collect())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

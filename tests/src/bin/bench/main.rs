@@ -1,10 +1,12 @@
 //! `make bench`: speed and memory as ratios against other programs in the same run.
 //!
-//! `bench` runs all of it, `bench pack` and `bench boot` a part.
+//! `bench` runs all of it, `bench PART` a part.
 
 mod boot;
+mod handover;
 mod pack;
 mod plain;
+mod swap;
 
 use std::env;
 use std::ffi::OsString;
@@ -21,14 +23,16 @@ use serde_json::json;
 
 /// The first argument by which this program runs another one and says what that cost.
 const MEASURE: &str = "--measure";
+/// The parts, in the order in which they are run.
+const PARTS: [&str; 4] = ["pack", "boot", "swap", "handover"];
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     let result = match arguments.split_first() {
         Some((first, command)) if first == MEASURE => measure(command),
         Some((part, [])) => bench(&part.to_string_lossy()),
-        Some(_) => Err(anyhow::anyhow!("one part at a time: pack or boot")),
-        None => bench("pack").and_then(|()| bench("boot")),
+        Some(_) => Err(anyhow::anyhow!("one part at a time: {}", PARTS.join(", "))),
+        None => PARTS.into_iter().try_for_each(bench),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,8 +48,15 @@ fn bench(part: &str) -> anyhow::Result<()> {
     match part {
         "pack" => pack::bench(&ova, &Tools::at(scenario::tools()?.root())),
         "boot" => boot::bench(),
-        other => bail!("there is no part {other}: pack or boot"),
+        "swap" => swap::bench(),
+        "handover" => handover::bench(),
+        other => bail!("there is no part {other}; there are {}", PARTS.join(", ")),
     }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Runs a command as the only child of this process and prints its cost.

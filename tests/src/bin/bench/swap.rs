@@ -1,0 +1,55 @@
+//! What the swap of a node's VM costs, against a plain restart of the same VM: from asking for it until the node
+//! says that it is ready. System containers; the two take turns.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use fleet::lab::NewVm;
+use scenarios::asked::Node;
+use scenarios::scenario::{FORMING, Scenario, Setting};
+
+use super::median;
+
+/// Turns of each.
+const TURNS: usize = 3;
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Measures and prints.
+pub fn bench() -> Result<()> {
+    let scenario = Scenario::prepare(&Setting { name: "swapped", nodes: 1, hardware: None, properties: &[] });
+    let lab = scenario.lab();
+    let mut vm = "cp1".to_owned();
+    lab.power_on(&vm)?;
+    scenario.all_ready(FORMING);
+    scenario.says(&vm, "kaas: ready", LIMIT);
+    let node = Node::of(&scenario, "cp1")?;
+    let (mut restarts, mut swaps) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        let begun = Instant::now();
+        lab.shut_down(&vm, LIMIT)?;
+        lab.power_on(&vm)?;
+        scenario.says(&vm, "kaas: ready", LIMIT);
+        restarts.push(begun.elapsed().as_secs_f64());
+        node.is_good();
+
+        let new = format!("cp1-{turn}");
+        lab.import(&NewVm { data_disk: None, ..Scenario::vm(&new, scenario.properties("cp1")) })?;
+        let begun = Instant::now();
+        node.prepare()?;
+        lab.shut_down(&vm, LIMIT)?;
+        for disk in lab.disks(&vm)? {
+            lab.detach_disk(&vm, disk)?;
+            lab.attach_disk(&new, disk)?;
+        }
+        lab.power_on(&new)?;
+        scenario.says(&new, "kaas: ready", LIMIT);
+        swaps.push(begun.elapsed().as_secs_f64());
+        node.is_good();
+        node.commit()?;
+        lab.destroy(&vm)?;
+        vm = new;
+    }
+    let (swap, restart) = (median(swaps), median(restarts));
+    println!("swap: {swap:.1} s for the swap of a node's VM, {:.2} of its restart's {restart:.1} s", swap / restart);
+    Ok(())
+}
