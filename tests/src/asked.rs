@@ -62,7 +62,7 @@ impl<'a> Node<'a> {
     pub fn prepare(&self) -> anyhow::Result<Uuid> {
         let image = self.facts()?.image;
         let to = Build { version: image.version, build: image.build };
-        let request = SwapRequest { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false };
+        let request = SwapRequest { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
         self.until_done("be prepared", || self.client.begin_swap(self.address, &request))?;
         Ok(request.id)
     }
