@@ -29,8 +29,10 @@ pub const UNIT: &str = "kaas-mark-good.service";
 /// Where it is noted, for as long as this boot lasts.
 pub const GOOD: &str = "/run/kaas/good.json";
 
-/// How long all must hold, before patience.
+/// How long all must hold, before patience …
 const WINDOW: Duration = Duration::from_secs(30);
+/// … and at most: a slow host's answers take their time, but a minute in which all is well shows enough.
+const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_secs(2);
 /// How long one answer may take, before patience.
 const ASKING: Duration = Duration::from_secs(5);
@@ -62,7 +64,7 @@ pub fn command(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let mut window = Window::default();
     loop {
         let looked = look(root);
-        let length = looked.as_ref().map_or(WINDOW, |config| config.patiently(WINDOW));
+        let length = looked.as_ref().map_or(WINDOW, |config| config.patiently(WINDOW).min(LONGEST_WINDOW));
         match window.step(looked.map(drop).map_err(|error| format!("{error:#}")), Instant::now(), length) {
             Step::Good => break,
             Step::News(news) => writeln!(out, "{news}")?,
