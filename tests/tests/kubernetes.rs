@@ -21,9 +21,12 @@ fn kept(scenario: &Scenario) -> Vec<(String, Vec<String>)> {
     ALL.into_iter().map(of).collect()
 }
 
-fn has_begun(scenario: &Scenario, node: &str) -> bool {
-    let record = ["test", "-e", "/data/kaas/kubernetes-upgrade.json"];
-    scenario.lab().run_inside(&scenario.vm_of(node), &record, MOMENT).is_ok()
+/// Whether a node is on its way to the next minor; an error while it cannot be asked.
+fn is_under_way(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
+    let vm = scenario.vm_of(node);
+    // Nothing is to be read there before the data disk is mounted.
+    let look = "mountpoint -q /data && if test -e /data/kaas/kubernetes-upgrade.json; then echo yes; fi";
+    Ok(scenario.lab().run_inside(&vm, &["sh", "-ec", look], MOMENT)?.contains("yes"))
 }
 
 mod long {
@@ -60,16 +63,17 @@ mod long {
 
         let writer = Writer::start(&scenario);
         let mut command = upgrade.begin(&["kubernetes"]);
-        let first =
-            scenario.obtain("a node to begin", NODE, || Ok(ALL.into_iter().find(|node| has_begun(&scenario, node))));
+        let first = scenario.obtain("a node to begin", NODE, || {
+            Ok(ALL.into_iter().find(|node| is_under_way(&scenario, node).unwrap_or(false)))
+        });
         let vm = scenario.vm_of(first);
         scenario.cut(&vm);
         scenario.reached(&format!("{first} lost its power on the way"));
         command.kill().unwrap();
         command.wait().unwrap();
         scenario.power_on(&[&vm]);
-        scenario.wait(&format!("{first} to go on by itself"), NODE, || Ok(!has_begun(&scenario, first)));
-        scenario.all_ready(FORMING);
+        scenario.wait(&format!("{first} to go on by itself"), NODE, || Ok(!is_under_way(&scenario, first)?));
+        scenario.says(&vm, "kaas: ready", FORMING);
         // The lock of the killed command ends by itself.
         scenario.wait("the lock to end", MOMENT * 2, || {
             Ok(upgrade.command(&["kubernetes", "--check"]).output()?.status.success())
