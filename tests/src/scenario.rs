@@ -194,6 +194,9 @@ impl Scenario {
             &[
                 "etcdctl",
                 "--endpoints=https://127.0.0.1:2379",
+                // A busy machine under emulation takes its time.
+                "--dial-timeout=60s",
+                "--command-timeout=60s",
                 &format!("--cacert={pki}/etcd/ca.crt"),
                 &format!("--cert={pki}/apiserver-etcd-client.crt"),
                 &format!("--key={pki}/apiserver-etcd-client.key"),
