@@ -94,13 +94,6 @@ pub(super) fn objects(config: &Config, build: &str) -> Vec<Value> {
                 ],
             },
         }),
-        // A node that is drained waits until the copy that left the one before answers.
-        json!({
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": metadata("coredns"),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
-        }),
         json!({
             "apiVersion": "apps/v1",
             "kind": "Deployment",
