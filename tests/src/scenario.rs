@@ -209,6 +209,14 @@ impl Scenario {
         members
     }
 
+    /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
+    pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
+        let files = "cat /etc/machine-id /etc/hostname
+            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
+            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
+        (self.inside(vm, &["sh", "-ec", files]), self.etcd_members(vm))
+    }
+
     /// The properties that the lab would give a node.
     pub fn properties(&self, node: &str) -> BTreeMap<String, String> {
         let planned = self.lab().plan().nodes.iter().find(|planned| planned.name == node);

@@ -120,15 +120,9 @@ impl<'a> Upgrade<'a> {
         true
     }
 
-    /// What nodes must keep through any swap: machine ID, certificates, host keys, etcd's members.
+    /// What all nodes must keep through any swap.
     pub fn kept(&self) -> BTreeMap<String, (String, Vec<String>)> {
-        let files = "cat /etc/machine-id /etc/hostname
-            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
-            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
-        let of = |node: &str| {
-            let vm = self.scenario.vm_of(node);
-            (node.to_owned(), (self.scenario.inside(&vm, &["sh", "-ec", files]), self.scenario.etcd_members(&vm)))
-        };
+        let of = |node: &str| (node.to_owned(), self.scenario.kept(&self.scenario.vm_of(node)));
         self.nodes().into_iter().map(of).collect()
     }
 

@@ -38,14 +38,6 @@ fn shut_down(scenario: &Scenario, vm: &str) {
     scenario.reached(&format!("{vm} is off"));
 }
 
-/// What a node must keep through any swap: machine ID, certificates, etcd's members.
-fn kept(scenario: &Scenario, vm: &str) -> (String, Vec<String>) {
-    let files = "cat /etc/machine-id /etc/hostname
-        sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
-        sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
-    (scenario.inside(vm, &["sh", "-ec", files]), scenario.etcd_members(vm))
-}
-
 /// What the node answers at `/v1/node`.
 fn node(scenario: &Scenario, vm: &str, node: &str) -> Value {
     endpoint::issue(scenario, vm, "administrator");
@@ -79,14 +71,14 @@ mod short {
         scenario.all_ready(FORMING);
         scenario.soon_says("cp1", "kaas: ready");
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        let before = kept(&scenario, "cp1");
+        let before = scenario.kept("cp1");
         import(&scenario, "cp1-b", "cp1", Some(other.source()));
 
         shut_down(&scenario, "cp1");
         move_disk(&scenario, "cp1", "cp1-b");
         scenario.power_on(&["cp1-b"]);
         scenario.says("cp1-b", "kaas: ready", FORMING);
-        assert_eq!(kept(&scenario, "cp1-b"), before);
+        assert_eq!(scenario.kept("cp1-b"), before);
         let facts = node(&scenario, "cp1-b", "cp1");
         assert_eq!((&facts["generation"], &facts["image"]["version"]), (&2.into(), &"99.0.0".into()), "{facts:#}");
         assert_eq!(facts["swap"]["stage"], "taken", "{facts:#}");
@@ -97,7 +89,7 @@ mod short {
         move_disk(&scenario, "cp1-b", "cp1");
         scenario.power_on(&["cp1"]);
         scenario.says("cp1", "kaas: ready", FORMING);
-        assert_eq!(kept(&scenario, "cp1"), before);
+        assert_eq!(scenario.kept("cp1"), before);
         let facts = node(&scenario, "cp1", "cp1");
         assert_eq!((&facts["generation"], &facts["swap"]), (&3.into(), &Value::Null), "{facts:#}");
         assert_eq!(scenario.kubectl(&written), "yes");
