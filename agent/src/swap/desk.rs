@@ -93,7 +93,7 @@ impl Desk {
         }
         if let Some(begun) = site.upgrade() {
             let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
-            return Err(refused(&codes::SWAP_ANOTHER, reason));
+            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
         }
         judge::judge(&Seen::look(&site, &request))?;
         let mut inner = self.lock();
@@ -117,7 +117,7 @@ impl Desk {
             let mut inner = self.lock();
             let Some(state) = inner.state.clone().filter(|state| state.id == id) else { return Ok(true) };
             if state.stage == Stage::Taken {
-                return Err(refused(
+                return Err(Refused::of(
                     &codes::SWAP_TAKEN,
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
@@ -151,7 +151,7 @@ impl Desk {
         let site = self.site().ok_or_else(not_open)?;
         let Some(state) = self.state().filter(|state| state.stage == Stage::Taken) else { return Ok(false) };
         if good::read(&site.root).is_none() {
-            return Err(refused(
+            return Err(Refused::of(
                 &codes::SWAP_NOT_GOOD,
                 "this boot is not marked good yet; `journalctl -u kaas-mark-good` says what is missing",
             ));
@@ -303,16 +303,11 @@ fn state(site: &Site, request: &Request, stage: Stage, error: Option<String>) ->
 }
 
 fn not_open() -> Refused {
-    refused(&codes::SWAP_NOT_READY, "this node has not come far enough since power-on: ask again in a moment")
+    Refused::of(&codes::SWAP_NOT_READY, "this node has not come far enough since power-on: ask again in a moment")
 }
 
 fn failed(error: &anyhow::Error) -> Refused {
-    refused(&codes::SWAP_FAILED, format!("{error:#}"))
-}
-
-/// A refusal with this code.
-pub(super) fn refused(code: &codes::Code, reason: impl Into<String>) -> Refused {
-    Refused { code: code.code.to_owned(), reason: reason.into() }
+    Refused::of(&codes::SWAP_FAILED, format!("{error:#}"))
 }
 
 #[cfg(test)]

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use super::desk::{Site, is_under_way, refused};
-use super::standing;
+use super::desk::{Site, is_under_way};
 use super::version::is_older;
 use super::wire::{Refused, Request, Stage, State};
 use crate::at_once;
 use crate::codes;
 use crate::etcd;
-use crate::etcd::gateway::Gateway;
 
 /// How long a member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);
@@ -43,11 +41,7 @@ impl Seen {
         let nodes = &config.cluster.control_nodes;
         let asked = at_once::ask(nodes, |node| etcd::member_healthy(node, pki, patience));
         let own = &config.node.name;
-        let known = Gateway::new(&site.teller.node, pki, patience).and_then(|etcd| standing::list(&etcd));
-        let swapping = |known: &standing::Known| {
-            let mut others = known.iter().filter(|(name, _)| name != own);
-            others.find(|(_, standing)| standing.swap.is_some()).map(|(name, _)| name.clone())
-        };
+        let others = site.others_under_way();
         let status = site.reporter.status();
         Self {
             own_version: site.image.version.clone(),
@@ -60,8 +54,8 @@ impl Seen {
                 .filter(|(node, well)| node.name != *own && !well)
                 .map(|(node, _)| node.name.clone())
                 .collect(),
-            other: known.as_ref().ok().and_then(swapping),
-            unknown: known.err().map(|error| format!("{error:#}")),
+            other: others.as_ref().ok().and_then(|others| others.first().cloned()),
+            unknown: others.err().map(|error| format!("{error:#}")),
         }
     }
 }
@@ -69,7 +63,7 @@ impl Seen {
 /// Decides.
 pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
     if is_older(&seen.to_version, &seen.own_version) && !seen.downgrade {
-        return Err(refused(
+        return Err(Refused::of(
             &codes::IMAGE_DOWNGRADE,
             format!(
                 "image {} is older than {}, which runs here; if that is meant, ask for a downgrade",
@@ -79,27 +73,27 @@ pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
     }
     if !seen.ready {
         let reason = "this node is not ready: `kaas-agent status` says why";
-        return Err(refused(&codes::SWAP_NOT_READY, reason));
+        return Err(Refused::of(&codes::SWAP_NOT_READY, reason));
     }
     if !seen.healthy {
         let reason = "this node's etcd member sees no leader or does not answer";
-        return Err(refused(&codes::SWAP_QUORUM, reason));
+        return Err(Refused::of(&codes::SWAP_QUORUM, reason));
     }
     if !seen.unhealthy.is_empty() {
         let reason = format!(
             "the etcd member of {} is not healthy: with this node off, etcd would lose its quorum",
             seen.unhealthy.join(" and ")
         );
-        return Err(refused(&codes::SWAP_QUORUM, reason));
+        return Err(Refused::of(&codes::SWAP_QUORUM, reason));
     }
     if let Some(other) = &seen.other {
         let reason = format!("{other} is being swapped: finish or cancel that first");
-        return Err(refused(&codes::SWAP_ANOTHER, reason));
+        return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
     }
     match &seen.unknown {
         Some(error) => {
             let reason = format!("whether another node is being swapped cannot be known: {error}");
-            Err(refused(&codes::SWAP_ANOTHER, reason))
+            Err(Refused::of(&codes::SWAP_ANOTHER, reason))
         }
         None => Ok(()),
     }
@@ -110,7 +104,7 @@ pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
 pub(super) fn repeated(state: Option<&State>, request: &Request) -> Result<Option<Stage>, Refused> {
     let Some(state) = state else { return Ok(None) };
     match state.stage {
-        Stage::Taken => Err(refused(
+        Stage::Taken => Err(Refused::of(
             &codes::SWAP_TAKEN,
             format!("the swap {} is not committed yet: commit it, or give the disk back", state.id),
         )),
@@ -118,7 +112,7 @@ pub(super) fn repeated(state: Option<&State>, request: &Request) -> Result<Optio
         stage if state.id == request.id && state.to.as_ref() == Some(&request.to) => Ok(Some(stage)),
         stage => {
             debug_assert!(is_under_way(stage));
-            Err(refused(
+            Err(Refused::of(
                 &codes::SWAP_ANOTHER,
                 format!("the swap {} of this node is under way: cancel it first", state.id),
             ))

@@ -3,7 +3,6 @@
 //! that doing all of it again completes it; what fails or is cancelled is undone.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use uuid::Uuid;
@@ -15,11 +14,7 @@ use super::taking;
 use super::wire::{Request, Stage};
 use crate::command::Runner;
 use crate::disk::Identity;
-use crate::etcd::gateway::Gateway;
 use crate::virtual_address;
-
-/// How long a member may take to answer, before patience.
-const ASKING: Duration = Duration::from_secs(5);
 
 /// The preparation of one swap.
 pub(super) struct Work<'w> {
@@ -81,12 +76,9 @@ impl Work<'_> {
     }
 
     fn nobody_else(&self) -> anyhow::Result<()> {
-        let site = self.site;
-        let own = &site.config.node.name;
-        let etcd = Gateway::new(&site.teller.node, &site.pki, site.config.patiently(ASKING))?;
-        let known = super::standing::list(&etcd).context("looking for other nodes' swaps")?;
-        match known.iter().find(|(name, standing)| name != own && standing.swap.is_some()) {
-            Some((other, _)) => bail!("{other} is being swapped as well: it goes first"),
+        let others = self.site.others_under_way().context("looking for other nodes' swaps")?;
+        match others.first() {
+            Some(other) => bail!("{other} is being swapped as well: it goes first"),
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! The node that swaps are asked of, and what of it is written.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 
@@ -14,6 +14,9 @@ use crate::image::ImageFacts;
 use crate::kubernetes::upgrade::Begun;
 use crate::records::Records;
 use crate::status::Reporter;
+
+/// How long the own member may take to answer, before patience.
+const ASKING: Duration = Duration::from_secs(5);
 
 /// The node that swaps are asked of.
 #[derive(Clone)]
@@ -84,6 +87,17 @@ impl Site {
     /// The upgrade of Kubernetes that is under way.
     pub fn upgrade(&self) -> Option<Begun> {
         self.records().kubernetes_upgrade().ok().flatten().filter(Begun::is_under_way)
+    }
+
+    /// The other nodes that are being swapped, or upgraded to another Kubernetes.
+    ///
+    /// # Errors
+    /// The own member does not answer.
+    pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
+        let etcd = Gateway::new(&self.teller.node, &self.pki, self.config.patiently(ASKING))?;
+        let own = &self.config.node.name;
+        let known = standing::list(&etcd)?.into_iter();
+        Ok(known.filter(|(name, standing)| name != own && standing.swap.is_some()).map(|(name, _)| name).collect())
     }
 
     /// Notes a change on the data disk, as far as it can be written.

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::version::is_older;
 use super::{Image, Use};
+use crate::codes::Code;
 use crate::kubernetes::upgrade;
 
 /// A node, as `GET /v1/node` answers.
@@ -186,6 +187,13 @@ pub struct Refused {
     pub code: String,
     /// In words, with what can be done about it.
     pub reason: String,
+}
+
+impl Refused {
+    /// A refusal with this code.
+    pub fn of(code: &Code, reason: impl Into<String>) -> Self {
+        Self { code: code.code.to_owned(), reason: reason.into() }
+    }
 }
 
 #[cfg(test)]

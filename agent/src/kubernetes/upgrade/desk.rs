@@ -18,18 +18,17 @@ use crate::swap::wire::Refused;
 pub fn begin(desk: &Desk, request: &Request, runner: &dyn Runner) -> Result<bool, Refused> {
     let site = desk.site().ok_or_else(|| {
         let reason = "this node has not come far enough since power-on: ask again in a moment";
-        Refused { code: codes::KUBERNETES_NOT_READY.code.to_owned(), reason: reason.to_owned() }
+        Refused::of(&codes::KUBERNETES_NOT_READY, reason)
     })?;
-    let failed =
-        |error: anyhow::Error| Refused { code: codes::KUBERNETES_FAILED.code.to_owned(), reason: format!("{error:#}") };
+    let failed = |error: anyhow::Error| Refused::of(&codes::KUBERNETES_FAILED, format!("{error:#}"));
     let records = site.records();
     if let Some(begun) = records.kubernetes_upgrade().map_err(failed)?.filter(Begun::is_under_way) {
         return match begun.to == request.to {
             true => Ok(true),
-            false => Err(Refused {
-                code: codes::KUBERNETES_ANOTHER.code.to_owned(),
-                reason: format!("the upgrade of this node to Kubernetes {} is under way", begun.to),
-            }),
+            false => {
+                let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
+                Err(Refused::of(&codes::KUBERNETES_ANOTHER, reason))
+            }
         };
     }
     if site.config.cluster.kubernetes_minor == request.to {

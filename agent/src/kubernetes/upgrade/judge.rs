@@ -126,7 +126,7 @@ fn numbers(version: &str) -> Option<[u64; 3]> {
 }
 
 fn refuse(code: &Code, reason: impl Into<String>) -> Result<(), Refused> {
-    Err(Refused { code: code.code.to_owned(), reason: reason.into() })
+    Err(Refused::of(code, reason))
 }
 
 #[cfg(test)]

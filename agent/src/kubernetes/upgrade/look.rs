@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use super::deprecated;
 use super::judge::Seen;
+use crate::at_once;
 use crate::codes;
 use crate::command::{self, Command, Runner};
 use crate::etcd;
@@ -16,8 +17,8 @@ use crate::kubernetes::api::{self, Api};
 use crate::kubernetes::{ADMINISTRATOR, MINORS};
 use crate::status::Phase;
 use crate::swap::desk::Site;
+use crate::swap::good;
 use crate::swap::wire::{Refused, State};
-use crate::swap::{good, standing};
 
 /// How long a member or an API server may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);
@@ -32,38 +33,26 @@ const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNS
 pub(super) fn look(site: &Site, to: &str, swap: Option<&State>, runner: &dyn Runner) -> Seen {
     let (config, status) = (&site.config, site.reporter.status());
     let patience = config.patiently(ASKING);
+    let members = at_once::ask(&config.cluster.control_nodes, |node| {
+        let healthy = etcd::member_healthy(node, &site.pki, patience);
+        let status = || Gateway::new(node, &site.pki, patience)?.status();
+        healthy.then(status).and_then(Result::ok).map(|status| status.version)
+    });
     Seen {
         from: config.cluster.kubernetes_minor.clone(),
         to: to.to_owned(),
         carried: site.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
         ready: status.phase == Phase::Done && status.is_ready() && good::read(&site.root).is_some(),
         swap: swap.map(|swap| format!("the swap {} is under way or not committed", swap.id)),
-        others: others(site).map_err(said),
+        others: site.others_under_way().map_err(said),
         not_ready: not_ready(site).map_err(said),
-        etcd: config
-            .cluster
-            .control_nodes
-            .iter()
-            .map(|node| {
-                let healthy = etcd::member_healthy(node, &site.pki, patience);
-                let status = || Gateway::new(node, &site.pki, patience)?.status();
-                (node.name.clone(), healthy.then(status).and_then(Result::ok).map(|status| status.version))
-            })
-            .collect(),
+        etcd: members.into_iter().map(|(node, version)| (node.name.clone(), version)).collect(),
         removed: removed(site, to, runner).map_err(said),
     }
 }
 
 fn said(error: anyhow::Error) -> String {
     format!("{error:#}")
-}
-
-/// The other nodes that are being swapped or upgraded.
-pub(super) fn others(site: &Site) -> anyhow::Result<Vec<String>> {
-    let etcd = Gateway::new(&site.teller.node, &site.pki, site.config.patiently(ASKING))?;
-    let own = &site.config.node.name;
-    let known = standing::list(&etcd)?.into_iter();
-    Ok(known.filter(|(name, standing)| name != own && standing.swap.is_some()).map(|(name, _)| name).collect())
 }
 
 fn not_ready(site: &Site) -> anyhow::Result<Vec<String>> {
@@ -109,7 +98,7 @@ pub(super) fn preflight(site: &Site, minor: &str, version: &str, runner: &dyn Ru
             command::Error::Failed { tail, .. } => reasons(&tail),
             other => other.to_string(),
         };
-        Refused { code: codes::KUBERNETES_PREFLIGHT.code.to_owned(), reason: format!("kubeadm refuses: {reason}") }
+        Refused::of(&codes::KUBERNETES_PREFLIGHT, format!("kubeadm refuses: {reason}"))
     })
 }
 

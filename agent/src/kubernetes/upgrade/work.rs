@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
 
-use super::{Begun, look};
+use super::Begun;
 use crate::addons;
 use crate::codes;
 use crate::command::{Host, Runner};
@@ -64,7 +64,7 @@ fn given_up(begun: &Begun, error: &str) -> Findings {
 fn change_over(site: &Site, begun: &Begun) -> anyhow::Result<()> {
     // The others must see it before anything changes: of two nodes that begin at once one gives way.
     site.teller.tell(Some(begun.id)).context("telling the cluster of the upgrade")?;
-    let others = look::others(site).context("looking for other nodes' swaps and upgrades")?;
+    let others = site.others_under_way().context("looking for other nodes' swaps and upgrades")?;
     if !others.is_empty() {
         bail!("{} is being swapped or upgraded as well: it goes first", others.join(" and "));
     }
