@@ -44,6 +44,9 @@ mod short {
         let workload = Workload::start(&scenario, "cp1", MOMENT);
         workload.is_reached_by_address_from("cp2");
         workload.is_reached_by_name_from("cp3");
+        // A kube-proxy that starts again finds its rules and keeps them.
+        scenario.inside("cp3", &["systemctl", "restart", "kube-proxy.service"]);
+        workload.is_reached_by_name_from("cp3");
 
         // Load balancers and monitoring ask each node at its own address.
         endpoint::issue(&scenario, "cp1", "administrator");

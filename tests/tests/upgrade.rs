@@ -137,13 +137,13 @@ mod long {
 
     #[test]
     fn an_image_without_network_goes_back_by_itself() {
-        goes_back_by_itself("no-network", |scenario, vm| scenario.lab().connect_nic(vm, false).unwrap());
+        goes_back_by_itself("nonet", |scenario, vm| scenario.lab().connect_nic(vm, false).unwrap());
     }
 
     /// The power of the VMs that are being swapped is cut at six drawn moments.
     #[test]
     fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
-        let scenario = Scenario::formed_from("guest-cuts", earlier_ova::source());
+        let scenario = Scenario::formed_from("cuts", earlier_ova::source());
         guest_cuts::each_comes_to_an_end(&scenario);
     }
 }
