@@ -6,11 +6,14 @@
 //! work on the agent.
 
 pub mod asked;
+pub mod built_ova;
+pub mod by_hand;
 pub mod certificates;
 pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;
 pub mod other_image;
+pub mod publisher;
 pub mod scenario;
 pub mod terminal;
 pub mod upgrade;

@@ -310,7 +310,10 @@ pub fn image_under_test() -> anyhow::Result<Source> {
 }
 
 /// An OVA, taken apart once.
-pub(crate) fn unpacked(ova: &Path) -> anyhow::Result<Source> {
+///
+/// # Errors
+/// When it cannot be.
+pub fn unpacked(ova: &Path) -> anyhow::Result<Source> {
     let tools = Tools::at(tools()?.root());
     Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_folder()?, &tools, &|what| println!("{what}"))? })
 }

@@ -16,7 +16,7 @@ const MOMENT: Duration = Duration::from_secs(90);
 /// Three nodes, each shut down, booted and watched until it is good, before patience.
 const SWAPPING: Duration = Duration::from_secs(1200);
 
-/// An upgrade of a scenario's cluster to the OVA under test.
+/// An upgrade of a scenario's cluster to an OVA.
 pub struct Upgrade<'a> {
     scenario: &'a Scenario,
     ova: PathBuf,
@@ -28,7 +28,14 @@ impl<'a> Upgrade<'a> {
     /// # Panics
     /// They are not, or there is no OVA.
     pub fn of(scenario: &'a Scenario) -> Self {
-        let ova = find_ova(&named_ova()).unwrap_or_else(|error| panic!("{error:#}"));
+        Self::to(scenario, find_ova(&named_ova()).unwrap_or_else(|error| panic!("{error:#}")))
+    }
+
+    /// The same to another OVA.
+    ///
+    /// # Panics
+    /// The nodes are not found good.
+    pub fn to(scenario: &'a Scenario, ova: PathBuf) -> Self {
         let upgrade = Self { scenario, ova };
         upgrade.all_good();
         upgrade

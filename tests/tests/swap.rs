@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use agent::disk::{Identity, Slots, identity};
-use fleet::lab::{NewVm, Source};
+use fleet::lab::NewVm;
+use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::endpoint;
 use scenarios::other_image::OtherImage;
 use scenarios::scenario::{Scenario, Setting};
@@ -17,26 +18,6 @@ const STOPPING: Duration = Duration::from_secs(180);
 const MOMENT: Duration = Duration::from_secs(90);
 /// The agent writes its standing each minute.
 const TOLD: Duration = Duration::from_secs(150);
-
-/// Makes a VM beside a node's, without a data disk.
-fn import(scenario: &Scenario, name: &str, node: &str, source: Option<Source>) {
-    let vm = NewVm { data_disk: None, source, ..Scenario::vm(name, scenario.properties(node)) };
-    scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
-}
-
-/// Hands the data disk of a VM that is off to another one.
-fn move_disk(scenario: &Scenario, from: &str, to: &str) {
-    let lab = scenario.lab();
-    for disk in lab.disks(from).unwrap() {
-        lab.detach_disk(from, disk).unwrap();
-        lab.attach_disk(to, disk).unwrap();
-    }
-}
-
-fn shut_down(scenario: &Scenario, vm: &str) {
-    scenario.lab().shut_down(vm, STOPPING).unwrap_or_else(|error| panic!("{error:#}"));
-    scenario.reached(&format!("{vm} is off"));
-}
 
 /// What the node answers at `/v1/node`.
 fn node(scenario: &Scenario, vm: &str, node: &str) -> Value {
@@ -50,13 +31,6 @@ fn node(scenario: &Scenario, vm: &str, node: &str) -> Value {
 fn copied(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("--sparse=always").args([from, to]).status().unwrap();
     assert!(status.success(), "cp ended with {status}");
-}
-
-/// Waits until a VM says on its console that it refuses the disk with this code.
-fn refuses(scenario: &Scenario, vm: &str, code: &str) {
-    scenario.says(vm, code, MOMENT);
-    let etcd = scenario.lab().run_inside(vm, &["systemctl", "is-active", "etcd.service"], MOMENT);
-    assert!(etcd.is_err(), "etcd runs on {vm} although the disk is refused");
 }
 
 mod short {

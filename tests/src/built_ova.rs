@@ -1,0 +1,24 @@
+//! OVAs that differ from the one under test, built from the same spec with what the build cache has.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::scenario::{kaas, workspace};
+
+/// `kaas image build` of a version into a folder, with further arguments. Returns the OVA.
+///
+/// # Errors
+/// The build fails.
+pub fn build<A: AsRef<OsStr>>(version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
+    let mut build = Command::new(kaas());
+    build.args(["image", "build", "--version", version, "--report", "json"]).args(arguments);
+    build.arg("--output").arg(output).arg(workspace().join("image/specs/control-plane.toml"));
+    let built = build.output().context("starting the build")?;
+    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let report: Value = serde_json::from_slice(&built.stdout).context("reading the build's report")?;
+    Ok(Path::new(report["ova"].as_str().context("a report without an OVA")?).to_owned())
+}

@@ -1,0 +1,51 @@
+//! The swap of an image by hand: what a person with only the hypervisor's client does.
+
+use std::time::Duration;
+
+use fleet::lab::{NewVm, Source};
+
+use crate::scenario::Scenario;
+
+/// More than systemd gives a unit to stop.
+const STOPPING: Duration = Duration::from_secs(180);
+const MOMENT: Duration = Duration::from_secs(90);
+
+/// Makes a VM beside a node's, without a data disk.
+///
+/// # Panics
+/// The lab cannot.
+pub fn import(scenario: &Scenario, name: &str, node: &str, source: Option<Source>) {
+    let vm = NewVm { data_disk: None, source, ..Scenario::vm(name, scenario.properties(node)) };
+    scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// Hands the data disk of a VM that is off to another one.
+///
+/// # Panics
+/// It has none, or the other VM is on.
+pub fn move_disk(scenario: &Scenario, from: &str, to: &str) {
+    let lab = scenario.lab();
+    for disk in lab.disks(from).unwrap() {
+        lab.detach_disk(from, disk).unwrap();
+        lab.attach_disk(to, disk).unwrap();
+    }
+}
+
+/// Shuts a VM down as its console or the hypervisor's client does.
+///
+/// # Panics
+/// It does not end.
+pub fn shut_down(scenario: &Scenario, vm: &str) {
+    scenario.lab().shut_down(vm, STOPPING).unwrap_or_else(|error| panic!("{error:#}"));
+    scenario.reached(&format!("{vm} is off"));
+}
+
+/// Waits until a VM says on its console that it refuses the disk with this code.
+///
+/// # Panics
+/// It does not, or etcd runs.
+pub fn refuses(scenario: &Scenario, vm: &str, code: &str) {
+    scenario.says(vm, code, MOMENT);
+    let etcd = scenario.lab().run_inside(vm, &["systemctl", "is-active", "etcd.service"], MOMENT);
+    assert!(etcd.is_err(), "etcd runs on {vm} although the disk is refused");
+}

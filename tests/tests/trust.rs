@@ -1,0 +1,67 @@
+//! Whose images a cluster takes that was formed from a signed OVA, on the container engine: the operator's command
+//! judges the signature, the node what its image says.
+
+use std::time::Duration;
+
+use scenarios::asked::Node;
+use scenarios::by_hand::{import, move_disk, refuses, shut_down};
+use scenarios::publisher::Publisher;
+use scenarios::scenario::{Scenario, Setting, unpacked};
+use scenarios::upgrade::Upgrade;
+
+const FORMING: Duration = Duration::from_secs(300);
+
+mod long {
+    use super::*;
+
+    /// The publisher's next version comes as ever. Unsigned OVAs and those of somebody else are refused, by the command
+    /// and by the node, until a person names the other publisher; an older version is only taken when it is asked for.
+    #[test]
+    fn a_cluster_takes_its_publishers_images_until_it_is_told_of_another() {
+        let (ours, theirs) = (Publisher::new(), Publisher::new());
+        let (first, next, other) = (ours.ova("0.2.0"), ours.ova("0.2.2"), theirs.ova("0.2.1"));
+        let source = |ova| unpacked(ova).unwrap_or_else(|error| panic!("{error:#}"));
+        let setting = Setting { name: "trust", nodes: 1, hardware: None, properties: &[] };
+        let scenario = Scenario::prepare_from(&setting, source(&first));
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        let pinned = || Node::of(&scenario, "cp1").and_then(|node| node.facts()).unwrap().pinned;
+        let unsigned = Upgrade::of(&scenario);
+        let kept = unsigned.kept();
+        assert_eq!(pinned().as_deref(), Some(&*ours.fingerprint));
+
+        let why = unsigned.fails(&["plan", "--downgrade"]);
+        assert!(why.contains("upgrade.unsigned"), "{why}");
+        let to_other = Upgrade::to(&scenario, other.clone());
+        let why = to_other.fails(&["plan"]);
+        assert!(why.contains("upgrade.publisher") && why.contains(&ours.fingerprint), "{why}");
+        scenario.reached("the command refuses unsigned OVAs and another publisher's");
+
+        import(&scenario, "cp1-x", "cp1", Some(source(&other)));
+        shut_down(&scenario, "cp1");
+        move_disk(&scenario, "cp1", "cp1-x");
+        scenario.power_on(&["cp1-x"]);
+        refuses(&scenario, "cp1-x", "image.publisher");
+        scenario.cut("cp1-x");
+        move_disk(&scenario, "cp1-x", "cp1");
+        scenario.lab().destroy("cp1-x").unwrap();
+        scenario.power_on(&["cp1"]);
+        scenario.says("cp1", "kaas: ready", FORMING);
+
+        let upgrade = Upgrade::to(&scenario, next);
+        upgrade.run(&["apply"]);
+        upgrade.run(&["commit"]);
+        assert_eq!((upgrade.kept(), pinned()), (kept.clone(), Some(ours.fingerprint.clone())));
+
+        let certificate = theirs.certificate();
+        let named = format!("--publisher={}", certificate.display());
+        let why = to_other.fails(&["apply", &named]);
+        assert!(why.contains("upgrade.downgrade"), "{why}");
+        to_other.run(&["apply", &named, "--downgrade"]);
+        assert_eq!(pinned().as_deref(), Some(&*ours.fingerprint), "a key is pinned before the commit");
+        to_other.run(&["commit"]);
+        assert_eq!((to_other.kept(), pinned()), (kept, Some(theirs.fingerprint.clone())));
+        let noted = scenario.inside(&scenario.vm_of("cp1"), &["cat", "/data/kaas/swaps.log"]);
+        assert!(noted.contains("downgrade") && noted.contains(&theirs.fingerprint), "{noted}");
+    }
+}
