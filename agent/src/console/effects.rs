@@ -81,16 +81,16 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
         }
         Effect::LookAtTakeOver => {
             let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
-            Outcome::TakeOver { words: outlook.words(), node: outlook.node().to_owned() }
+            Outcome::TakeOver { words: outlook.words(), word: outlook.word() }
         }
-        Effect::TakeOver(node) => {
+        Effect::TakeOver(typed) => {
             // Looked at again: the disk may be another one by now.
             let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
-            match outlook.confirmed(&take_over::Options::naming(&node)) {
+            match take_over::Options::typed(&typed).and_then(|options| outlook.confirmed(&options)) {
                 Ok(()) => {
                     log::warn!("asked for on the console: {}", outlook.words());
                     take_over::begin(&outlook, &Host)?;
-                    Outcome::Done(format!("The data disk is this VM's now. It restarts as {node}."))
+                    Outcome::Done("The data disk is this VM's now. It restarts as its node.".to_owned())
                 }
                 Err(words) => Outcome::Failed(words),
             }

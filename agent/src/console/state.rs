@@ -55,7 +55,7 @@ pub(super) enum Effect {
     LookAtReset,
     /// Find out what taking the data disk over would mean.
     LookAtTakeOver,
-    /// Take the data disk over: the name of the node that it belongs to was typed.
+    /// Take the data disk over: what confirms that was typed.
     TakeOver(String),
     /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
     Reset {
@@ -93,12 +93,12 @@ pub(super) enum Outcome {
         /// The cluster's name, if that ends with the node.
         cluster: Option<String>,
     },
-    /// What taking the data disk over would mean, in words; the name that confirms it.
+    /// What taking the data disk over would mean, in words.
     TakeOver {
         /// Whose it is, and who may still have it.
         words: String,
-        /// The name of the node that the disk belongs to.
-        node: String,
+        /// What confirms it: the name of the node that the disk belongs to, and what is out of the ordinary.
+        word: String,
     },
     /// It failed, in words.
     Failed(String),
@@ -188,7 +188,7 @@ impl State {
     /// What the menu offers now.
     pub(super) fn items(&self) -> Vec<Item> {
         let mut items = Vec::new();
-        if self.facts.is_held_elsewhere() {
+        if self.facts.may_take_over() {
             items.push(Item::TakeOver);
         }
         if self.facts.settled {
@@ -480,14 +480,14 @@ impl State {
                     effect: Effect::Reset { node, cluster },
                 });
             }
-            Outcome::TakeOver { words, node } => {
+            Outcome::TakeOver { words, word } => {
                 self.screen = Screen::Confirm(Confirm {
                     title: Item::TakeOver.title(),
                     what: words,
-                    word: node.clone(),
+                    word: word.clone(),
                     typed: Input::new(""),
                     wrong: false,
-                    effect: Effect::TakeOver(node),
+                    effect: Effect::TakeOver(word),
                 });
             }
             Outcome::Failed(words) => self.notice = Some(words),

@@ -274,20 +274,23 @@ fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
     insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
     assert_eq!(choose(&mut state, Item::TakeOver), Some(Effect::LookAtTakeOver));
     let words = "This VM takes over the data disk of node cp1 of cluster control.".to_owned();
-    state.update(Event::Outcome(Outcome::TakeOver { words, node: "cp1".into() }));
+    state.update(Event::Outcome(Outcome::TakeOver { words, word: "cp1 --downgrade".into() }));
     type_in(&mut state, "control");
     assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
     for (columns, rows) in [(80, 25), (40, 20)] {
         insta::assert_snapshot!(format!("take_over_{columns}x{rows}"), screen(&state, columns, rows));
     }
-    type_in(&mut state, "cp1");
-    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::TakeOver("cp1".into())));
+    type_in(&mut state, "cp1 --downgrade");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::TakeOver("cp1 --downgrade".into())));
 }
 
 #[test]
-fn no_other_disk_is_offered_to_be_taken_over() {
-    for code in ["disk.stale", "disk.cloned", "disk.superseded", "disk.other-image", "image.downgrade", "disk.foreign"]
-    {
+fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused() {
+    for code in ["disk.other-image", "image.downgrade", "image.from-version", "image.publisher"] {
+        let state = State::new(held_elsewhere(code), 0);
+        assert!(state.items().contains(&Item::TakeOver), "{code}");
+    }
+    for code in ["disk.stale", "disk.cloned", "disk.superseded", "disk.foreign"] {
         let state = State::new(held_elsewhere(code), 0);
         assert!(!state.items().contains(&Item::TakeOver), "{code}");
     }

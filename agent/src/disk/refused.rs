@@ -18,7 +18,8 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candi
             ),
             format!(
                 "Attach it to that VM again and shut that down cleanly, which releases it; if that VM is proved off for \
-                 good: \"Take the data disk over\" on this VM's console, or `kaas-agent take-over --confirm {node}` here"
+                 good: {}",
+                by_hand(node, "")
             ),
         ),
         Refusal::OtherImage(image) => codes::DISK_OTHER_IMAGE.finding(
@@ -28,16 +29,16 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candi
                 image.version, image.build, own.version, own.build
             ),
             format!(
-                "Attach it to a VM of that image, or to the node's former VM; if neither is to be had: `kaas-agent \
-                 take-over --confirm {node}` here"
+                "Attach it to a VM of that image, or to the node's former VM; if neither is to be had: {}",
+                by_hand(node, "")
             ),
         ),
         Refusal::Older(last) => codes::IMAGE_DOWNGRADE.finding(
             name,
             format!("{whose}, last used by image {last}, and this VM's image is {}, which is older", own.version),
             format!(
-                "Attach it to a VM of image {last} or newer; to go back nevertheless, at your own risk: `kaas-agent \
-                 take-over --confirm {node} --downgrade` here"
+                "Attach it to a VM of image {last} or newer; to go back nevertheless, at your own risk: {}",
+                by_hand(node, " --downgrade")
             ),
         ),
         Refusal::FromVersion { last, allowed } => codes::IMAGE_FROM_VERSION.finding(
@@ -48,7 +49,8 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candi
             ),
             format!(
                 "Attach it to a VM of an image that may follow {last}, or to the node's former VM; to go on with this one \
-                 nevertheless, at your own risk: `kaas-agent take-over --confirm {node} --any-version` here"
+                 nevertheless, at your own risk: {}",
+                by_hand(node, " --any-version")
             ),
         ),
         Refusal::Publisher(pinned) => codes::IMAGE_PUBLISHER.finding(
@@ -62,8 +64,16 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candi
             ),
             format!(
                 "Attach it to a VM of an image of that publisher, or to the node's former VM; if this image is to be \
-                 trusted nevertheless: `kaas-agent take-over --confirm {node} --publisher-changed` here"
+                 trusted nevertheless: {}",
+                by_hand(node, " --publisher-changed")
             ),
         ),
     }
+}
+
+/// The way of a person who overrules the refusal: on the console, for nobody can log in without the data disk.
+fn by_hand(node: &str, option: &str) -> String {
+    format!(
+        "\"Take the data disk over\" on this VM's console, or as root `kaas-agent take-over --confirm {node}{option}` here"
+    )
 }

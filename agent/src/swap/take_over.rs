@@ -34,10 +34,37 @@ pub struct Options {
     publisher_changed: bool,
 }
 
+/// The options by which a person says that something out of the ordinary is meant.
+const DOWNGRADE: &str = "--downgrade";
+const ANY_VERSION: &str = "--any-version";
+const PUBLISHER_CHANGED: &str = "--publisher-changed";
+
 impl Options {
-    /// Nothing but the node's name: what is out of the ordinary is for the command line.
-    pub fn naming(node: &str) -> Self {
-        Self { confirm: node.to_owned(), downgrade: false, any_version: false, publisher_changed: false }
+    /// From what [`Outlook::word`] asks for on the console.
+    ///
+    /// # Errors
+    /// A word is none of the options.
+    pub fn typed(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let confirm = words.next().unwrap_or_default().to_owned();
+        let mut options = Self { confirm, downgrade: false, any_version: false, publisher_changed: false };
+        for word in words {
+            match word {
+                DOWNGRADE => options.downgrade = true,
+                ANY_VERSION => options.any_version = true,
+                PUBLISHER_CHANGED => options.publisher_changed = true,
+                other => return Err(format!("{other:?} is no option of taking a disk over: nothing was changed")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn has(&self, option: &str) -> bool {
+        match option {
+            DOWNGRADE => self.downgrade,
+            ANY_VERSION => self.any_version,
+            _ => self.publisher_changed,
+        }
     }
 }
 
@@ -83,18 +110,52 @@ impl Outlook {
         let publisher = self.candidate.publisher.as_deref();
         let signed = publisher.map_or_else(|| ", signed by nobody,".to_owned(), |key| format!(", signed with {key},"));
         let pinned = self.identity.publisher.as_ref();
+        let unusual: String =
+            self.unusual().into_iter().map(|(_, why)| format!(" Out of the ordinary: {why}.")).collect();
         format!(
             "This VM, with image {}{}, takes over the data disk of node {node} of cluster {cluster}, last used by image \
-             {image_version} and meant for {holder}{}. It restarts as {node}.",
+             {image_version} and meant for {holder}{}. It restarts as {node}.{unusual}",
             self.candidate.own.version,
             pinned.map_or_else(String::new, |_| signed),
             pinned.map_or_else(String::new, |pinned| format!("; the publisher's key {pinned} is pinned"))
         )
     }
 
-    /// The name of the node that the disk belongs to.
-    pub fn node(&self) -> &str {
-        &self.identity.node
+    /// What a person must type on the console: the name of the node that the disk belongs to, and the options for all
+    /// that is out of the ordinary.
+    pub fn word(&self) -> String {
+        let options = self.unusual().into_iter().map(|(option, _)| option);
+        std::iter::once(&*self.identity.node).chain(options).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What is out of the ordinary, each with the option that says that it is meant.
+    fn unusual(&self) -> Vec<(&'static str, String)> {
+        let version = &self.candidate.own.version;
+        let unusual = |refusal| match refusal {
+            Refusal::Older(last) => Some((
+                DOWNGRADE,
+                format!(
+                    "this image, {version}, is older than {last}, which used the disk last: it may not understand what it \
+                     finds"
+                ),
+            )),
+            Refusal::FromVersion { last, allowed } => Some((
+                ANY_VERSION,
+                format!("this image, {version}, may take the place of {allowed} only, and {last} used the disk last"),
+            )),
+            Refusal::Publisher(pinned) => Some((
+                PUBLISHER_CHANGED,
+                format!(
+                    "the publisher's key {pinned} is pinned, and this image is {}",
+                    match &self.candidate.publisher {
+                        Some(key) => format!("signed with {key}"),
+                        None => "signed by nobody".to_owned(),
+                    }
+                ),
+            )),
+            Refusal::Held(_) | Refusal::OtherImage(_) => None,
+        };
+        self.candidate.against(&self.identity).into_iter().filter_map(unusual).collect()
     }
 
     /// Checks what was typed.
@@ -106,27 +167,10 @@ impl Outlook {
         if node != own {
             return Err(format!("the disk is {own}'s, not {node:?}'s: nothing was changed"));
         }
-        let version = &self.candidate.own.version;
-        let unmeant = self.candidate.against(&self.identity).into_iter().find_map(|refusal| match refusal {
-            Refusal::Older(last) if !options.downgrade => Some(format!(
-                "this image, {version}, is older than {last}, which used the disk last: it may not understand what it \
-                 finds. Nothing was changed. If that is meant: --downgrade"
-            )),
-            Refusal::FromVersion { last, allowed } if !options.any_version => Some(format!(
-                "this image, {version}, may take the place of {allowed} only, and {last} used the disk last. Nothing was \
-                 changed. If that is meant: --any-version"
-            )),
-            Refusal::Publisher(pinned) if !options.publisher_changed => Some(format!(
-                "the publisher's key {pinned} is pinned, and this image is {}. Nothing was changed. If it is to be \
-                 trusted: --publisher-changed",
-                match &self.candidate.publisher {
-                    Some(key) => format!("signed with {key}"),
-                    None => "signed by nobody".to_owned(),
-                }
-            )),
-            _ => None,
-        });
-        unmeant.map_or(Ok(()), Err)
+        match self.unusual().into_iter().find(|(option, _)| !options.has(option)) {
+            Some((option, why)) => Err(format!("{why}. Nothing was changed. If that is meant: {option}")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -232,6 +276,11 @@ mod tests {
         let notes = Notes::default();
         let refused = typed(&machine, &notes, "cp-1", false).unwrap_err();
         assert!(refused.contains("--downgrade") && notes.0.lock().unwrap().is_empty(), "{refused}");
+        let outlook = look(&machine.platform(), &crate::command::Host).unwrap();
+        assert_eq!(outlook.word(), "cp-1 --downgrade");
+        assert!(outlook.words().contains("Out of the ordinary: this image, 0.0.9, is older"), "{}", outlook.words());
+        assert_eq!(Options::typed(&outlook.word()).and_then(|options| outlook.confirmed(&options)), Ok(()));
+        assert!(Options::typed("cp-1 --force").err().unwrap().contains("no option"));
         typed(&machine, &notes, "cp-1", true).unwrap();
         let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
         assert_eq!(taken.image_version, "0.0.9");
