@@ -8,7 +8,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 /// Puts `content` at `path` with the permission bits `mode`, making missing
 /// folders. After a crash the old content or the new one is there, never a mix.
@@ -47,6 +50,20 @@ pub fn ensure_content(path: &Path, content: &[u8], mode: u32) -> io::Result<bool
     match fs::read(path) {
         Ok(present) if present == content => Ok(false),
         _ => write_atomically(path, content, mode).map(|()| true),
+    }
+}
+
+/// The record in a JSON file, if there is one. What was read does not stay in memory.
+///
+/// # Errors
+/// The file is there and cannot be read or understood; the error names it.
+pub fn read_record<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>> {
+    match fs::read(path).map(Zeroizing::new) {
+        Ok(text) => {
+            serde_json::from_slice(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
     }
 }
 

@@ -9,7 +9,7 @@ use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::kubernetes::upgrade::Minor;
+use crate::kubernetes::minor;
 
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
@@ -75,7 +75,7 @@ impl ImageFacts {
 
     /// The newest minor: what a cluster forms with when no other is asked for.
     pub fn newest_minor(&self) -> Option<&str> {
-        self.kubernetes.iter().map(|release| release.minor.as_str()).max_by_key(|minor| minor.parse::<Minor>().ok())
+        minor::newest(self.kubernetes.iter().map(|release| release.minor.as_str()))
     }
 
     /// Name, version and publisher in one line, for status.

@@ -304,14 +304,7 @@ impl Records {
     }
 
     fn load<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
-        let path = self.path(name);
-        match fs::read(&path).map(Zeroizing::new) {
-            Ok(text) => {
-                serde_json::from_slice(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-        }
+        files::read_record(&self.path(name))
     }
 
     fn save(&self, name: &str, record: &impl Serialize) -> anyhow::Result<bool> {

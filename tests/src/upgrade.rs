@@ -127,6 +127,14 @@ impl<'a> Upgrade<'a> {
         true
     }
 
+    /// Loses the journal of the machine that the commands are given on: the cluster has it as well.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn lose_journal(&self) {
+        fs::remove_dir_all(self.scenario.lab().upgrades()).expect("a folder with the journal");
+    }
+
     /// What all nodes must keep through any swap.
     pub fn kept(&self) -> BTreeMap<String, (String, Vec<String>)> {
         let of = |node: &str| (node.to_owned(), self.scenario.kept(&self.scenario.vm_of(node)));

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -34,15 +33,7 @@ impl Amendments {
     /// # Errors
     /// The file cannot be read or understood.
     pub fn load(root: &Path) -> anyhow::Result<Self> {
-        let path = path(root);
-        match fs::read(&path).map(Zeroizing::new) {
-            Ok(text) => {
-                let values = serde_json::from_slice(&text);
-                values.map(Self).with_context(|| format!("understanding {}", path.display()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-        }
+        Ok(Self(files::read_record(&path(root))?.unwrap_or_default()))
     }
 
     /// Whether nothing was amended.

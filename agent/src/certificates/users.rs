@@ -15,17 +15,29 @@ use crate::pod_network;
 /// Where it is noted.
 const FOLDER: &str = "run/kaas/credentials";
 
-/// Units and the files that they read at their start. The static pods have
-/// their own way: see [`crate::kubernetes::kubeadm::marks`].
-const READERS: [(&str, &[&str]); 3] = [
-    (kubelet::UNIT, &[kubelet::KUBECONFIG, "/var/lib/kubelet/pki/kubelet.crt"]),
-    (proxy::UNIT, &[proxy::KUBECONFIG]),
-    (pod_network::UNIT, &[pod_network::KUBECONFIG]),
+/// A unit and what it is started with. The static pods have their own way: see
+/// [`crate::kubernetes::kubeadm::marks`].
+struct Reader {
+    unit: &'static str,
+    /// Files that it reads at its start.
+    credentials: &'static [&'static str],
+    /// It runs one of Kubernetes' programs.
+    is_kubernetes: bool,
+}
+
+const READERS: [Reader; 3] = [
+    Reader {
+        unit: kubelet::UNIT,
+        credentials: &[kubelet::KUBECONFIG, "/var/lib/kubelet/pki/kubelet.crt"],
+        is_kubernetes: true,
+    },
+    Reader { unit: proxy::UNIT, credentials: &[proxy::KUBECONFIG], is_kubernetes: true },
+    Reader { unit: pod_network::UNIT, credentials: &[pod_network::KUBECONFIG], is_kubernetes: false },
 ];
 
 /// The units, in the order in which they are started.
 pub fn units() -> impl Iterator<Item = &'static str> {
-    READERS.iter().map(|(unit, _)| *unit)
+    READERS.iter().map(|reader| reader.unit)
 }
 
 /// Whether a unit's credentials are others than those it was last started with
@@ -52,13 +64,15 @@ fn note_of(root: &Path, unit: &str) -> PathBuf {
 
 fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
-    if [kubelet::UNIT, proxy::UNIT].contains(&unit)
-        && let Ok(programs) = fs::read_link(files::below(root, PROGRAMS))
-    {
-        hash.update(programs.as_os_str().as_encoded_bytes());
-    }
-    for path in READERS.iter().filter(|(name, _)| *name == unit).flat_map(|(_, paths)| *paths) {
-        hash.update(fs::read(files::below(root, path))?);
+    for reader in READERS.iter().filter(|reader| reader.unit == unit) {
+        if reader.is_kubernetes
+            && let Ok(programs) = fs::read_link(files::below(root, PROGRAMS))
+        {
+            hash.update(programs.as_os_str().as_encoded_bytes());
+        }
+        for path in reader.credentials {
+            hash.update(fs::read(files::below(root, path))?);
+        }
     }
     Ok(hash.finalize().to_vec())
 }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
-use super::parse::numbers::newest_minor;
 use super::{Kind, table};
+use crate::kubernetes::minor;
 
 /// One property of an OVF ProductSection, in the order in which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn form(kubernetes_minors: &[String]) -> Vec<FormProperty> {
             password: property.secret(),
             required: property.required,
             default: match property.kind {
-                Kind::KubernetesMinor => newest_minor(kubernetes_minors).cloned(),
+                Kind::KubernetesMinor => minor::newest(kubernetes_minors.iter().map(String::as_str)).map(str::to_owned),
                 _ => property.default.map(str::to_owned),
             },
         })

@@ -1,8 +1,6 @@
 //! What is remembered of a swap while this VM runs: in memory, so that a restart of the
 //! agent goes on with it and a restart of the VM ends it.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -27,14 +25,7 @@ pub(super) struct Saved {
 impl Saved {
     /// What is remembered, if anything is.
     pub(super) fn load(root: &Path) -> anyhow::Result<Option<Self>> {
-        let path = files::below(root, SAVED);
-        match fs::read(&path) {
-            Ok(text) => {
-                serde_json::from_slice(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-        }
+        files::read_record(&files::below(root, SAVED))
     }
 
     pub(super) fn save(&self, root: &Path) -> anyhow::Result<()> {

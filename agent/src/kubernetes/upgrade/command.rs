@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use super::Minor;
 use super::wire::Request;
+use crate::kubernetes::minor::Minor;
 use crate::swap::command::Agent;
 
 /// How long the agent may be away while it takes the new version up.

@@ -1,7 +1,7 @@
 //! Whether the node may be taken to another minor now. Pure.
 
-use super::Minor;
 use crate::codes::{self, Code};
+use crate::kubernetes::minor::Minor;
 use crate::swap::wire::Refused;
 
 /// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.35 and 1.36).

@@ -12,7 +12,6 @@ mod deprecated;
 mod desk;
 mod judge;
 mod look;
-mod minor;
 pub mod wire;
 mod work;
 
@@ -20,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use desk::{begin, state};
-pub use minor::Minor;
 pub use work::{finish, go_on};
 
 /// An upgrade that was begun, as the data disk keeps it until its end.

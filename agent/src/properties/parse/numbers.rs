@@ -42,15 +42,6 @@ pub fn kubernetes_minor(text: &str) -> Result<String, Problem> {
     }
 }
 
-/// The newest of the Kubernetes minors of an image: what a cluster forms with
-/// when no other is asked for.
-pub fn newest_minor(minors: &[String]) -> Option<&String> {
-    minors.iter().max_by_key(|minor| {
-        let (major, minor) = minor.split_once('.')?;
-        Some((major.parse::<u16>().ok()?, minor.parse::<u16>().ok()?))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,12 +61,6 @@ mod tests {
         ] {
             assert_eq!(integer(text, 1, 20).unwrap_err().code.code, code, "{text}");
         }
-    }
-
-    #[test]
-    fn newest_is_judged_by_number() {
-        assert_eq!(newest_minor(&["1.9".into(), "1.36".into(), "1.35".into()]).unwrap(), "1.36");
-        assert_eq!(newest_minor(&[]), None);
     }
 
     #[test]

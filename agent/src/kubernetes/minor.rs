@@ -18,6 +18,11 @@ impl Minor {
     }
 }
 
+/// The newest of some minors, by number; what is no minor is older than all.
+pub fn newest<'a>(minors: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    minors.into_iter().max_by_key(|minor| minor.parse::<Minor>().ok())
+}
+
 impl FromStr for Minor {
     type Err = ();
 
@@ -45,5 +50,7 @@ mod tests {
         for text in ["1", "1.x", "1.36.3", "v1.36", ""] {
             assert!(text.parse::<Minor>().is_err(), "{text}");
         }
+        assert_eq!(newest(["1.9", "1.36", "1.35"]), Some("1.36"));
+        assert_eq!(newest([]), None);
     }
 }
