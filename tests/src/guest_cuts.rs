@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use fleet::lab::PowerState;
+
 use crate::scenario::Scenario;
 use crate::upgrade::Upgrade;
 
@@ -11,39 +13,60 @@ const SEED: u64 = 5;
 /// How long it may take until a moment comes, before patience.
 const COMING: Duration = Duration::from_secs(400);
 
+/// Which command is at work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Back,
+}
+
 /// A kind of moment.
 enum Moment {
-    /// The old VM is drained.
+    /// The VM that is to go is drained.
     Draining,
-    /// The old VM shuts down: so many lines of its console after the first unit stopped.
+    /// It shuts down: so many lines of its console after the first unit stopped.
     ShuttingDown(usize),
-    /// The new VM's console has so many lines.
+    /// The console of the VM that comes has so many lines.
     Booting(usize),
-    /// The new VM's agent has begun this, and so many lines have followed.
+    /// Its agent has begun this, and so many lines have followed.
     After(&'static str, usize),
 }
 
 impl Moment {
     fn is_there(&self, scenario: &Scenario, vm: &str) -> anyhow::Result<bool> {
-        let console = || scenario.lab().console_text(vm);
+        if scenario.lab().power_state(vm)? == PowerState::Off {
+            return Ok(false);
+        }
+        let console = scenario.lab().console_text(vm)?;
         let lines = |text: &str| text.matches('\n').count();
         Ok(match self {
             Self::Draining => {
-                let cordoned = ["get", "nodes", "--output=jsonpath={.items[*].spec.unschedulable}"];
-                scenario.lab().kubectl(&cordoned)?.contains("true")
+                let cordoned = "--output=jsonpath={.items[?(@.spec.unschedulable==true)].metadata.name}";
+                scenario.lab().kubectl(&["get", "nodes", cordoned])?.split_whitespace().any(|node| node == vm)
             }
             Self::ShuttingDown(further) => {
-                let console = console()?;
                 let since_ready = console.rsplit_once("kaas: ready").map_or("", |(_, rest)| rest);
                 since_ready.split_once("Stopped ").is_some_and(|(_, rest)| lines(rest) >= *further)
             }
-            Self::Booting(least) => lines(&console()?) >= *least,
-            Self::After(mark, further) => console()?.split_once(mark).is_some_and(|(_, rest)| lines(rest) >= *further),
+            Self::Booting(least) => lines(&console) >= *least,
+            Self::After(mark, further) => console.split_once(mark).is_some_and(|(_, rest)| lines(rest) >= *further),
         })
     }
 
-    fn is_of_old_vm(&self) -> bool {
+    /// It is a moment of the VM that gives its disk up, not of the one that takes it.
+    fn is_of_going(&self) -> bool {
         matches!(self, Self::Draining | Self::ShuttingDown(_))
+    }
+
+    /// The VM that is there now, if one is.
+    fn vm(&self, scenario: &Scenario, way: Way) -> anyhow::Result<Option<String>> {
+        let lab = scenario.lab();
+        let first = |vm: &String| lab.plan().nodes.iter().any(|node| node.name == *vm);
+        // On the way there the first VMs go, on the way back they come.
+        let meant = |vm: &String| first(vm) == (self.is_of_going() == (way == Way::Forward));
+        // What cannot be asked yet, or any more, is not there.
+        let there = |vm: &String| meant(vm) && self.is_there(scenario, vm).unwrap_or(false);
+        Ok(lab.vms()?.into_iter().find(there))
     }
 
     fn said(&self) -> String {
@@ -56,67 +79,58 @@ impl Moment {
     }
 }
 
-/// Upgrades the cluster once for each of six moments and cuts the power of the VM that is being swapped then. Each
-/// upgrade must end on one of the two images, healthy; one that went through is taken back for the next.
+/// Six times, in turns, upgrades the cluster and takes it back, and cuts the power of the VM that goes or comes
+/// at a moment of its own. Each time the cluster must end on one of the two images, healthy, with the same nodes.
 ///
 /// # Panics
-/// One does not.
+/// It does not.
 pub fn each_comes_to_an_end(scenario: &Scenario) {
     let mut draws = Draws(SEED);
-    let moments = [
-        Moment::Draining,
-        Moment::ShuttingDown(draws.below(6)),
-        Moment::Booting(10 + draws.below(40)),
-        Moment::After("kaas: ", draws.below(3)),
-        Moment::After("kaas: starting etcd", draws.below(4)),
-        Moment::After("kaas: ready", 0),
+    let cuts = [
+        (Way::Forward, Moment::Draining),
+        (Way::Back, Moment::ShuttingDown(draws.below(3))),
+        (Way::Forward, Moment::Booting(10 + draws.below(40))),
+        (Way::Back, Moment::After("kaas: ", draws.below(3))),
+        (Way::Forward, Moment::After("kaas: starting etcd", draws.below(4))),
+        (Way::Back, Moment::After("kaas: ready", 0)),
     ];
     let upgrade = Upgrade::of(scenario);
     let before = upgrade.kept();
-    for moment in moments {
-        let mut apply = upgrade.begin(&["apply"]);
-        let mut ended = false;
-        let vm = scenario.obtain(&format!("the moment {}", moment.said()), upgrade.patiently(COMING), || {
-            ended = apply.try_wait()?.is_some();
-            Ok(match swapped(scenario, &moment)? {
-                _ if ended => Some(String::new()),
-                Some(vm) if moment.is_there(scenario, &vm)? => Some(vm),
-                _ => None,
-            })
-        });
-        if ended {
-            let output = apply.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
-            panic!("it ended before it was {}: {output:?}", moment.said());
+    for (way, moment) in cuts {
+        if way == Way::Back && upgrade.is_all_back() {
+            upgrade.run(&["apply"]);
         }
-        scenario.cut(&vm);
-        scenario.reached(&format!("{vm} is cut off {}", moment.said()));
-        if !matches!(moment, Moment::ShuttingDown(_)) {
-            scenario.power_on(&[&vm]);
-        }
-        let output = apply.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
-        let failed = String::from_utf8_lossy(&output.stderr).into_owned();
-        let back = failed.contains("all nodes run what they ran before");
-        assert!(output.status.success() || back, "{}\n{failed}", String::from_utf8_lossy(&output.stdout));
-        scenario.reached(if back { "it went back by itself" } else { "it went through" });
-        assert_eq!(upgrade.kept(), before);
-        if !back {
-            upgrade.run(&["rollback"]);
-        }
-        assert!(upgrade.is_all_back());
+        cut(scenario, &upgrade, way, &moment);
         upgrade.all_good();
         assert_eq!(upgrade.kept(), before);
     }
+    assert!(upgrade.is_all_back());
 }
 
-/// The VM that is to be cut: the old one of the node that is swapped first, or the first new one.
-fn swapped(scenario: &Scenario, moment: &Moment) -> anyhow::Result<Option<String>> {
-    let lab = scenario.lab();
-    let vms = lab.vms()?;
-    let new = vms.iter().find(|vm| !lab.plan().nodes.iter().any(|node| node.name == **vm));
-    Ok(match new {
-        Some(new) if moment.is_of_old_vm() => new.rsplit_once('-').map(|(node, _)| node.to_owned()),
-        new => new.cloned(),
-    })
+/// Goes one way with a cut at one moment.
+fn cut(scenario: &Scenario, upgrade: &Upgrade<'_>, way: Way, moment: &Moment) {
+    let verb = if way == Way::Forward { "apply" } else { "rollback" };
+    let mut command = upgrade.begin(&[verb]);
+    let mut ended = false;
+    let vm = scenario.obtain(&format!("the moment {}", moment.said()), upgrade.patiently(COMING), || {
+        ended = command.try_wait()?.is_some();
+        if ended { Ok(Some(String::new())) } else { moment.vm(scenario, way) }
+    });
+    if !ended {
+        scenario.cut(&vm);
+        scenario.reached(&format!("{verb}: {vm} is cut off {}", moment.said()));
+        if !matches!(moment, Moment::ShuttingDown(_)) {
+            scenario.power_on(&[&vm]);
+        }
+    }
+    let output = command.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
+    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!ended, "{verb} ended before it was {}: {said}\n{failed}", moment.said());
+    let by_itself = way == Way::Forward && failed.contains("all nodes run what they ran before");
+    assert!(output.status.success() || by_itself, "{said}\n{failed}");
+    scenario.reached(if by_itself { "it went back by itself" } else { "it went through" });
+    let back = way == Way::Back || by_itself;
+    assert_eq!(upgrade.is_all_back(), back, "{said}\n{failed}");
 }
 
 /// A linear congruential generator (Knuth, MMIX): enough to draw moments with.

@@ -107,7 +107,7 @@ mod long {
         Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
     }
 
-    /// Six cuts of the guest during the swap, at drawn moments: each time it ends upgraded or rolled back, healthy.
+    /// Six cuts of the guest during the swap there and back, at drawn moments: each time it ends on one image, healthy.
     #[test]
     fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
         let setting = Setting { name: "swapcuts", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };

@@ -142,7 +142,7 @@ mod long {
         goes_back_by_itself("nonet", |scenario, vm| scenario.lab().connect_nic(vm, false).unwrap());
     }
 
-    /// The power of the VMs that are being swapped is cut at six drawn moments.
+    /// The power of the VMs that are being swapped is cut at six drawn moments, on the way there and on the way back.
     #[test]
     fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
         let scenario = Scenario::formed_from("cuts", earlier_ova::source());
