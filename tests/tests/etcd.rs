@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use scenarios::endpoint;
 use scenarios::scenario::{self, ALL, FORMING, Scenario};
 use serde_json::Value;
+use uuid::Uuid;
 
 const MOMENT: Duration = Duration::from_secs(90);
 
@@ -26,14 +27,24 @@ fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
     }
 }
 
-/// Takes a node's VM and its data disk away for good.
-fn lose(scenario: &Scenario, node: &str) {
-    let lab = scenario.lab();
+/// Takes a node's data disk out, which is off.
+fn take_out(scenario: &Scenario, node: &str) -> Uuid {
+    let disk = scenario.lab().disks(node).unwrap()[0];
+    scenario.lab().detach_disk(node, disk).unwrap();
+    disk
+}
+
+/// Takes a node's VM and its data disk away. Gives the disk.
+fn lose(scenario: &Scenario, node: &str) -> Uuid {
     scenario.cut(node);
-    for disk in lab.disks(node).unwrap() {
-        lab.detach_disk(node, disk).unwrap();
-    }
-    lab.destroy(node).unwrap();
+    let disk = take_out(scenario, node);
+    scenario.lab().destroy(node).unwrap();
+    disk
+}
+
+fn etcd_never_ran(scenario: &Scenario, node: &str) {
+    let etcd = scenario.lab().run_inside(node, &["systemctl", "is-active", "etcd.service"], MOMENT);
+    assert!(etcd.is_err(), "etcd has started on {node}");
 }
 
 /// Replaces a lost node with a blank VM, as an administrator would. Gives the code.
@@ -92,7 +103,7 @@ mod long {
         let why = refused(&scenario, "cp2", &["replace-member", "cp2"]);
         assert!(why.contains("cp2 is this node"), "{why}");
 
-        lose(&scenario, "cp1");
+        let lost = lose(&scenario, "cp1");
         let code = replace(&scenario, "cp1", "cp2");
         scenario.reached("cp1 is a blank VM with a code");
         three_members(&scenario, "cp2");
@@ -110,8 +121,18 @@ mod long {
         lose(&scenario, "cp1");
         power_on_blank(&scenario, "cp1", &code);
         scenario.soon_says("cp1", "kaas: error cluster.exists: ");
-        let etcd = scenario.lab().run_inside("cp1", &["systemctl", "is-active", "etcd.service"], MOMENT);
-        assert!(etcd.is_err(), "a blank node with a used code has started etcd");
+        etcd_never_ran(&scenario, "cp1");
+
+        // The lost disk turns up again, and somebody gives it back to the node.
+        scenario.cut("cp1");
+        take_out(&scenario, "cp1");
+        scenario.lab().attach_disk("cp1", lost).unwrap();
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: error disk.held-elsewhere: ");
+        agent(&scenario, "cp1", &["take-over", "--confirm", "cp1"]);
+        scenario.soon_says("cp1", "kaas: error disk.superseded: ");
+        etcd_never_ran(&scenario, "cp1");
+
         // With two members left, one of them dead, there is no quorum without it.
         scenario.cut("cp3");
         let why = refused(&scenario, "cp2", &["replace-member", "cp1"]);
