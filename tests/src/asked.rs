@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use fleet::node::Client;
-use fleet::upgrade::{Asked, Build, Facts, Nodes, SwapRequest};
+use fleet::upgrade::{Asked, Facts, Nodes, SwapRequest};
 use uuid::Uuid;
 
 use crate::endpoint;
@@ -60,8 +60,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// It refuses, or is not prepared in time.
     pub fn prepare(&self) -> anyhow::Result<Uuid> {
-        let image = self.facts()?.image;
-        let to = Build { version: image.version, build: image.build };
+        let to = self.facts()?.image.build();
         let request = SwapRequest { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
         self.until_done("be prepared", || self.client.begin_swap(self.address, &request))?;
         Ok(request.id)

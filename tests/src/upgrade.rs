@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use fleet::lab::{find_ova, until};
+use serde_json::Value;
 
 use crate::scenario::{Scenario, kaas, named_ova};
 
@@ -15,6 +17,8 @@ use crate::scenario::{Scenario, kaas, named_ova};
 const MOMENT: Duration = Duration::from_secs(90);
 /// Three nodes, each shut down, booted and watched until it is good, before patience.
 const SWAPPING: Duration = Duration::from_secs(1200);
+/// More than the lock of a killed command holds.
+const LOCK: Duration = Duration::from_secs(120);
 
 /// An upgrade of a scenario's cluster to an OVA.
 pub struct Upgrade<'a> {
@@ -127,12 +131,21 @@ impl<'a> Upgrade<'a> {
         true
     }
 
-    /// Loses the journal of the machine that the commands are given on: the cluster has it as well.
+    /// Another machine takes the upgrade over, whose command was killed: the journal is lost here, and the cluster has it.
+    /// It has to wait until the lock has ended.
     ///
     /// # Panics
-    /// There is none.
-    pub fn lose_journal(&self) {
+    /// There is no journal, or the machine goes on at once.
+    pub fn goes_to_another_machine(&self) {
         fs::remove_dir_all(self.scenario.lab().upgrades()).expect("a folder with the journal");
+        let why = self.fails(&["resume"]);
+        assert!(why.contains("is at work on this cluster's upgrade"), "{why}");
+        self.scenario.wait("the lock to end", self.patiently(LOCK), || {
+            let (said, failed, success) = self.ended(&["status", "--output", "json"]);
+            ensure!(success, "{failed}");
+            let status: Value = serde_json::from_str(&said)?;
+            Ok(status["locked_by"].is_null())
+        });
     }
 
     /// What all nodes must keep through any swap.

@@ -67,8 +67,7 @@ mod long {
         assert!(why.contains("there is no way back"), "{why}");
     }
 
-    /// The command is killed every few entries of its journal, and gone on with each time; the first time by a machine
-    /// that has no journal of its own.
+    /// The command is killed every few entries of its journal, and gone on with each time, first by another machine.
     #[test]
     fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
         let scenario = Scenario::formed_from("killed", earlier_ova::source());
@@ -76,7 +75,7 @@ mod long {
         let before = upgrade.kept();
         let writer = Writer::start(&scenario);
         assert!(upgrade.killed(&["apply"], 6));
-        upgrade.lose_journal();
+        upgrade.goes_to_another_machine();
         // Primes: the kills fall on begun and on done steps.
         for further in [3, 5, 7].into_iter().cycle() {
             if !upgrade.killed(&["resume"], further) {

@@ -13,6 +13,8 @@
 //! refused unless somebody has named its publisher, one that may not take the place of the last always, and one
 //! that is older than the last unless the swap was prepared for it.
 
+use std::fmt;
+
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -60,6 +62,19 @@ pub struct Image {
     pub version: String,
     /// Its build identifier.
     pub build: String,
+}
+
+impl Image {
+    /// The beginning of the build identifier: enough to tell builds apart, short enough for names.
+    pub fn short(&self) -> &str {
+        self.build.get(..7).unwrap_or(&self.build)
+    }
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.version, self.short())
+    }
 }
 
 /// A swap, from its preparation or the release of the disk until it is committed.

@@ -1,6 +1,6 @@
 //! What is said over the node's endpoint about the node and its swap: the JSON
 //! of `GET /v1/node`, `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`. The
-//! files in `endpoint/testdata` show it; the operator's command reads the same ones.
+//! files in `endpoint/testdata` show it; the operator's command has its types from here.
 
 use std::net::Ipv4Addr;
 
@@ -51,8 +51,15 @@ pub struct RunningImage {
     pub version: String,
     /// Its build identifier.
     pub build: String,
-    /// Who signed it; none for a development image.
+    /// Fingerprint of the publisher's key; none for a development image.
     pub publisher: Option<String>,
+}
+
+impl RunningImage {
+    /// What names it.
+    pub fn build(&self) -> Image {
+        Image { version: self.version.clone(), build: self.build.clone() }
+    }
 }
 
 /// Kubernetes on a node.
@@ -230,5 +237,9 @@ mod tests {
         }
         is_as_the_file_shows::<upgrade::wire::Request>("kubernetes-request.json");
         is_as_the_file_shows::<Refused>("refused.json");
+        // A node that knows nothing of pinned keys.
+        let text = include_str!("../endpoint/testdata/node.json");
+        let older = text.replace("\"pinned\": \"SHA256:publisher\",", "");
+        assert_eq!(serde_json::from_str::<Node>(&older).unwrap().pinned, None);
     }
 }

@@ -3,17 +3,21 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Source;
 use super::process::ProcessId;
+use super::wait::until;
 
 /// The line between two power-ons in a console log.
 pub const POWER_ON: &str = "\n======== power on ========\n";
+/// How long another command may be at work on a lab before it counts as being in the way.
+const AT_WORK: Duration = Duration::from_secs(60);
 
 /// The folder of one lab.
 #[derive(Clone, Debug)]
@@ -191,19 +195,22 @@ impl Folder {
         Ok(None)
     }
 
-    /// Keeps other commands away from this lab while the returned file is open.
+    /// Keeps other commands away from this lab while the returned file is open. One that is at work is waited for.
     ///
     /// # Errors
-    /// When another command is at work on it.
+    /// When it does not end soon.
     pub fn lock(&self) -> anyhow::Result<File> {
+        self.lock_within(AT_WORK)
+    }
+
+    fn lock_within(&self, limit: Duration) -> anyhow::Result<File> {
         fs::create_dir_all(&self.path).with_context(|| format!("making {}", self.path.display()))?;
         let file = File::options().create(true).truncate(false).write(true).open(self.path.join("lock"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(_) => {
-                bail!("another command is at work on the lab in {}; wait until it has ended", self.path.display())
-            }
-        }
+        let locked = until("another command to end", limit, || Ok(file.try_lock().is_ok()));
+        locked.map_err(|_| {
+            anyhow!("another command is at work on the lab in {}; wait until it has ended", self.path.display())
+        })?;
+        Ok(file)
     }
 }
 
@@ -315,7 +322,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let folder = Folder::of(state.path(), "x").unwrap();
         let held = folder.lock().unwrap();
-        assert!(folder.lock().unwrap_err().to_string().contains("another command"));
+        assert!(folder.lock_within(Duration::ZERO).unwrap_err().to_string().contains("another command"));
         drop(held);
         folder.lock().unwrap();
     }

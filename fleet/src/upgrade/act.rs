@@ -281,7 +281,7 @@ impl Run<'_> {
 /// What a node lacks to be good in this VM, on this image; none if nothing.
 fn is_good(facts: &Facts, node: &PlannedNode, vm: Uuid, image: &Build) -> Option<String> {
     if facts.image.build != image.build {
-        return Some(format!("it runs {} ({})", facts.image.version, super::wire::short(&facts.image.build)));
+        return Some(format!("it runs {}", facts.image.build()));
     }
     if facts.holder != Some(vm) {
         let holder = facts.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());

@@ -12,7 +12,7 @@ use super::journal::{Outcome, Way};
 use super::plan::{Mode, Options, new_name};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
-use super::wire::{Build, Facts};
+use super::wire::Facts;
 use crate::lab::PowerState;
 
 /// A condition that holds, and what shows it.
@@ -188,7 +188,7 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
 
 pub(super) fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
     match (&facts.good, facts.ready) {
-        (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", build(facts))),
+        (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
         (None, true) => judged.refuse(
             codes::NODE_NOT_READY,
             &node.name,
@@ -273,7 +273,7 @@ fn machine(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &
 }
 
 fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options) {
-    let (node, runs) = (&facts.node, build(facts));
+    let (node, runs) = (&facts.node, facts.image.build());
     if facts.image.name != target.name {
         let reason = format!("it is of {}, {node} is a {}; use that appliance's OVA", target.name, facts.image.name);
         judged.refuse(codes::PRODUCT, OVA, reason);
@@ -313,7 +313,7 @@ fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options)
 
 /// Whether the image may take the place of the one that a node runs, which is not newer.
 fn follows(judged: &mut Judged, facts: &Facts, target: &Target) {
-    let (node, runs) = (&facts.node, build(facts));
+    let (node, runs) = (&facts.node, facts.image.build());
     let Some(from) = &target.upgrades_from else { return };
     if allows(from, &runs.version) {
         judged.holds(node, format!("image {}, of which the new one may take the place ({from})", runs.version));
@@ -324,10 +324,6 @@ fn follows(judged: &mut Judged, facts: &Facts, target: &Target) {
         );
         judged.refuse(codes::FROM_VERSION, OVA, reason);
     }
-}
-
-fn build(facts: &Facts) -> Build {
-    Build { version: facts.image.version.clone(), build: facts.image.build.clone() }
 }
 
 fn minor(version: &str) -> String {

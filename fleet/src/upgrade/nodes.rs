@@ -230,7 +230,7 @@ mod tests {
     fn a_refusal_carries_code_and_reason() {
         let refused = asked(&answer(409, r#"{"code":"swap.quorum","reason":"cp2 is not healthy"}"#)).unwrap();
         let Asked::Refused(refused) = refused else { panic!("{refused:?}") };
-        assert_eq!(refused.to_string(), "swap.quorum: cp2 is not healthy");
+        assert_eq!(refused.to_string(), "cp2 is not healthy [swap.quorum]");
         assert_eq!(asked(&answer(202, "")).unwrap(), Asked::Begun);
         let error = asked(&answer(403, "this takes another client certificate\n")).unwrap_err().to_string();
         assert_eq!(error, "the answer is 403: this takes another client certificate");

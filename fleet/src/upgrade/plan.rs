@@ -11,7 +11,7 @@ use super::inventory::Inventory;
 use super::judge::{self, Ground};
 use super::refusal::{Refusal, Refusals};
 use super::target::Target;
-use super::wire::{Build, short};
+use super::wire::Build;
 
 /// In which order nodes are swapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct PlannedNode {
     /// The disk that moves, as the hypervisor calls it.
     pub disk: Uuid,
     /// The disk's identity, as the node calls it.
-    pub identity: Option<Uuid>,
+    pub identity: Uuid,
     /// Its member of etcd, hexadecimal.
     pub member: String,
     /// The image that it runs before.
@@ -197,7 +197,7 @@ fn planned(inventory: &Inventory, node: &super::inventory::SeenNode, target: &Ta
         disk: *vm.disks.first()?,
         identity: facts.disk,
         member: etcd.member.clone(),
-        from: Build { version: facts.image.version.clone(), build: facts.image.build.clone() },
+        from: facts.image.build(),
         pinned: facts.pinned.clone(),
         swap: Uuid::new_v5(&id, node.name.as_bytes()),
         leads: etcd.leader,
@@ -207,7 +207,7 @@ fn planned(inventory: &Inventory, node: &super::inventory::SeenNode, target: &Ta
 
 /// The name of a node's new VM: node and build.
 pub(super) fn new_name(node: &str, target: &Target) -> String {
-    format!("{node}-{}", short(&target.image.build))
+    format!("{node}-{}", target.image.short())
 }
 
 fn forward(mode: Mode, nodes: usize) -> Vec<Step> {

@@ -6,4 +6,3 @@ mod failing;
 pub(super) mod fake;
 pub(super) mod package;
 mod taking_over;
-mod wire;

@@ -66,7 +66,7 @@ impl Nodes for World {
                     publisher: self.publisher.clone(),
                 },
                 pinned: self.publisher.clone(),
-                disk: Some(Uuid::from_u128(0x1d0 + index(&name))),
+                disk: Uuid::from_u128(0x1d0 + index(&name)),
                 holder: disk.holder,
                 generation: disk.generation,
                 kubernetes,
