@@ -16,7 +16,7 @@ impl Lab {
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
         let mut record = self.folder.load_vm(vm)?;
-        if self.engine.is_on(&record) {
+        if self.engine.is_on(&record) && !self.end_half_start(&record)? {
             return Ok(());
         }
         self.engine.release(&record)?;
@@ -80,6 +80,26 @@ impl Lab {
     /// When the VM is unknown.
     pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
         let record = self.folder.load_vm(vm)?;
-        Ok(if self.engine.is_on(&record) { PowerState::On } else { PowerState::Off })
+        if !self.engine.is_on(&record) {
+            return Ok(PowerState::Off);
+        }
+        if record.process.is_some() {
+            return Ok(PowerState::On);
+        }
+        // Somebody is powering it on, and has the lock meanwhile.
+        let _lock = self.folder.lock()?;
+        let record = self.folder.load_vm(vm)?;
+        let off = !self.engine.is_on(&record) || self.end_half_start(&record)?;
+        Ok(if off { PowerState::Off } else { PowerState::On })
+    }
+
+    /// Ends what a command that was killed while it powered a VM on has left running, with the lab locked: such a VM
+    /// misses what is given to it last. Says whether there was such a thing.
+    fn end_half_start(&self, record: &VmRecord) -> anyhow::Result<bool> {
+        if record.process.is_some() {
+            return Ok(false);
+        }
+        self.engine.cut(record).with_context(|| format!("ending the half-started {}", record.name))?;
+        self.is_off_now(record.clone()).map(|()| true)
     }
 }
