@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use fleet::lab::PowerState;
 use scenarios::endpoint;
 use scenarios::scenario::{self, ALL, FORMING, Scenario};
 use serde_json::Value;
@@ -130,6 +131,10 @@ mod long {
         scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "kaas: error disk.held-elsewhere: ");
         agent(&scenario, "cp1", &["take-over", "--confirm", "cp1"]);
+        // It restarts; the power-on after a container's restart is whoever's runs it.
+        let off = || Ok(scenario.lab().power_state("cp1")? == PowerState::Off);
+        scenario.wait("cp1 to go down for its restart", MOMENT, off);
+        scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "kaas: error disk.superseded: ");
         etcd_never_ran(&scenario, "cp1");
 
