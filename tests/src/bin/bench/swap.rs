@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use fleet::lab::NewVm;
 use scenarios::asked::Node;
+use scenarios::by_hand::{import, move_disk};
 use scenarios::scenario::{FORMING, Scenario, Setting};
 
 use super::median;
@@ -33,14 +33,11 @@ pub fn bench() -> Result<()> {
         node.is_good();
 
         let new = format!("cp1-{turn}");
-        lab.import(&NewVm { data_disk: None, ..Scenario::vm(&new, scenario.properties("cp1")) })?;
+        import(&scenario, &new, "cp1", None);
         let begun = Instant::now();
         node.prepare()?;
         lab.shut_down(&vm, LIMIT)?;
-        for disk in lab.disks(&vm)? {
-            lab.detach_disk(&vm, disk)?;
-            lab.attach_disk(&new, disk)?;
-        }
+        move_disk(&scenario, &vm, &new);
         lab.power_on(&new)?;
         scenario.says(&new, "kaas: ready", LIMIT);
         swaps.push(begun.elapsed().as_secs_f64());
