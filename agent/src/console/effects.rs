@@ -86,7 +86,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
         Effect::TakeOver(typed) => {
             // Looked at again: the disk may be another one by now.
             let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
-            match take_over::Options::typed(&typed).and_then(|options| outlook.confirmed(&options)) {
+            match outlook.is_confirmed_by(&typed) {
                 Ok(()) => {
                     log::warn!("asked for on the console: {}", outlook.words());
                     take_over::begin(&outlook, &Host)?;

@@ -8,22 +8,13 @@ use sha2::{Digest, Sha256};
 
 use crate::amend::Standing;
 use crate::certificates;
-use crate::codes::{self, Code};
+use crate::disk;
 use crate::files;
 use crate::finding::Finding;
 use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::paths;
 use crate::status::{Phase, Status};
-
-/// Refusals of a data disk that a person may overrule.
-const OVERRULED: [&Code; 5] = [
-    &codes::DISK_HELD_ELSEWHERE,
-    &codes::DISK_OTHER_IMAGE,
-    &codes::IMAGE_DOWNGRADE,
-    &codes::IMAGE_FROM_VERSION,
-    &codes::IMAGE_PUBLISHER,
-];
 
 /// What the console may be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +90,7 @@ impl Facts {
 
     /// Whether the data disk is refused for what a person may overrule: its holder or this image.
     pub(super) fn may_take_over(&self) -> bool {
-        let overruled = |finding: &Finding| OVERRULED.iter().any(|code| finding.code == code.code);
+        let overruled = |finding: &Finding| disk::OVERRULED.iter().any(|code| finding.code == code.code);
         self.status.as_ref().is_some_and(|status| status.findings.iter().any(overruled))
     }
 

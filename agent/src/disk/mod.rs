@@ -23,3 +23,4 @@ pub use identity::{Identity, MachineId, Preparation, Slots, State};
 pub(crate) use mount::is_mounted;
 pub use mount::{mount, unmount};
 pub use prepare::{Owner, Target, prepare};
+pub use refused::OVERRULED;

@@ -1,9 +1,18 @@
 //! Why this VM may not take a data disk, in words, with the way out. Decides nothing.
 
 use super::identity::Identity;
-use crate::codes;
+use crate::codes::{self, Code};
 use crate::finding::Finding;
 use crate::swap::{Candidate, Refusal};
+
+/// What [`not_ours`] finds, which a person may overrule by taking the disk over.
+pub const OVERRULED: [&Code; 5] = [
+    &codes::DISK_HELD_ELSEWHERE,
+    &codes::DISK_OTHER_IMAGE,
+    &codes::IMAGE_DOWNGRADE,
+    &codes::IMAGE_FROM_VERSION,
+    &codes::IMAGE_PUBLISHER,
+];
 
 /// Why this VM may not take a data disk of ours.
 pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candidate: &Candidate) -> Finding {

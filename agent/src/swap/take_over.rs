@@ -40,25 +40,6 @@ const ANY_VERSION: &str = "--any-version";
 const PUBLISHER_CHANGED: &str = "--publisher-changed";
 
 impl Options {
-    /// From what [`Outlook::word`] asks for on the console.
-    ///
-    /// # Errors
-    /// A word is none of the options.
-    pub fn typed(text: &str) -> Result<Self, String> {
-        let mut words = text.split_whitespace();
-        let confirm = words.next().unwrap_or_default().to_owned();
-        let mut options = Self { confirm, downgrade: false, any_version: false, publisher_changed: false };
-        for word in words {
-            match word {
-                DOWNGRADE => options.downgrade = true,
-                ANY_VERSION => options.any_version = true,
-                PUBLISHER_CHANGED => options.publisher_changed = true,
-                other => return Err(format!("{other:?} is no option of taking a disk over: nothing was changed")),
-            }
-        }
-        Ok(options)
-    }
-
     fn has(&self, option: &str) -> bool {
         match option {
             DOWNGRADE => self.downgrade,
@@ -158,7 +139,20 @@ impl Outlook {
         self.candidate.against(&self.identity).into_iter().filter_map(unusual).collect()
     }
 
-    /// Checks what was typed.
+    /// Checks what was typed on the console, where the disk may be another one by now.
+    ///
+    /// # Errors
+    /// Why nothing will be done, in words for a person.
+    pub fn is_confirmed_by(&self, typed: &str) -> Result<(), String> {
+        let word = self.word();
+        if typed == word {
+            Ok(())
+        } else {
+            Err(format!("to take the disk over, {word:?} has to be typed, not {typed:?}: nothing was changed"))
+        }
+    }
+
+    /// Checks what the command line says.
     ///
     /// # Errors
     /// Why nothing will be done, in words for a person.
@@ -279,8 +273,8 @@ mod tests {
         let outlook = look(&machine.platform(), &crate::command::Host).unwrap();
         assert_eq!(outlook.word(), "cp-1 --downgrade");
         assert!(outlook.words().contains("Out of the ordinary: this image, 0.0.9, is older"), "{}", outlook.words());
-        assert_eq!(Options::typed(&outlook.word()).and_then(|options| outlook.confirmed(&options)), Ok(()));
-        assert!(Options::typed("cp-1 --force").err().unwrap().contains("no option"));
+        assert_eq!(outlook.is_confirmed_by("cp-1 --downgrade"), Ok(()));
+        assert!(outlook.is_confirmed_by("cp-1").unwrap_err().contains("\"cp-1 --downgrade\" has to be typed"));
         typed(&machine, &notes, "cp-1", true).unwrap();
         let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
         assert_eq!(taken.image_version, "0.0.9");
