@@ -34,13 +34,13 @@ ova-earlier: ova ## Build the OVA of an earlier version that scenarios upgrade f
 	$(ROOT) $(KAAS) image build $(SPEC) $(EARLIER)
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked --no-fail-fast -p scenarios --tests short -- --test-threads=1
+	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked --no-fail-fast -p scenarios --tests short -- --test-threads=1 --nocapture
 
 test-fast: setup ## Pass the tests that need neither an image nor a VM
 	$(ROOT) env PATH="$(PATH)" cargo test --locked --workspace --exclude scenarios
 
 test-long: ova-earlier ## Pass the long scenarios as well
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked -p scenarios --tests long -- --test-threads=1
+	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked -p scenarios --tests long -- --test-threads=1 --nocapture
 
 lint: setup ## Check format and lints
 	cargo fmt --all --check

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use fleet::lab::Tools;
 use serde_json::Value;
 
-use super::MEASURE;
+use super::median;
 
 /// Turns that each program takes.
 const TURNS: usize = 3;
@@ -75,22 +75,17 @@ fn compare(
         }
     }
     for (key, unit) in [("wall", "s elapsed"), ("processors", "s of processors"), ("memory", "KiB of memory")] {
-        let (ours, other) = (median(&of_ours, key), median(&of_other, key));
+        let figures = |costs: &[Value]| costs.iter().filter_map(|cost| cost[key].as_f64()).collect();
+        let (ours, other) = (median(figures(&of_ours)), median(figures(&of_other)));
         println!("{what}: {ours:.1} {unit}, {:.2} of qemu-img's {other:.1}", ours / other);
     }
     Ok(())
 }
 
-fn median(costs: &[Value], key: &str) -> f64 {
-    let mut values: Vec<f64> = costs.iter().filter_map(|cost| cost[key].as_f64()).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// What a command costs, the largest of its processes counting for memory.
 fn cost(command: &Command) -> anyhow::Result<Value> {
     let output = Command::new(env::current_exe()?)
-        .arg(MEASURE)
+        .args(["measure", "--"])
         .arg(command.get_program())
         .args(command.get_args())
         .stderr(Stdio::inherit())
