@@ -32,11 +32,10 @@ impl Lab {
 impl Hypervisor for Lab {
     fn vms(&self) -> anyhow::Result<Vec<Vm>> {
         let look = |record: VmRecord| {
-            let power = if self.engine.is_on(&record) { PowerState::On } else { PowerState::Off };
             let VmRecord { name, uuid, disks, nic_connected, .. } = record;
-            Vm { name, uuid, power, disks, nic_connected }
+            Ok(Vm { power: Lab::power_state(self, &name)?, name, uuid, disks, nic_connected })
         };
-        Ok(self.records()?.into_iter().map(look).collect())
+        self.records()?.into_iter().map(look).collect()
     }
 
     fn import(&self, successor: &Successor<'_>) -> anyhow::Result<Uuid> {
