@@ -72,9 +72,7 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
         add("accel", "kvm".to_owned());
         add("cpu", "host".to_owned());
     } else {
-        // MiB for translated code, QEMU's most: a control node's programs fill 512 twice while it forms its cluster, and
-        // all is translated again each time.
-        add("accel", "tcg,thread=multi,tb-size=2048".to_owned());
+        add("accel", "tcg,thread=multi,tb-size=512".to_owned());
         add("cpu", "max".to_owned());
         // Emulated timers cost half of an idle guest's time. The kernel image's
         // own command line stays; its stub adds this (systemd-stub(7)).
