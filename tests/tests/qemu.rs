@@ -17,8 +17,8 @@ const WORK: Duration = Duration::from_secs(5 * 60);
 mod short {
     use super::*;
 
-    /// A node of the earlier image forms its cluster and runs a pod. It is swapped to the image under test, loses its power
-    /// there, and is taken back: always the same node of the same cluster, and the pod is reached by its service's name.
+    /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is swapped
+    /// to the image under test, loses its power there, and is taken back: always the same node of the same cluster.
     #[test]
     fn a_node_is_swapped_loses_its_power_and_goes_back() {
         let setting = Setting { name: "vm", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
@@ -26,6 +26,7 @@ mod short {
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         let workload = Workload::start(&scenario, "cp1", WORK);
+        workload.is_reached_by_name_from("cp1");
         let upgrade = Upgrade::of(&scenario);
         let (identity, kept, kubernetes) = (scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes());
 
