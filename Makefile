@@ -33,14 +33,20 @@ ova: setup ## Install what is missing on the build host and build the OVAs into 
 ova-earlier: ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
 	$(ROOT) $(KAAS) image build $(SPEC) $(EARLIER)
 
+# How many scenarios there are of each length: another number is a mistake, and fails.
+SHORT := 7
+LONG := 28
+LAB_TEST := cargo test --locked -p scenarios --test lab --
+
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked --no-fail-fast -p scenarios --tests short -- --test-threads=1 --nocapture
+	$(ROOT) env KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(LAB_TEST) ::short:: --test-threads=2
 
 test-fast: setup ## Pass the tests that need neither an image nor a VM
-	$(ROOT) env PATH="$(PATH)" cargo test --locked --workspace --exclude scenarios
+	$(ROOT) env PATH="$(PATH)" cargo test --locked --no-fail-fast --workspace --exclude scenarios
+	cargo test --locked -p scenarios --lib
 
 test-long: ova-earlier ## Pass the long scenarios as well
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" cargo test --locked -p scenarios --tests long -- --test-threads=1 --nocapture
+	$(ROOT) env KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(LAB_TEST) ::long::
 
 lint: setup ## Check format and lints
 	cargo fmt --all --check

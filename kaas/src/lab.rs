@@ -232,6 +232,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
                 ..Wishes::default()
             },
             engine,
+            replacements: engine,
             source,
             tools,
             memory: arguments.memory,
@@ -271,6 +272,7 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
         network_interface: true,
         properties: node.properties.clone(),
         source: Some(Source::Ova { unpacked }),
+        engine: lab.replacements(),
     })
 }
 

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use fleet::lab::{NewVm, Source};
 
-use crate::scenario::Scenario;
+use crate::scenario::{MOMENT, Scenario};
 
 /// More than systemd gives a unit to stop.
 const STOPPING: Duration = Duration::from_secs(180);
-const MOMENT: Duration = Duration::from_secs(90);
 
 /// Makes a VM beside a node's, without a data disk.
 ///
 /// # Panics
 /// The lab cannot.
 pub fn import(scenario: &Scenario, name: &str, node: &str, source: Option<Source>) {
-    let vm = NewVm { data_disk: None, source, ..Scenario::vm(name, scenario.properties(node)) };
+    let vm = NewVm { data_disk: None, source, ..scenario.vm(name, scenario.properties(node)) };
     scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
@@ -46,6 +45,5 @@ pub fn shut_down(scenario: &Scenario, vm: &str) {
 /// It does not, or etcd runs.
 pub fn refuses(scenario: &Scenario, vm: &str, code: &str) {
     scenario.says(vm, code, MOMENT);
-    let etcd = scenario.lab().run_inside(vm, &["systemctl", "is-active", "etcd.service"], MOMENT);
-    assert!(etcd.is_err(), "etcd runs on {vm} although the disk is refused");
+    scenario.has_no_etcd(vm);
 }

@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod guest_cuts;
 pub mod other_image;
 pub mod publisher;
+pub mod runner;
 pub mod scenario;
 pub mod terminal;
 pub mod upgrade;

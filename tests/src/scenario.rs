@@ -1,12 +1,13 @@
 //! One scenario's lab: made at its beginning, gone at its end. When the
 //! scenario fails, consoles and journals are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use fleet::lab::{
     EngineRecord, Hardware, Lab, NewVm, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova,
     kvm_runs_guests, obtain, state_folder, until,
@@ -17,13 +18,16 @@ use image::progress::Progress;
 use image::tools::ToolsTree;
 
 /// 4 GiB: enough for every scenario, and quick to format.
-const DATA_DISK: u64 = 4 << 30;
+pub const DATA_DISK: u64 = 4 << 30;
 /// The control nodes of a cluster of three.
 pub const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
-/// How long containers may take to form a cluster.
-pub const FORMING: Duration = Duration::from_secs(300);
+/// How long containers may take to form a cluster, beside another scenario on a slow machine.
+pub const FORMING: Duration = Duration::from_secs(600);
 /// How long a container may take for what usually takes seconds.
-const MOMENT: Duration = Duration::from_secs(90);
+pub const MOMENT: Duration = Duration::from_secs(240);
+
+/// The labs of the scenarios that this process runs now.
+static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// A running scenario.
 pub struct Scenario {
@@ -33,15 +37,30 @@ pub struct Scenario {
 }
 
 /// What a scenario's lab is to be.
+#[derive(Clone, Copy)]
 pub struct Setting {
-    /// Short name: part of the lab's name.
+    /// Short name: part of the lab's name, and no other scenario's.
     pub name: &'static str,
     /// Number of control nodes.
     pub nodes: usize,
     /// What runs them; `None` for containers.
     pub hardware: Option<Hardware>,
+    /// What runs the VMs that take their place; `None` for the same.
+    pub replacements: Option<Hardware>,
     /// Properties that differ from the lab's.
     pub properties: &'static [(&'static str, &'static str)],
+}
+
+impl Setting {
+    /// One control node in a container.
+    pub fn one(name: &'static str) -> Self {
+        Self { name, nodes: 1, hardware: None, replacements: None, properties: &[] }
+    }
+
+    /// Three control nodes in containers.
+    pub fn three(name: &'static str) -> Self {
+        Self { nodes: 3, ..Self::one(name) }
+    }
 }
 
 impl Scenario {
@@ -59,14 +78,20 @@ impl Scenario {
 
     fn try_prepare(setting: &Setting, source: Source) -> anyhow::Result<Self> {
         let (state, name) = (state_folder()?, lab_name(setting.name));
+        let taken = !NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).insert(setting.name);
+        ensure!(!taken, "another scenario's lab is called {} too", setting.name);
         if let Ok(left) = Lab::open(&state, &name) {
             left.remove().context("removing what an interrupted run left behind")?;
         }
         let tools = tools()?.root().to_owned();
-        let engine = match setting.hardware {
-            None => EngineRecord::Container,
-            Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&Tools::at(&tools))?, hardware },
+        let engine = |hardware: Option<Hardware>| -> anyhow::Result<EngineRecord> {
+            Ok(match hardware {
+                None => EngineRecord::Container,
+                Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&Tools::at(&tools))?, hardware },
+            })
         };
+        let replacements = engine(setting.replacements.or(setting.hardware))?;
+        let engine = engine(setting.hardware)?;
         let properties = setting.properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let wishes = Wishes {
             name,
@@ -77,19 +102,19 @@ impl Scenario {
         };
         let lab = Lab::import_cluster(
             &state,
-            Up { wishes, engine, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
+            Up { wishes, engine, replacements, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }
 
     /// Three control nodes on the container engine that have formed their cluster.
     pub fn formed(name: &'static str) -> Self {
-        Self::prepare(&Setting { name, nodes: 3, hardware: None, properties: &[] }).form()
+        Self::prepare(&Setting::three(name)).form()
     }
 
     /// The same from something else than the OVA under test.
     pub fn formed_from(name: &'static str, source: Source) -> Self {
-        Self::prepare_from(&Setting { name, nodes: 3, hardware: None, properties: &[] }, source).form()
+        Self::prepare_from(&Setting::three(name), source).form()
     }
 
     fn form(self) -> Self {
@@ -186,6 +211,22 @@ impl Scenario {
         vm
     }
 
+    /// The node of a cluster of three that has the virtual address on its interface, once one has.
+    pub fn address_holder(&self) -> &'static str {
+        let address = format!("inet {}/", self.lab().plan().api);
+        let holds = |node: &&str| {
+            let seen = self.lab().run_inside(node, &["ip", "-4", "address", "show"], MOMENT);
+            seen.is_ok_and(|seen| seen.contains(&address))
+        };
+        self.obtain("a node to hold the virtual address", MOMENT, || Ok(ALL.into_iter().find(holds)))
+    }
+
+    /// Checks that a VM, which can be entered, runs no etcd.
+    pub fn has_no_etcd(&self, vm: &str) {
+        let state = self.inside(vm, &["sh", "-c", "systemctl is-active etcd.service || true"]);
+        assert_ne!(state.trim(), "active", "{vm} has started etcd");
+    }
+
     /// Identities of the etcd members, as a node's own member sees them, sorted.
     pub fn etcd_members(&self, vm: &str) -> Vec<String> {
         let pki = "/etc/kubernetes/pki";
@@ -224,7 +265,7 @@ impl Scenario {
     }
 
     /// A VM like the planned ones, with a blank data disk.
-    pub fn vm(name: &str, properties: BTreeMap<String, String>) -> NewVm {
+    pub fn vm(&self, name: &str, properties: BTreeMap<String, String>) -> NewVm {
         NewVm {
             name: name.to_owned(),
             memory: 2048,
@@ -233,6 +274,7 @@ impl Scenario {
             network_interface: true,
             properties,
             source: None,
+            engine: self.lab().replacements(),
         }
     }
 
@@ -254,6 +296,7 @@ impl Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
+        NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).remove(self.name);
         if std::thread::panicking() {
             self.keep_evidence();
         }

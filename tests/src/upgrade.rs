@@ -11,10 +11,8 @@ use anyhow::ensure;
 use fleet::lab::{find_ova, until};
 use serde_json::Value;
 
-use crate::scenario::{Scenario, kaas, named_ova};
+use crate::scenario::{MOMENT, Scenario, kaas, named_ova};
 
-/// How long a look inside a container may take, and what usually takes seconds.
-const MOMENT: Duration = Duration::from_secs(90);
 /// Three nodes, each shut down, booted and watched until it is good, before patience.
 const SWAPPING: Duration = Duration::from_secs(1200);
 /// More than the lock of a killed command holds.

@@ -24,6 +24,8 @@ pub struct Up {
     pub wishes: Wishes,
     /// What is to run the VMs.
     pub engine: EngineRecord,
+    /// What is to run the VMs that take their place: an upgrade's, and those made by hand.
+    pub replacements: EngineRecord,
     /// What they are made from.
     pub source: Source,
     /// Where the tools tree is.
@@ -49,7 +51,8 @@ impl Lab {
         up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let plan = plan(&up.wishes, &secret)?;
-        let lab = Self::create(state, Record { engine: up.engine, source: up.source, tools: up.tools, plan })?;
+        let Up { engine, replacements, source, tools, .. } = up;
+        let lab = Self::create(state, Record { engine, replacements, source, tools, plan })?;
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
                 fs::copy(keys.path().join(file), lab.folder.path().join(file))?;
@@ -63,6 +66,7 @@ impl Lab {
                     network_interface: true,
                     properties: node.properties.clone(),
                     source: None,
+                    engine,
                 })?;
             }
             Ok(())

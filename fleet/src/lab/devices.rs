@@ -84,7 +84,7 @@ impl Lab {
         let mut record = self.folder.load_vm(vm)?;
         record.cdrom_inserted = false;
         self.folder.save_vm(&record)?;
-        if self.engine.is_on(&record) { self.engine.eject_cdrom(&record) } else { Ok(()) }
+        if self.engines.of(&record).is_on(&record) { self.engines.of(&record).eject_cdrom(&record) } else { Ok(()) }
     }
 
     /// The OVF environment that a VM was imported with.
@@ -96,16 +96,23 @@ impl Lab {
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// Puts another OVF environment into the drive of a VM that is off: a text
+    /// Puts another OVF environment into the drive of a VM, on or off: a text
     /// that no OVF tool would write, where a test wants one.
     ///
     /// # Errors
-    /// When the VM is on.
+    /// When the VM is unknown or does not take it.
     pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
-        let mut record = self.off(vm, "changing the CD-ROM")?;
+        let mut record = self.folder.load_vm(vm)?;
+        let engine = self.engines.of(&record);
+        let on = engine.is_on(&record);
+        if on {
+            // Its image is written anew below.
+            engine.eject_cdrom(&record)?;
+        }
         cdrom::burn(&self.tools(), environment, &self.folder.cdrom(vm))?;
         record.cdrom_inserted = true;
-        self.folder.save_vm(&record)
+        self.folder.save_vm(&record)?;
+        if on { engine.insert_cdrom(&record) } else { Ok(()) }
     }
 }

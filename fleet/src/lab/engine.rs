@@ -1,12 +1,61 @@
-//! What the lab asks of an engine. A lab has one engine: system containers or
-//! QEMU; the lab itself keeps the inventory, the disks and the network.
+//! What runs the lab's VMs: system containers or QEMU, for each VM the one that it was
+//! imported for, all on one network. The lab itself keeps the inventory, the disks and the network.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::container::Containers;
 use super::folder::VmRecord;
 use super::process::ProcessId;
+use super::qemu::{Hardware, VirtualMachines};
 
-/// Runs the VMs of one lab.
+/// What runs a VM of the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum EngineRecord {
+    /// A system container.
+    Container,
+    /// A virtual machine.
+    Qemu {
+        /// Whether KVM runs guests here; emulation otherwise.
+        kvm: bool,
+        /// Which devices the VM has.
+        hardware: Hardware,
+    },
+}
+
+impl EngineRecord {
+    /// Whether processors are emulated.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self, EngineRecord::Qemu { kvm: false, .. })
+    }
+
+    /// How many times longer than usual the guest should wait for anything.
+    pub fn patience(&self) -> u32 {
+        if self.is_emulated() { 5 } else { 1 }
+    }
+}
+
+/// Both engines of one lab.
+pub struct Engines {
+    /// Runs the system containers.
+    pub containers: Containers,
+    /// Runs the virtual machines.
+    pub virtual_machines: VirtualMachines,
+}
+
+impl Engines {
+    /// The engine that runs a VM.
+    pub fn of(&self, vm: &VmRecord) -> &dyn Engine {
+        match vm.engine {
+            EngineRecord::Container => &self.containers,
+            EngineRecord::Qemu { .. } => &self.virtual_machines,
+        }
+    }
+}
+
+/// Runs VMs of one lab.
 pub trait Engine {
     /// Starts a VM that is off and returns the process that is the VM.
     ///
@@ -41,6 +90,12 @@ pub trait Engine {
     /// # Errors
     /// When the VM does not let go of it.
     fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
+
+    /// Puts the lab's CD-ROM of a VM that is on into its drive, in place of one that is in there.
+    ///
+    /// # Errors
+    /// When the VM does not take it.
+    fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
 
     /// Runs a program inside the guest as root and returns what it printed.
     ///

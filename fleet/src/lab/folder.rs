@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Source;
 use super::process::ProcessId;
 use super::wait::until;
+use super::{EngineRecord, Source};
 
 /// The line between two power-ons in a console log.
 pub const POWER_ON: &str = "\n======== power on ========\n";
@@ -32,6 +32,8 @@ pub struct VmRecord {
     pub name: String,
     /// What it was made from.
     pub source: Source,
+    /// What runs it.
+    pub engine: EngineRecord,
     /// BIOS UUID.
     pub uuid: Uuid,
     /// MAC address of the network interface.
@@ -299,6 +301,7 @@ mod tests {
         let vm = VmRecord {
             name: "node1".to_owned(),
             source: Source::Tree { tree: "/tree".into() },
+            engine: EngineRecord::Container,
             uuid: Uuid::from_u128(1),
             mac: "00:50:56:00:00:01".to_owned(),
             address: None,

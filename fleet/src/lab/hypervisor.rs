@@ -57,6 +57,7 @@ impl Hypervisor for Lab {
                 network_interface: true,
                 properties: node.properties.clone(),
                 source: Some(Source::Ova { unpacked }),
+                engine: self.replacements(),
             },
         )?;
         Ok(self.folder.load_vm(successor.name)?.uuid)

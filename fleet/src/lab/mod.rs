@@ -1,6 +1,6 @@
 //! The lab: VMs on this machine, for tests and for a person without a vCenter.
 //!
-//! A lab is a hypervisor with one network and one engine. Its calls are those
+//! A lab is a hypervisor with one network and two engines. Its calls are those
 //! that vSphere can keep too: a VM is imported powered off, disks are named by
 //! UUID and never by position, and "off" is a fact that is looked up, not the
 //! answer to a request. Everything a lab makes on its host can be found again
@@ -39,12 +39,13 @@ use uuid::Uuid;
 
 use agent::properties::ADDRESS;
 use container::Containers;
-use engine::Engine;
+use engine::Engines;
 use folder::{Folder, VmRecord};
 use network::Network;
 use qemu::VirtualMachines;
 
 pub use cluster::Up;
+pub use engine::EngineRecord;
 pub use folder::cache as cache_folder;
 pub use plan::{Plan, PlannedNode, Wishes};
 pub use qemu::{Hardware, kvm_runs_guests};
@@ -80,39 +81,17 @@ pub struct NewVm {
     pub properties: BTreeMap<String, String>,
     /// What it is made from, if not from what the lab was made from.
     pub source: Option<Source>,
-}
-
-/// What runs a lab's VMs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "kind")]
-pub enum EngineRecord {
-    /// System containers.
-    Container,
-    /// Virtual machines.
-    Qemu {
-        /// Whether KVM runs guests here; emulation otherwise.
-        kvm: bool,
-        /// Which devices the VMs have.
-        hardware: Hardware,
-    },
-}
-
-impl EngineRecord {
-    /// Whether processors are emulated.
-    pub fn is_emulated(&self) -> bool {
-        matches!(self, EngineRecord::Qemu { kvm: false, .. })
-    }
-
-    /// How many times longer than usual the guests should wait for anything.
-    pub fn patience(&self) -> u32 {
-        if self.is_emulated() { 5 } else { 1 }
-    }
+    /// What runs it.
+    pub engine: EngineRecord,
 }
 
 /// A lab as its folder remembers it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
+    /// What runs the VMs that it was made with.
     engine: EngineRecord,
+    /// What runs the VMs that take their place.
+    replacements: EngineRecord,
     source: Source,
     /// Where the tools tree is.
     tools: PathBuf,
@@ -125,7 +104,7 @@ pub struct Lab {
     folder: Folder,
     record: Record,
     network: Network,
-    engine: Box<dyn Engine>,
+    engines: Engines,
 }
 
 impl Lab {
@@ -162,17 +141,15 @@ impl Lab {
     fn assemble(folder: Folder, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
         let network = Network::of(&name);
-        let engine: Box<dyn Engine> = match record.engine {
-            EngineRecord::Container => Box::new(Containers::new(&name, folder.clone(), network.clone())),
-            EngineRecord::Qemu { kvm, hardware } => Box::new(VirtualMachines {
+        let engines = Engines {
+            containers: Containers::new(&name, folder.clone(), network.clone()),
+            virtual_machines: VirtualMachines {
                 folder: folder.clone(),
                 network: network.clone(),
                 tools: Tools::at(&record.tools),
-                kvm,
-                hardware,
-            }),
+            },
         };
-        Ok(Self { name, folder, record, network, engine })
+        Ok(Self { name, folder, record, network, engines })
     }
 
     /// Its name.
@@ -185,9 +162,14 @@ impl Lab {
         &self.record.plan
     }
 
-    /// What runs its VMs.
-    pub fn engine(&self) -> &EngineRecord {
-        &self.record.engine
+    /// What runs the VMs that it was made with.
+    pub fn engine(&self) -> EngineRecord {
+        self.record.engine
+    }
+
+    /// What runs the VMs that take their place.
+    pub fn replacements(&self) -> EngineRecord {
+        self.record.replacements
     }
 
     /// The tools tree that it works with.
@@ -247,6 +229,7 @@ impl Lab {
         let mut record = VmRecord {
             name: vm.name.clone(),
             source: vm.source.clone().unwrap_or_else(|| self.record.source.clone()),
+            engine: vm.engine,
             uuid,
             mac: plan::mac(uuid),
             address: vm.properties.get(ADDRESS).and_then(|address| address.split('/').next()).map(str::to_owned),
@@ -279,13 +262,13 @@ impl Lab {
         if let Some(disk) = record.disks.first() {
             bail!("{vm} still holds the disk {disk}; detach it first");
         }
-        self.engine.release(&record)?;
+        self.engines.of(&record).release(&record)?;
         fs::remove_dir_all(self.folder.vm(vm)).with_context(|| format!("removing {vm}"))
     }
 
     fn off(&self, vm: &str, attempt: &str) -> anyhow::Result<VmRecord> {
         let record = self.folder.load_vm(vm)?;
-        if self.engine.is_on(&record) {
+        if self.engines.of(&record).is_on(&record) {
             bail!("{vm} is on; {attempt} needs it to be off");
         }
         Ok(record)
@@ -296,7 +279,8 @@ impl Lab {
     /// # Errors
     /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        self.engine.run_inside(&self.folder.load_vm(vm)?, arguments, limit)
+        let record = self.folder.load_vm(vm)?;
+        self.engines.of(&record).run_inside(&record, arguments, limit)
     }
 
     /// Ends the lab: cuts every VM's power and removes everything, disks included.
@@ -308,8 +292,8 @@ impl Lab {
         self.close_door()?;
         for vm in self.folder.vms()? {
             if let Ok(record) = self.folder.load_vm(&vm) {
-                self.engine.cut(&record)?;
-                self.engine.release(&record)?;
+                self.engines.of(&record).cut(&record)?;
+                self.engines.of(&record).release(&record)?;
             }
         }
         self.network.remove()?;

@@ -16,21 +16,22 @@ impl Lab {
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
         let mut record = self.folder.load_vm(vm)?;
-        if self.engine.is_on(&record) && !self.end_half_start(&record)? {
+        let engine = self.engines.of(&record);
+        if engine.is_on(&record) && !self.end_half_start(&record)? {
             return Ok(());
         }
-        self.engine.release(&record)?;
+        engine.release(&record)?;
         self.folder.mark_power_on(vm)?;
-        let started = self.engine.start(&record).with_context(|| format!("powering {vm} on"));
+        let started = engine.start(&record).with_context(|| format!("powering {vm} on"));
         match started {
             Ok(process) => {
                 record.process = Some(process);
                 self.folder.save_vm(&record)
             }
             Err(error) => {
-                self.engine
+                engine
                     .cut(&record)
-                    .and_then(|()| self.engine.release(&record))
+                    .and_then(|()| engine.release(&record))
                     .map_err(|cleanup| anyhow::anyhow!("{error:#}; and cleaning up after it: {cleanup:#}"))?;
                 Err(error)
             }
@@ -45,14 +46,14 @@ impl Lab {
         let record = {
             let _lock = self.folder.lock()?;
             let record = self.folder.load_vm(vm)?;
-            self.engine.ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
+            self.engines.of(&record).ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
             record
         };
         // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
-        until(&format!("{vm} to shut down"), limit, || Ok(!self.engine.is_on(&record)))?;
+        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(&record).is_on(&record)))?;
         let _lock = self.folder.lock()?;
         match self.folder.load_vm(vm)? {
-            record if self.engine.is_on(&record) => bail!("{vm} was off and is on again"),
+            record if self.engines.of(&record).is_on(&record) => bail!("{vm} was off and is on again"),
             record => self.is_off_now(record),
         }
     }
@@ -64,12 +65,12 @@ impl Lab {
     pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
         let record = self.folder.load_vm(vm)?;
-        self.engine.cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
+        self.engines.of(&record).cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
         self.is_off_now(record)
     }
 
     fn is_off_now(&self, mut record: VmRecord) -> anyhow::Result<()> {
-        self.engine.release(&record)?;
+        self.engines.of(&record).release(&record)?;
         record.process = None;
         self.folder.save_vm(&record)
     }
@@ -80,7 +81,7 @@ impl Lab {
     /// When the VM is unknown.
     pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
         let record = self.folder.load_vm(vm)?;
-        if !self.engine.is_on(&record) {
+        if !self.engines.of(&record).is_on(&record) {
             return Ok(PowerState::Off);
         }
         if record.process.is_some() {
@@ -89,7 +90,7 @@ impl Lab {
         // Somebody is powering it on, and has the lock meanwhile.
         let _lock = self.folder.lock()?;
         let record = self.folder.load_vm(vm)?;
-        let off = !self.engine.is_on(&record) || self.end_half_start(&record)?;
+        let off = !self.engines.of(&record).is_on(&record) || self.end_half_start(&record)?;
         Ok(if off { PowerState::Off } else { PowerState::On })
     }
 
@@ -99,7 +100,7 @@ impl Lab {
         if record.process.is_some() {
             return Ok(false);
         }
-        self.engine.cut(record).with_context(|| format!("ending the half-started {}", record.name))?;
+        self.engines.of(record).cut(record).with_context(|| format!("ending the half-started {}", record.name))?;
         self.is_off_now(record.clone()).map(|()| true)
     }
 }

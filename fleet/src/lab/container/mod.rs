@@ -34,7 +34,8 @@ pub struct Containers {
 /// What `kaas-agent` reads as its platform inside a container.
 #[derive(Serialize)]
 struct Platform {
-    cdrom: Option<&'static str>,
+    /// There while a CD-ROM is in the drive.
+    cdrom: &'static str,
     data_disks: Vec<PathBuf>,
     bios_uuid: String,
     /// The container has a cgroup namespace: its own cgroup is its root.
@@ -81,19 +82,20 @@ impl Containers {
         self.folder.vm(&vm.name).join("platform")
     }
 
+    fn cdrom(&self, vm: &VmRecord) -> PathBuf {
+        self.shared(vm).join("cdrom.iso")
+    }
+
     fn prepare_shared(&self, vm: &VmRecord, disks: &[PathBuf]) -> anyhow::Result<()> {
         let shared = self.shared(vm);
         fs::create_dir_all(&shared)?;
-        let cdrom = shared.join("cdrom.iso");
-        if cdrom.exists() {
-            fs::remove_file(&cdrom)?;
-        }
+        self.eject_cdrom(vm)?;
         if vm.cdrom_inserted {
-            fs::copy(self.folder.cdrom(&vm.name), &cdrom).context("inserting the CD-ROM")?;
+            self.insert_cdrom(vm)?;
         }
         guest::copy_kernel_settings(&shared)?;
         let platform = Platform {
-            cdrom: vm.cdrom_inserted.then_some(CDROM),
+            cdrom: CDROM,
             data_disks: disks.to_vec(),
             bios_uuid: vm.uuid.to_string(),
             cgroup_root: None,
@@ -186,11 +188,19 @@ impl Engine for Containers {
     }
 
     fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
-        let cdrom = self.shared(vm).join("cdrom.iso");
+        let cdrom = self.cdrom(vm);
         if cdrom.exists() {
             fs::remove_file(&cdrom)?;
         }
         Ok(())
+    }
+
+    fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        let cdrom = self.cdrom(vm);
+        let new = cdrom.with_extension("new");
+        // The guest sees the old one or the new one, never half of it.
+        let insert = || fs::copy(self.folder.cdrom(&vm.name), &new).and_then(|_| fs::rename(&new, &cdrom));
+        insert().with_context(|| format!("inserting the CD-ROM of {}", vm.name))
     }
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {

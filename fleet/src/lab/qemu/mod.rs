@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use super::engine::Engine;
+use super::engine::{Engine, EngineRecord};
 use super::folder::{Folder, VmRecord};
 use super::host::run;
 use super::network::Network;
@@ -39,10 +39,6 @@ pub struct VirtualMachines {
     pub network: Network,
     /// QEMU and firmware.
     pub tools: Tools,
-    /// Whether KVM runs guests here.
-    pub kvm: bool,
-    /// Which devices the VMs have.
-    pub hardware: Hardware,
 }
 
 impl VirtualMachines {
@@ -85,9 +81,10 @@ impl VirtualMachines {
 
 impl Engine for VirtualMachines {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
+        let EngineRecord::Qemu { kvm, hardware } = vm.engine else { bail!("{} is a system container", vm.name) };
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
         let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.folder.disk(*disk))).collect();
-        let kernel_image = match self.hardware {
+        let kernel_image = match hardware {
             Hardware::Quick => None,
             Hardware::Vsphere => Some(vm.source.kernel_image()?),
         };
@@ -98,7 +95,7 @@ impl Engine for VirtualMachines {
         let arguments = machine::arguments(&Machine {
             name: &vm.name,
             uuid: vm.uuid,
-            kvm: self.kvm,
+            kvm,
             processors: vm.processors,
             memory: vm.memory,
             firmware: Path::new("/").join(FIRMWARE).as_path(),
@@ -111,7 +108,7 @@ impl Engine for VirtualMachines {
             console: &console,
             terminal: &self.folder.terminal(&vm.name),
             control: &control,
-            hardware: self.hardware,
+            hardware,
         });
         let inside = self.tools.command(QEMU, &self.folders(vm));
         let mut command = self.network.command(&inside.get_program().to_string_lossy(), inside.get_args());
@@ -157,6 +154,13 @@ impl Engine for VirtualMachines {
 
     fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
         Qmp::connect(&self.control(vm))?.execute("eject", json!({ "id": machine::CDROM, "force": true }))?;
+        Ok(())
+    }
+
+    fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
+        let iso = self.folder.cdrom(&vm.name);
+        let medium = json!({ "id": machine::CDROM, "filename": iso, "format": "raw", "force": true, "read-only-mode": "read-only" });
+        Qmp::connect(&self.control(vm))?.execute("blockdev-change-medium", medium)?;
         Ok(())
     }
 

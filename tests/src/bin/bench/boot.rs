@@ -50,7 +50,7 @@ fn has_page(text: &str) -> bool {
 
 /// Powers a VM on and notes when its console shows each thing, in seconds.
 fn boot(name: &'static str, disk: Option<PathBuf>, marks: &[&dyn Fn(&str) -> bool]) -> Result<Vec<f64>> {
-    let setting = Setting { name, nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
+    let setting = Setting { hardware: Some(Hardware::Quick), ..Setting::one(name) };
     let scenario = match disk {
         None => Scenario::prepare(&setting),
         Some(disk) => match scenario::image_under_test()? {

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 
 /// Measures and prints.
 pub fn bench() -> Result<()> {
-    let scenario = Scenario::prepare(&Setting { name: "swapped", nodes: 1, hardware: None, properties: &[] });
+    let scenario = Scenario::prepare(&Setting::one("swapped"));
     let lab = scenario.lab();
     let mut vm = "cp1".to_owned();
     lab.power_on(&vm)?;

@@ -3,18 +3,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fleet::lab::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
-use scenarios::scenario::{self, ALL, FORMING, Scenario};
+use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};
 use serde_json::Value;
 use uuid::Uuid;
-
-const MOMENT: Duration = Duration::from_secs(90);
 
 fn agent(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
     scenario.inside(node, &[&["kaas-agent"], arguments].concat())
@@ -56,7 +53,7 @@ fn replace(scenario: &Scenario, node: &str, from: &str) -> String {
 fn power_on_blank(scenario: &Scenario, node: &str, code: &str) {
     let mut properties = scenario.properties(node);
     properties.insert("deployment-secret".to_owned(), code.to_owned());
-    scenario.lab().import(&Scenario::vm(node, properties)).unwrap_or_else(|error| panic!("{error:#}"));
+    scenario.lab().import(&scenario.vm(node, properties)).unwrap_or_else(|error| panic!("{error:#}"));
     scenario.power_on(&[node]);
 }
 
@@ -84,13 +81,12 @@ fn written(scenario: &Scenario, name: &str) -> String {
     scenario.kubectl(&["get", "configmap", name, "--ignore-not-found", "--output=jsonpath={.data.written}"])
 }
 
-mod long {
+pub mod long {
     use super::*;
 
     /// A node loses its data disk: the survivors admit a blank one, the first of
     /// the list here, with a code that opens nothing afterwards.
-    #[test]
-    fn a_lost_node_is_replaced_with_a_one_time_code() {
+    pub fn a_lost_node_is_replaced_with_a_one_time_code() {
         let scenario = Scenario::formed("replace");
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let identity = scenario.cluster_identity();
@@ -140,9 +136,8 @@ mod long {
 
     /// The cluster is turned back to a snapshot that the operator's command had pulled over TLS: on
     /// each of the three nodes, the others as the first one says.
-    #[test]
-    fn a_cluster_is_turned_back_to_a_backup_on_all_nodes() {
-        let scenario = Scenario::formed("back");
+    pub fn a_cluster_is_turned_back_to_a_backup_on_all_nodes() {
+        let scenario = Scenario::formed("backup");
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
@@ -224,8 +219,7 @@ mod long {
 
     /// Two data disks are gone: the third node restores a snapshot alone, and
     /// the others are replaced.
-    #[test]
-    fn a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot() {
+    pub fn a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot() {
         let scenario = Scenario::formed("restore");
         scenario.wait("the leader's node to have taken a snapshot by itself", MOMENT * 2, || {
             let lists = |node: &&str| agent(&scenario, node, &["snapshot", "list", "--output", "json"]);

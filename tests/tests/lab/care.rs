@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use agent::properties::DEPLOYMENT_SECRET;
-use scenarios::scenario::{FORMING, Scenario, Setting};
+use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 
 /// Twice the pace of a duty, and some.
 const DUTY: Duration = Duration::from_secs(180);
-const MOMENT: Duration = Duration::from_secs(90);
 
 /// The codes of a node's findings.
 fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
@@ -21,50 +20,43 @@ fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
     Ok(codes(scenario, vm)?.iter().any(|own| own == code))
 }
 
-mod short {
-    use super::*;
-
-    /// A node that waits for its peers still has the deployment secret. It is planted in the journal, in a
-    /// container's log and in a file that the bundle takes; no file of the bundle has it.
-    #[test]
-    fn a_support_bundle_holds_no_planted_secret() {
-        let scenario = Scenario::prepare(&Setting { name: "bundle", nodes: 3, hardware: None, properties: &[] });
-        scenario.power_on(&["cp1"]);
-        scenario.soon_says("cp1", "cp2");
-        let secret = scenario.properties("cp1")[DEPLOYMENT_SECRET].clone();
-        let sh = |script: &str| scenario.inside("cp1", &["sh", "-ec", script]);
-        sh(&format!(
-            "echo 'the secret is {secret}.' | systemd-cat --identifier=planted --priority=warning
-             mkdir -p /var/log/pods/default_planted_1/app
-             echo 'secret: {secret}' > /var/log/pods/default_planted_1/app/0.log
-             echo '{{\"secret\": \"{secret}\"}}' > /run/kaas/plan.json
-             journalctl --flush --sync"
-        ));
-        let summary = sh("kaas-agent support-bundle --file /var/tmp/bundle.tar.gz --output json 2>/dev/null");
-        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
-        assert!(summary["bytes"].as_u64().unwrap() < 25 << 20, "{summary}");
-        let seen = sh("mkdir /var/tmp/bundle && tar --extract --gzip --file=/var/tmp/bundle.tar.gz \
-                           --directory=/var/tmp/bundle --strip-components=1
-                       cd /var/tmp/bundle
-                       cat README.txt journal/warnings.txt containers/default_planted_1/app/0.log plan.json");
-        assert!(seen.contains("the secret is [removed]") && seen.contains("secret: [removed]"), "{seen}");
-        let found =
-            sh(&format!("grep --recursive --fixed-strings --files-with-matches -e '{secret}' /var/tmp/bundle || true"));
-        assert_eq!(found.trim(), "", "the deployment secret is in the bundle");
-        let key = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
-        assert_eq!(key.trim(), "", "a private key is in the bundle");
-        scenario.reached("the bundle is searched");
-    }
+/// A node that waits for its peers still has the deployment secret. It is planted in the journal, in a
+/// container's log and in a file that the bundle takes; no file of the bundle has it.
+pub fn a_support_bundle_holds_no_planted_secret(scenario: &Scenario, node: &str) {
+    let secret = scenario.properties(node)[DEPLOYMENT_SECRET].clone();
+    let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
+    sh(&format!(
+        "echo 'the secret is {secret}.' | systemd-cat --identifier=planted --priority=warning
+         mkdir -p /var/log/pods/default_planted_1/app
+         echo 'secret: {secret}' > /var/log/pods/default_planted_1/app/0.log
+         cp /run/kaas/plan.json /run/plan.json
+         echo '{{\"secret\": \"{secret}\"}}' > /run/kaas/plan.json
+         journalctl --flush --sync"
+    ));
+    let summary = sh("kaas-agent support-bundle --file /var/tmp/bundle.tar.gz --output json 2>/dev/null");
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert!(summary["bytes"].as_u64().unwrap() < 25 << 20, "{summary}");
+    let seen = sh("mkdir /var/tmp/bundle && tar --extract --gzip --file=/var/tmp/bundle.tar.gz \
+                       --directory=/var/tmp/bundle --strip-components=1
+                   cd /var/tmp/bundle
+                   cat README.txt journal/warnings.txt containers/default_planted_1/app/0.log plan.json");
+    assert!(seen.contains("the secret is [removed]") && seen.contains("secret: [removed]"), "{seen}");
+    let found =
+        sh(&format!("grep --recursive --fixed-strings --files-with-matches -e '{secret}' /var/tmp/bundle || true"));
+    assert_eq!(found.trim(), "", "the deployment secret is in the bundle");
+    let key = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
+    assert_eq!(key.trim(), "", "a private key is in the bundle");
+    sh("mv /run/plan.json /run/kaas/plan.json; rm -r /var/log/pods/default_planted_1 /var/tmp/bundle*");
+    scenario.reached("the bundle is searched");
 }
 
-mod long {
+pub mod long {
     use super::*;
 
     /// Somebody fills the data disk: the node says so with what fills it, goes on, and is content
     /// again when there is room.
-    #[test]
-    fn a_disk_that_fills_up_is_a_finding_until_it_is_freed() {
-        let scenario = Scenario::prepare(&Setting { name: "full", nodes: 1, hardware: None, properties: &[] });
+    pub fn a_disk_that_fills_up_is_a_finding_until_it_is_freed() {
+        let scenario = Scenario::prepare(&Setting::one("full"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         let fill = |share: u32| {
@@ -92,9 +84,8 @@ mod long {
 
     /// A node is reset: not without its name, not without the cluster's name since it is the last one. It then
     /// forms a cluster anew from its OVF environment, and nothing of the old one is left.
-    #[test]
-    fn a_reset_node_begins_as_freshly_deployed() {
-        let scenario = Scenario::prepare(&Setting { name: "reset", nodes: 1, hardware: None, properties: &[] });
+    pub fn a_reset_node_begins_as_freshly_deployed() {
+        let scenario = Scenario::prepare(&Setting::one("reset"));
         let lab = scenario.lab();
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use scenarios::earlier_ova;
-use scenarios::scenario::{ALL, FORMING, Scenario, Setting};
+use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
 
-const MOMENT: Duration = Duration::from_secs(90);
 /// A node that yields, drains and starts its control plane anew.
 const NODE: Duration = Duration::from_secs(300);
 
@@ -29,15 +28,14 @@ fn is_under_way(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
     Ok(scenario.lab().run_inside(&vm, &["sh", "-ec", look], MOMENT)?.contains("yes"))
 }
 
-mod long {
+pub mod long {
     use super::*;
 
     /// From the minor before, one node after the other: refused while something stands in the way, gone on with after a
     /// node lost its power and the command was killed, and no acknowledged write is lost.
-    #[test]
-    fn the_next_minor_comes_after_the_commit_and_nothing_is_lost() {
+    pub fn the_next_minor_comes_after_the_commit_and_nothing_is_lost() {
         let properties = &[("kubernetes-version", "1.35")];
-        let setting = Setting { name: "minor", nodes: 3, hardware: None, properties };
+        let setting = Setting { properties, ..Setting::three("minor") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         scenario.power_on(&ALL);
         scenario.all_ready(FORMING);

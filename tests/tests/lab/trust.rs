@@ -1,27 +1,22 @@
 //! Whose images a cluster takes that was formed from a signed OVA, on the container engine: the operator's command
 //! judges the signature, the node what its image says.
 
-use std::time::Duration;
-
 use scenarios::asked::Node;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::publisher::Publisher;
-use scenarios::scenario::{Scenario, Setting, unpacked};
+use scenarios::scenario::{FORMING, Scenario, Setting, unpacked};
 use scenarios::upgrade::Upgrade;
 
-const FORMING: Duration = Duration::from_secs(300);
-
-mod long {
+pub mod long {
     use super::*;
 
     /// The publisher's next version comes as ever. Unsigned OVAs and those of somebody else are refused, by the command
     /// and by the node, until a person names the other publisher; an older version is only taken when it is asked for.
-    #[test]
-    fn a_cluster_takes_its_publishers_images_until_it_is_told_of_another() {
+    pub fn a_cluster_takes_its_publishers_images_until_it_is_told_of_another() {
         let (ours, theirs) = (Publisher::new(), Publisher::new());
         let (first, next, other) = (ours.ova("0.2.0"), ours.ova("0.2.2"), theirs.ova("0.2.1"));
         let source = |ova| unpacked(ova).unwrap_or_else(|error| panic!("{error:#}"));
-        let setting = Setting { name: "trust", nodes: 1, hardware: None, properties: &[] };
+        let setting = Setting::one("trust");
         let scenario = Scenario::prepare_from(&setting, source(&first));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);

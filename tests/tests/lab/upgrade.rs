@@ -7,12 +7,11 @@ use scenarios::scenario::{ALL, Scenario};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
 
-mod short {
+pub mod short {
     use super::*;
 
     /// One node after the other: no acknowledged write is lost, and the nodes are who they were.
-    #[test]
-    fn three_nodes_are_swapped_one_after_the_other_while_a_client_writes() {
+    pub fn three_nodes_are_swapped_one_after_the_other_while_a_client_writes() {
         let scenario = Scenario::formed_from("rolling", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
@@ -30,12 +29,11 @@ mod short {
     }
 }
 
-mod long {
+pub mod long {
     use super::*;
 
     /// There and back with a client that writes.
-    #[test]
-    fn three_nodes_are_swapped_and_go_back_while_a_client_writes() {
+    pub fn three_nodes_are_swapped_and_go_back_while_a_client_writes() {
         let scenario = Scenario::formed_from("back", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
@@ -51,8 +49,7 @@ mod long {
     }
 
     /// All off, all on: the API is away meanwhile, and what was acknowledged is there. This time for good.
-    #[test]
-    fn three_nodes_are_swapped_at_once_and_committed() {
+    pub fn three_nodes_are_swapped_at_once_and_committed() {
         let scenario = Scenario::formed_from("at-once", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let before = upgrade.kept();
@@ -68,8 +65,7 @@ mod long {
     }
 
     /// The command is killed every few entries of its journal, and gone on with each time, first by another machine.
-    #[test]
-    fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
+    pub fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
         let scenario = Scenario::formed_from("killed", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let before = upgrade.kept();
@@ -121,30 +117,25 @@ mod long {
         }
     }
 
-    #[test]
-    fn an_image_whose_kubelet_never_runs_goes_back_by_itself() {
+    pub fn an_image_whose_kubelet_never_runs_goes_back_by_itself() {
         goes_back_by_itself("kubelet", never_runs("kubelet.service"));
     }
 
-    #[test]
-    fn an_image_whose_agent_crashes_goes_back_by_itself() {
+    pub fn an_image_whose_agent_crashes_goes_back_by_itself() {
         goes_back_by_itself("agent", never_runs("kaas-agent.service"));
     }
 
-    #[test]
-    fn an_image_whose_etcd_never_runs_goes_back_by_itself() {
+    pub fn an_image_whose_etcd_never_runs_goes_back_by_itself() {
         goes_back_by_itself("etcd", never_runs("etcd.service"));
     }
 
-    #[test]
-    fn an_image_without_network_goes_back_by_itself() {
+    pub fn an_image_without_network_goes_back_by_itself() {
         goes_back_by_itself("nonet", |scenario, vm| scenario.lab().connect_nic(vm, false).unwrap());
     }
 
     /// The power of the VMs that are being swapped is cut at six drawn moments, on the way there and on the way back.
-    #[test]
-    fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
-        let scenario = Scenario::formed_from("cuts", earlier_ova::source());
+    pub fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
+        let scenario = Scenario::formed_from("gcuts", earlier_ova::source());
         guest_cuts::each_comes_to_an_end(&scenario);
     }
 }

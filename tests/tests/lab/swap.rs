@@ -10,12 +10,10 @@ use fleet::lab::NewVm;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::endpoint;
 use scenarios::other_image::OtherImage;
-use scenarios::scenario::{Scenario, Setting};
+use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 use serde_json::Value;
 
-const FORMING: Duration = Duration::from_secs(300);
 const STOPPING: Duration = Duration::from_secs(180);
-const MOMENT: Duration = Duration::from_secs(90);
 /// The agent writes its standing each minute.
 const TOLD: Duration = Duration::from_secs(150);
 
@@ -33,14 +31,13 @@ fn copied(from: &Path, to: &Path) {
     assert!(status.success(), "cp ended with {status}");
 }
 
-mod short {
+pub mod short {
     use super::*;
 
     /// One node goes over to another image and back, by hand, with nothing but clean shutdowns.
-    #[test]
-    fn a_node_is_swapped_to_another_image_and_back_by_hand() {
+    pub fn a_node_is_swapped_to_another_image_and_back_by_hand() {
         let other = OtherImage::make("99.0.0");
-        let scenario = Scenario::prepare(&Setting { name: "swap", nodes: 1, hardware: None, properties: &[] });
+        let scenario = Scenario::prepare(&Setting::one("swap"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         scenario.soon_says("cp1", "kaas: ready");
@@ -70,15 +67,14 @@ mod short {
     }
 }
 
-mod long {
+pub mod long {
     use super::*;
 
     /// A swap that was prepared and committed: only the named image takes the disk, the pods come back, and after
     /// the commit the former VM is refused.
-    #[test]
-    fn a_prepared_swap_is_for_one_image_and_ends_with_its_commit() {
+    pub fn a_prepared_swap_is_for_one_image_and_ends_with_its_commit() {
         let other = OtherImage::make("99.0.0");
-        let scenario = Scenario::prepare(&Setting { name: "commit", nodes: 1, hardware: None, properties: &[] });
+        let scenario = Scenario::prepare(&Setting::one("commit"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         scenario.soon_says("cp1", "kaas: ready");
@@ -119,9 +115,8 @@ mod long {
     }
 
     /// Disks that are not the node's true one in this VM: exchanged ones, an old copy, none at all.
-    #[test]
-    fn disks_that_are_not_the_nodes_are_refused_before_etcd_starts() {
-        let scenario = Scenario::prepare(&Setting { name: "disks", nodes: 3, hardware: None, properties: &[] });
+    pub fn disks_that_are_not_the_nodes_are_refused_before_etcd_starts() {
+        let scenario = Scenario::prepare(&Setting::three("disks"));
         let lab = scenario.lab();
         scenario.power_on(&["cp1", "cp2", "cp3"]);
         scenario.all_ready(FORMING);
@@ -203,8 +198,7 @@ mod long {
 
     /// A blank disk where the node's own should be is left blank, one beside it is left alone, and of two disks of
     /// the node none is taken.
-    #[test]
-    fn a_blank_disk_and_two_disks_are_refused_or_left_alone() {
+    pub fn a_blank_disk_and_two_disks_are_refused_or_left_alone() {
         let scenario = Scenario::formed("spare");
         let lab = scenario.lab();
         let members = scenario.etcd_members("cp1");
@@ -215,7 +209,7 @@ mod long {
 
         // The new VM as it was imported, with the OVA's own data disk and the node's properties.
         let properties = scenario.properties("cp3");
-        lab.import(&NewVm { data_disk: Some(4 << 30), ..Scenario::vm("cp3-b", properties) }).unwrap();
+        lab.import(&NewVm { data_disk: Some(4 << 30), ..scenario.vm("cp3-b", properties) }).unwrap();
         let blank = lab.disks("cp3-b").unwrap()[0];
         scenario.power_on(&["cp3-b"]);
         refuses(&scenario, "cp3-b", "cluster.exists");

@@ -17,7 +17,7 @@ fn boot(scenario: &Scenario) -> anyhow::Result<String> {
     scenario.lab().run_inside("cp1", &["cat", "/proc/sys/kernel/random/boot_id"], WORK)
 }
 
-mod long {
+pub mod long {
     use scenarios::terminal::{Terminal, key};
 
     use super::*;
@@ -30,13 +30,11 @@ mod long {
     const SLOWED: &str = "The next try is possible in";
 
     /// From the form that mends a wrong gateway to the reset: what a person does there.
-    #[test]
-    fn a_node_is_mended_kept_and_reset_from_its_console() {
+    pub fn a_node_is_mended_kept_and_reset_from_its_console() {
         let scenario = Scenario::prepare(&Setting {
-            name: "console",
-            nodes: 1,
             hardware: Some(Hardware::Quick),
             properties: &[(keys::GATEWAY, "10.1.2.3"), (keys::CONSOLE_PASSWORD_HASH, HASH)],
+            ..Setting::one("console")
         });
         scenario.power_on(&["cp1"]);
         scenario.says("cp1", "must be mended", WORK);
@@ -175,13 +173,11 @@ mod long {
 
     /// The clock of the hardware is years behind, and the VM's scratch disk knows no better: the time
     /// on the data disk is the floor, the node works, and a time server puts the clock right.
-    #[test]
-    fn a_node_whose_clock_is_far_off_works_and_is_put_right() {
+    pub fn a_node_whose_clock_is_far_off_works_and_is_put_right() {
         let scenario = Scenario::prepare(&Setting {
-            name: "vmclock",
-            nodes: 1,
             hardware: Some(Hardware::Quick),
             properties: &[(keys::NTP_SERVERS, "192.168.77.1")],
+            ..Setting::one("vmclock")
         });
         let inside = |script: &str| scenario.inside("cp1", &["sh", "-ec", script]);
         let synchronized = |limit| {

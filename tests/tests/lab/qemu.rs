@@ -14,14 +14,14 @@ use scenarios::workload::Workload;
 const FORMING: Duration = Duration::from_secs(15 * 60);
 const WORK: Duration = Duration::from_secs(5 * 60);
 
-mod short {
+pub mod short {
     use super::*;
 
     /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is swapped
-    /// to the image under test, loses its power there, and is taken back: always the same node of the same cluster.
-    #[test]
-    fn a_node_is_swapped_loses_its_power_and_goes_back() {
-        let setting = Setting { name: "vm", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
+    /// to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds its
+    /// adapter and its disks.
+    pub fn a_node_is_swapped_onto_vspheres_devices() {
+        let setting = Setting { replacements: Some(Hardware::Vsphere), ..quick("vm") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
@@ -33,53 +33,55 @@ mod short {
         upgrade.run(&["apply"]);
         let new = scenario.vm_of("cp1");
         assert_ne!(new, "cp1");
-        assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity.clone(), kept.clone()));
+        has_vsphere_drivers(&scenario, &new);
+        assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity, kept));
         assert_ne!(upgrade.kubernetes(), kubernetes);
         workload.is_reached_by_name_from("cp1");
+    }
+}
+
+fn quick(name: &'static str) -> Setting {
+    Setting { hardware: Some(Hardware::Quick), ..Setting::one(name) }
+}
+
+fn has_vsphere_drivers(scenario: &Scenario, vm: &str) {
+    let drivers = ["ls", "/sys/bus/pci/drivers/vmxnet3", "/sys/bus/pci/drivers/vmw_pvscsi"];
+    scenario.wait("the drivers of both devices", WORK, || {
+        Ok(scenario.lab().run_inside(vm, &drivers, WORK)?.matches("0000:").count() == 2)
+    });
+}
+
+pub mod long {
+    use super::*;
+
+    /// A node of the earlier image is swapped to the image under test, loses its power there, and is taken back: always
+    /// the same node of the same cluster.
+    pub fn a_swapped_node_loses_its_power_and_goes_back() {
+        let scenario = Scenario::prepare_from(&quick("vmback"), earlier_ova::source());
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        let workload = Workload::start(&scenario, "cp1", WORK);
+        let upgrade = Upgrade::of(&scenario);
+        let before = (scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes());
+        upgrade.run(&["apply"]);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
 
-        scenario.cut(&new);
+        scenario.cut(&scenario.vm_of("cp1"));
         upgrade.run(&["rollback"]);
         assert!(upgrade.is_all_back());
-        let now = (scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes());
-        assert_eq!(now, (identity, kept, kubernetes));
+        assert_eq!((scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes()), before);
         let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
         assert_eq!(scenario.kubectl(&written), "yes");
         workload.is_reached_by_name_from("cp1");
     }
 
-    /// On the devices that vSphere gives it, the appliance finds its network adapter and its disks.
-    #[test]
-    fn an_appliance_on_vsphere_hardware_finds_its_devices() {
-        let scenario = on_vsphere_hardware("devices");
-        scenario.says("cp1", "kaas: starting the container runtime", FORMING);
-        has_vsphere_drivers(&scenario);
-    }
-}
-
-fn on_vsphere_hardware(name: &'static str) -> Scenario {
-    let setting = Setting { name, nodes: 1, hardware: Some(Hardware::Vsphere), properties: &[] };
-    let scenario = Scenario::prepare(&setting);
-    scenario.power_on(&["cp1"]);
-    scenario
-}
-
-fn has_vsphere_drivers(scenario: &Scenario) {
-    let drivers = ["ls", "/sys/bus/pci/drivers/vmxnet3", "/sys/bus/pci/drivers/vmw_pvscsi"];
-    scenario.wait("the drivers of both devices", WORK, || {
-        Ok(scenario.lab().run_inside("cp1", &drivers, WORK)?.matches("0000:").count() == 2)
-    });
-}
-
-mod long {
-    use super::*;
-
     /// A node on the devices that vSphere gives it does all that a node does.
-    #[test]
-    fn a_node_on_vsphere_hardware_forms_a_cluster() {
-        let scenario = on_vsphere_hardware("vsphere");
+    pub fn a_node_on_vsphere_hardware_forms_a_cluster() {
+        let setting = Setting { hardware: Some(Hardware::Vsphere), ..Setting::one("vsphere") };
+        let scenario = Scenario::prepare(&setting);
+        scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
-        has_vsphere_drivers(&scenario);
+        has_vsphere_drivers(&scenario, "cp1");
         Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
     }
 
@@ -88,10 +90,8 @@ mod long {
     const CUTS: [usize; 3] = [3, 11, 19];
 
     /// A node is cut off three times while it forms its cluster, and forms it.
-    #[test]
-    fn a_node_that_is_cut_off_while_forming_forms_its_cluster() {
-        let scenario =
-            Scenario::prepare(&Setting { name: "vmcuts", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] });
+    pub fn a_node_that_is_cut_off_while_forming_forms_its_cluster() {
+        let scenario = Scenario::prepare(&Setting { hardware: Some(Hardware::Quick), ..Setting::one("vmcuts") });
         for cut in CUTS {
             scenario.power_on(&["cp1"]);
             let reached = scenario.obtain(&format!("step {cut}"), FORMING, || {
@@ -108,9 +108,8 @@ mod long {
     }
 
     /// Six cuts of the guest during the swap there and back, at drawn moments: each time it ends on one image, healthy.
-    #[test]
-    fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
-        let setting = Setting { name: "swapcuts", nodes: 1, hardware: Some(Hardware::Quick), properties: &[] };
+    pub fn a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images() {
+        let setting = Setting { hardware: Some(Hardware::Quick), ..Setting::one("swapcuts") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);

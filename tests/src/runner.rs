@@ -1,0 +1,149 @@
+//! Runs the scenarios of a list: in its order, some side by side, and says at the end how long each took.
+//! Knows nothing of what they do.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// How many scenarios must be run, where the caller knows it: a run of fewer, or of more, has failed.
+const EXPECTED: &str = "KAAS_SCENARIOS";
+
+/// A scenario by its name, `module::short::what_it_shows` or `module::long::…`.
+pub struct Entry {
+    /// The name; part of it is enough to choose the scenario.
+    pub name: &'static str,
+    /// The story. It panics when something is not as it should be.
+    pub run: fn(),
+}
+
+type Times = Arc<Mutex<Vec<(&'static str, Duration)>>>;
+
+/// Runs those that the command line chooses, as `cargo test` does; one at a time unless `--test-threads` says more.
+#[must_use]
+pub fn run(scenarios: &[Entry]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(1));
+    let chosen = scenarios.iter().filter(|entry| is_chosen(&arguments, entry.name)).count();
+    if let Err(why) = check(scenarios, chosen, std::env::var(EXPECTED).ok().as_deref()) {
+        eprintln!("error: {why}");
+        return ExitCode::FAILURE;
+    }
+    let (times, started) = (Times::default(), Instant::now());
+    let trials = scenarios.iter().map(|entry| trial(entry, &times)).collect();
+    let lanes = arguments.test_threads.unwrap_or(1);
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        let times = times.lock().unwrap_or_else(|broken| broken.into_inner());
+        println!("{}", table(&times, started.elapsed(), lanes));
+    }
+    conclusion.exit_code()
+}
+
+fn trial(entry: &Entry, times: &Times) -> Trial {
+    let (name, run, times) = (entry.name, entry.run, Arc::clone(times));
+    Trial::test(name, move || {
+        let noted = Noted { name, started: Instant::now(), times };
+        run();
+        drop(noted);
+        Ok(())
+    })
+}
+
+/// Notes how long a scenario took when it ends, well or not.
+struct Noted {
+    name: &'static str,
+    started: Instant,
+    times: Times,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let mut times = self.times.lock().unwrap_or_else(|broken| broken.into_inner());
+        times.push((self.name, self.started.elapsed()));
+    }
+}
+
+/// As libtest does it: by a part of the name, or by all of it with `--exact`.
+fn is_chosen(arguments: &Arguments, name: &str) -> bool {
+    let matches = |pattern: &String| if arguments.exact { name == pattern } else { name.contains(pattern.as_str()) };
+    arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+}
+
+/// Whether the list and the choice can be what was meant.
+fn check(scenarios: &[Entry], chosen: usize, expected: Option<&str>) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    if let Some(twice) = scenarios.iter().find(|entry| !names.insert(entry.name)) {
+        return Err(format!("the scenario {} is listed twice", twice.name));
+    }
+    if chosen == 0 {
+        return Err("no scenario has a name like that; --list shows all".to_owned());
+    }
+    match expected.map(str::parse::<usize>) {
+        None => Ok(()),
+        Some(Ok(expected)) if expected == chosen => Ok(()),
+        Some(Ok(expected)) => Err(format!(
+            "{chosen} scenarios would be run, not {expected}: if that is right, the Makefile's number is not"
+        )),
+        Some(Err(_)) => Err(format!("{EXPECTED} is no number")),
+    }
+}
+
+fn table(times: &[(&'static str, Duration)], whole: Duration, lanes: usize) -> String {
+    let minutes = |time: Duration| time.as_secs_f64() / 60.0;
+    let mut sorted = times.to_vec();
+    sorted.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let rows = sorted.iter().map(|(name, time)| format!("{:>6.1} min  {name}\n", minutes(*time)));
+    let rows: String = rows.collect();
+    format!("{rows}{:>6.1} min  all scenarios, {lanes} at a time", minutes(whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&'static str]) -> Vec<Entry> {
+        names.iter().map(|name| Entry { name, run: || () }).collect()
+    }
+
+    #[test]
+    fn an_empty_choice_and_another_number_than_expected_are_refused() {
+        let scenarios = list(&["a::short::x", "a::long::y"]);
+        check(&scenarios, 2, None).unwrap();
+        check(&scenarios, 2, Some("2")).unwrap();
+        assert!(check(&scenarios, 0, None).unwrap_err().contains("no scenario"));
+        assert!(check(&[], 0, Some("0")).unwrap_err().contains("no scenario"));
+        assert!(check(&scenarios, 1, Some("2")).unwrap_err().contains("1 scenarios would be run, not 2"));
+        assert!(check(&scenarios, 1, Some("many")).unwrap_err().contains("no number"));
+        assert!(check(&list(&["a", "a"]), 2, None).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn a_scenario_is_chosen_by_part_of_its_name() {
+        let arguments = |given: &[&str]| Arguments::from_iter(["lab"].iter().chain(given));
+        for (given, chosen) in [(&["short"][..], true), (&["long"], false), (&[], true), (&["--skip", "a::"], false)] {
+            assert_eq!(is_chosen(&arguments(given), "a::short::x"), chosen, "{given:?}");
+        }
+        assert!(!is_chosen(&arguments(&["--exact", "short"]), "a::short::x"));
+    }
+
+    #[test]
+    fn the_slowest_comes_first_in_the_table() {
+        let text =
+            table(&[("quick", Duration::from_secs(30)), ("slow", Duration::from_secs(90))], Duration::from_secs(90), 2);
+        assert_eq!(text, "   1.5 min  slow\n   0.5 min  quick\n   1.5 min  all scenarios, 2 at a time");
+    }
+
+    #[test]
+    fn a_scenario_that_panics_is_timed_too() {
+        let times = Times::default();
+        let noted = Noted { name: "a", started: Instant::now(), times: Arc::clone(&times) };
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _noted = noted;
+            panic!("as it should not be");
+        }));
+        assert_eq!(times.lock().unwrap().len(), 1);
+    }
+}

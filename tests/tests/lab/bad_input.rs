@@ -1,0 +1,232 @@
+//! Bad input: what is wrong is named on the console, all of it together, and nothing is formatted.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use agent::properties as keys;
+use fleet::lab::NewVm;
+use scenarios::scenario::{DATA_DISK, MOMENT, Scenario, Setting, with};
+use uuid::Uuid;
+
+/// Bytes of a sparse file that are really there.
+fn written(file: &Path) -> u64 {
+    fs::metadata(file).unwrap().blocks() * 512
+}
+
+/// Powers the VM on, waits for the finding on its console, and cuts its power.
+fn is_refused(scenario: &Scenario, vm: &str, code: &str) {
+    scenario.power_on(&[vm]);
+    scenario.soon_says(vm, &format!("kaas: error {code}: "));
+    scenario.cut(vm);
+}
+
+/// Somebody who is no control node has an address of the lab's network, for as long as `meanwhile` takes.
+fn with_address_taken(scenario: &Scenario, address: std::net::Ipv4Addr, meanwhile: impl FnOnce()) {
+    let taken = format!("{address}/24");
+    let change = |verb: &str| {
+        let changed = scenario.lab().outside("ip", ["address", verb, &taken, "dev", "lab"]).status().unwrap();
+        assert!(changed.success(), "ip address {verb} {taken}");
+    };
+    change("add");
+    meanwhile();
+    change("delete");
+}
+
+pub mod short {
+    use super::*;
+
+    /// Environments and properties that cannot be used, one after the other in the drive of a VM that goes on running.
+    pub fn bad_properties_are_named_and_nothing_is_formatted() {
+        let scenario = Scenario::prepare(&Setting::three("input"));
+        let lab = scenario.lab();
+        let good = lab.environment("cp1").unwrap();
+        let disk = lab.disk_file(lab.disks("cp1").unwrap()[0]);
+        let bomb = "<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>";
+        let declared = good.find("?>").map_or(0, |end| end + 2);
+        let form = |values: &[(&str, &str)]| {
+            values.iter().fold(good.clone(), |form, (property, value)| with(&form, property, value))
+        };
+        let cases: [(String, &[&str]); 6] = [
+            (good[..good.len() / 2].to_owned(), &["environment.truncated"]),
+            (good.replace("</Environment>", "</Environmen>"), &["environment.malformed"]),
+            (format!("{}{bomb}{}", &good[..declared], &good[declared..]), &["environment.entities"]),
+            // What one property says.
+            (
+                form(&[
+                    (keys::NODE_NAME, ""),
+                    (keys::ADDRESS, "192.168.77.eleven/24"),
+                    (keys::PATIENCE, "much"),
+                    (keys::VXLAN_PORT, "70000"),
+                ]),
+                &[
+                    "property.missing: node-name",
+                    "property.malformed: address",
+                    "property.malformed: patience",
+                    "property.out-of-range: vxlan-port",
+                ],
+            ),
+            // What does not go together.
+            (
+                form(&[
+                    (keys::VIRTUAL_ADDRESS, "192.168.77.12"),
+                    (keys::POD_RANGE, "192.168.0.0/16"),
+                    (keys::DEPLOYMENT_SECRET, "password"),
+                    (keys::ROUTES, "10.30.0.0/16 via 10.20.0.1"),
+                ]),
+                &["address.duplicate", "range.overlap", "deployment-secret.weak", "routes.gateway"],
+            ),
+            (
+                form(&[
+                    (keys::VIRTUAL_ADDRESS, "10.1.2.3"),
+                    (keys::SERVICE_RANGE, "10.244.128.0/20"),
+                    (keys::NODE_NAME, "cp9"),
+                ]),
+                &["virtual-address.off-subnet", "range.overlap", "control-nodes.not-listed"],
+            ),
+        ];
+        scenario.power_on(&["cp1"]);
+        for (environment, findings) in &cases {
+            lab.insert_environment("cp1", environment.as_bytes()).unwrap();
+            scenario.wait(&format!("cp1 to say {}, and nothing else", findings.join(", ")), MOMENT, || {
+                Ok(said_last(&lab.console_text("cp1")?, findings))
+            });
+            assert_eq!(written(&disk), 0, "{findings:?}: something was written to the data disk");
+        }
+        scenario.cut("cp1");
+
+        // An address for a second adapter, which the VM does not have.
+        lab.insert_environment("cp1", with(&good, keys::DATA_ADDRESS, "10.20.0.11/24").as_bytes()).unwrap();
+        is_refused(&scenario, "cp1", "network.adapters");
+        assert_eq!(written(&disk), 0, "network.adapters: something was written to the data disk");
+
+        lab.insert_environment("cp1", good.as_bytes()).unwrap();
+        with_address_taken(&scenario, lab.plan().api, || is_refused(&scenario, "cp1", "virtual-address.in-use"));
+        assert_eq!(written(&disk), 0, "virtual-address.in-use: something was written to the data disk");
+    }
+
+    /// Whether the last errors on a console are these.
+    fn said_last(console: &str, findings: &[&str]) -> bool {
+        let said: Vec<&str> =
+            console.lines().filter_map(|line| line.split_once("kaas: ").map(|(_, said)| said)).collect();
+        let errors = said.rsplit(|line| line.starts_with("stopped: ")).next().unwrap_or_default();
+        let errors: Vec<&str> = errors.iter().filter_map(|line| line.strip_prefix("error ")).collect();
+        errors.len() == findings.len()
+            && findings.iter().all(|finding| errors.iter().any(|error| error.starts_with(finding)))
+    }
+
+    /// An address for a second adapter waits for that adapter; then it is there
+    /// with its routes. Servers that do not answer are named and stop nothing.
+    pub fn a_second_adapter_gets_its_address_and_routes() {
+        let scenario = Scenario::prepare(&Setting {
+            properties: &[
+                (keys::DATA_ADDRESS, "10.20.0.11/24"),
+                (keys::ROUTES, "10.30.0.0/16 via 10.20.0.1"),
+                (keys::DNS_SERVERS, "192.168.77.99"),
+            ],
+            ..Setting::one("data")
+        });
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: error network.adapters: ");
+        scenario.inside("cp1", &["ip", "link", "add", "eth1", "type", "veth", "peer", "name", "elsewhere"]);
+        scenario.inside("cp1", &["ip", "link", "set", "elsewhere", "up"]);
+        let routed = |network: &str, wanted: bool| {
+            let route = format!("{network} via 10.20.0.1 dev eth1");
+            scenario.wait(&format!("{route}: {wanted}"), MOMENT, || {
+                Ok(lab.run_inside("cp1", &["ip", "route"], MOMENT)?.contains(&route) == wanted)
+            });
+        };
+        routed("10.30.0.0/16", true);
+        assert!(scenario.inside("cp1", &["ip", "-4", "address", "show", "dev", "eth1"]).contains("inet 10.20.0.11/24"));
+        scenario.soon_says("cp1", "kaas: warning dns-servers.no-answer: ");
+        scenario.soon_says("cp1", "kaas: starting the container runtime");
+        let agent =
+            scenario.inside("cp1", &["systemctl", "show", "--property=MainPID", "--value", "kaas-agent.service"]);
+        let limits = scenario.inside("cp1", &["cat", &format!("/proc/{}/limits", agent.trim())]);
+        let cores = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap_or_default();
+        assert_eq!(cores.split_whitespace().nth(4), Some("0"), "{cores}");
+
+        scenario.inside("cp1", &["kaas-agent", "configure", "routes=10.31.0.0/16 via 10.20.0.1"]);
+        routed("10.31.0.0/16", true);
+        routed("10.30.0.0/16", false);
+    }
+
+    /// Disks, networks and clocks that cannot be used.
+    pub fn wrong_disks_networks_and_clocks_are_named() {
+        let scenario = Scenario::prepare(&Setting::one("wrong"));
+        let blank = scenario.lab().disks("cp1").unwrap()[0];
+        wrong_disks_are_left_alone(&scenario, blank);
+
+        let lab = scenario.lab();
+        let bare = NewVm { network_interface: false, ..scenario.vm("bare", scenario.properties("cp1")) };
+        lab.import(&bare).unwrap();
+        is_refused(&scenario, "bare", "network.no-adapter");
+        assert_eq!(written(&lab.disk_file(lab.disks("bare").unwrap()[0])), 0);
+
+        // Somebody else on the network has the node's address already.
+        let own = lab.plan().nodes[0].address;
+        with_address_taken(&scenario, own, || is_refused(&scenario, "cp1", "address.in-use"));
+        assert_eq!(written(&lab.disk_file(blank)), 0);
+
+        a_clock_behind_the_last_known_time_is_named(&scenario);
+
+        // The node's own disk, full.
+        let _ = lab.run_inside("cp1", &["fallocate", "--length=4GiB", "/data/full"], MOMENT);
+        scenario.inside("cp1", &["sh", "-c", "cat /dev/zero > /data/full || sync"]);
+        scenario.cut("cp1");
+        is_refused(&scenario, "cp1", "disk.full");
+    }
+
+    fn wrong_disks_are_left_alone(scenario: &Scenario, blank: Uuid) {
+        let lab = scenario.lab();
+        lab.detach_disk("cp1", blank).unwrap();
+        is_refused(scenario, "cp1", "disk.absent");
+
+        let foreign = lab.create_disk(DATA_DISK).unwrap();
+        let file = lab.disk_file(foreign);
+        assert!(Command::new("mkfs.ext4").arg("-q").arg(&file).status().unwrap().success());
+        let before = written(&file);
+        let copy = file.with_extension("copy");
+        assert!(Command::new("cp").arg("--sparse=always").arg(&file).arg(&copy).status().unwrap().success());
+        lab.attach_disk("cp1", foreign).unwrap();
+        is_refused(scenario, "cp1", "disk.foreign");
+        assert!(Command::new("cmp").arg(&file).arg(&copy).status().unwrap().success(), "a foreign disk was changed");
+        assert_eq!(written(&file), before);
+        fs::remove_file(&copy).unwrap();
+        lab.detach_disk("cp1", foreign).unwrap();
+
+        let other = lab.create_disk(DATA_DISK).unwrap();
+        lab.attach_disk("cp1", blank).unwrap();
+        lab.attach_disk("cp1", other).unwrap();
+        is_refused(scenario, "cp1", "disk.ambiguous");
+        for disk in [blank, other] {
+            assert_eq!(written(&lab.disk_file(disk)), 0, "one of two blank disks was written to");
+        }
+        lab.detach_disk("cp1", other).unwrap();
+    }
+
+    /// A VM whose clock was lost, as far as a container can have one: its data disk has seen a later time.
+    fn a_clock_behind_the_last_known_time_is_named(scenario: &Scenario) {
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1"]);
+        scenario.wait("the time to be kept on the data disk", MOMENT, || {
+            Ok(lab.run_inside("cp1", &["test", "-e", "/data/kaas/clock"], MOMENT).is_ok())
+        });
+        // The agent keeps it again when it stops in order.
+        scenario.inside("cp1", &["touch", "--date=yesterday", "/data/kaas/clock"]);
+        scenario.inside("cp1", &["systemctl", "stop", "kaas-agent.service"]);
+        let kept = scenario.inside("cp1", &["find", "/data/kaas/clock", "-newermt", "1 hour ago"]);
+        assert_eq!(kept.trim(), "/data/kaas/clock");
+        scenario.inside("cp1", &["touch", "--date=5 years", "/data/kaas/clock"]);
+        scenario.inside("cp1", &["sync"]);
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: warning clock.behind: ");
+        // It does not keep the node from its work, and the later time stays.
+        scenario.soon_says("cp1", "kaas: starting etcd");
+        let kept = scenario.inside("cp1", &["find", "/data/kaas/clock", "-newermt", "4 years"]);
+        assert_eq!(kept.trim(), "/data/kaas/clock");
+    }
+}

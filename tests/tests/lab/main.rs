@@ -1,0 +1,71 @@
+//! All scenarios, in the order in which they are run. `cargo test -p scenarios --test lab -- NAME` runs those whose names
+//! contain NAME, `--list` shows them. `short` ones are part of `make test`, `long` ones of `make test-long`.
+
+mod bad_input;
+mod care;
+mod console;
+mod container;
+mod etcd;
+mod kubernetes;
+mod qemu;
+mod swap;
+mod three_nodes;
+mod trust;
+mod upgrade;
+
+use std::process::ExitCode;
+
+use scenarios::runner::{Entry, run};
+
+/// A scenario that is not listed is unused code, and does not compile.
+macro_rules! entries {
+    ($($module:ident::$length:ident::$story:ident),* $(,)?) => {
+        &[$(Entry {
+            name: concat!(stringify!($module), "::", stringify!($length), "::", stringify!($story)),
+            run: $module::$length::$story,
+        }),*]
+    };
+}
+
+/// Emulated processors first, which take as long as much of the rest; then the slowest.
+const SCENARIOS: &[Entry] = entries![
+    qemu::short::a_node_is_swapped_onto_vspheres_devices,
+    upgrade::short::three_nodes_are_swapped_one_after_the_other_while_a_client_writes,
+    three_nodes::short::a_cluster_forms_against_all_odds_and_survives,
+    swap::short::a_node_is_swapped_to_another_image_and_back_by_hand,
+    bad_input::short::bad_properties_are_named_and_nothing_is_formatted,
+    bad_input::short::wrong_disks_networks_and_clocks_are_named,
+    bad_input::short::a_second_adapter_gets_its_address_and_routes,
+    qemu::long::a_swapped_node_loses_its_power_and_goes_back,
+    qemu::long::a_node_on_vsphere_hardware_forms_a_cluster,
+    qemu::long::a_node_that_is_cut_off_while_forming_forms_its_cluster,
+    qemu::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
+    console::long::a_node_is_mended_kept_and_reset_from_its_console,
+    console::long::a_node_whose_clock_is_far_off_works_and_is_put_right,
+    container::long::bad_properties_are_mended_on_the_node,
+    container::long::a_node_that_is_cut_off_at_every_step_forms_its_cluster,
+    container::long::certificates_are_renewed_in_a_running_cluster,
+    container::long::a_node_whose_certificates_have_expired_heals_itself_at_boot,
+    care::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
+    care::long::a_reset_node_begins_as_freshly_deployed,
+    etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
+    etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,
+    etcd::long::a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot,
+    swap::long::a_prepared_swap_is_for_one_image_and_ends_with_its_commit,
+    swap::long::disks_that_are_not_the_nodes_are_refused_before_etcd_starts,
+    swap::long::a_blank_disk_and_two_disks_are_refused_or_left_alone,
+    trust::long::a_cluster_takes_its_publishers_images_until_it_is_told_of_another,
+    upgrade::long::three_nodes_are_swapped_and_go_back_while_a_client_writes,
+    upgrade::long::three_nodes_are_swapped_at_once_and_committed,
+    upgrade::long::a_command_that_is_killed_again_and_again_comes_to_its_end,
+    upgrade::long::an_image_whose_kubelet_never_runs_goes_back_by_itself,
+    upgrade::long::an_image_whose_agent_crashes_goes_back_by_itself,
+    upgrade::long::an_image_whose_etcd_never_runs_goes_back_by_itself,
+    upgrade::long::an_image_without_network_goes_back_by_itself,
+    upgrade::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
+    kubernetes::long::the_next_minor_comes_after_the_commit_and_nothing_is_lost,
+];
+
+fn main() -> ExitCode {
+    run(SCENARIOS)
+}
