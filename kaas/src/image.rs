@@ -29,6 +29,9 @@ pub enum Image {
     /// Prints the tables of the documentation that come from the code: properties, findings and written paths.
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
+    ///
+    /// Results of the build's stages and packages go, unless a command that runs uses them. What Cargo builds and what
+    /// the lab has unpacked stays.
     Clean(Clean),
 }
 
@@ -205,7 +208,15 @@ fn clean(arguments: &Clean) -> Result<()> {
     let Some(seconds) = arguments.days.checked_mul(86_400) else {
         bail!("--days {} is out of range", arguments.days);
     };
-    let removed = Cache::of_user()?.clean(Duration::from_secs(seconds))?;
-    println!("removed {removed} results");
+    let cache = Cache::of_user()?;
+    let cleaned = cache.clean(Duration::from_secs(seconds))?;
+    let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+    match counts.is_empty() {
+        true => println!("{}: nothing removed", cache.root().display()),
+        false => println!("{}: removed {} ({} MiB)", cache.root().display(), counts.join(", "), cleaned.bytes >> 20),
+    }
+    if !cleaned.in_use.is_empty() {
+        println!("left what commands that run use of {}", cleaned.in_use.join(", "));
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::lock::{Lock, Package};
 use super::sources::{Settings, Sources};
-use crate::cache::{Cache, file_digest};
+use crate::cache::{Cache, file_digest, touch, write_out};
 use crate::process::Tool;
 use crate::progress::Progress;
 
@@ -26,8 +26,11 @@ pub fn cached(cache: &Cache, package: &Package) -> PathBuf {
 /// # Errors
 /// When a mirror does not have a package any more, or gives another file under its name.
 pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progress, renew: &str) -> Result<()> {
-    let missing: Vec<&Package> =
-        lock.packages.iter().chain(&lock.kernel).filter(|package| !cached(cache, package).is_file()).collect();
+    // Before it is looked what is there: nobody cleans it away from then on.
+    cache.use_packages()?;
+    let wanted = lock.packages.iter().chain(&lock.kernel);
+    let (there, missing): (Vec<_>, Vec<_>) = wanted.partition(|package| cached(cache, package).is_file());
+    there.iter().for_each(|package| touch(&cached(cache, package)));
     if missing.is_empty() {
         return Ok(());
     }
@@ -51,10 +54,15 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
             format!("fetching locked packages, of which the archive may no longer have some: {renew}")
         })?;
         for package in batch {
-            let place = work.path().join(&package.sha256);
-            if file_digest(&place)? != package.sha256 {
+            if file_digest(&work.path().join(&package.sha256))? != package.sha256 {
                 bail!("the mirror gave another file for {} {}: {renew}", package.name, package.version);
             }
+        }
+        write_out(work.path()).context("writing the packages to the disk")?;
+        for package in batch {
+            let place = work.path().join(&package.sha256);
+            // Its time is the mirror's until then, and may be years ago.
+            touch(&place);
             fs::rename(&place, cached(cache, package)).context("keeping a package in the cache")?;
         }
     }
