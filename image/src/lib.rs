@@ -35,6 +35,7 @@ use cache::Cache;
 use component::Component;
 use component::build::Built;
 use debian::bootstrap;
+use debian::changes::Changes;
 use debian::lock::{Lock, advice};
 use debian::sources::{Settings, Sources};
 use debian::{PackageSet, fetch, resolve};
@@ -130,21 +131,37 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     Ok(Made { ova, size, disk })
 }
 
-/// Renews the lock file of a spec, or of a bare package set such as that of the tools. Returns the lock's path and
-/// the number of packages.
+/// A lock file that was renewed.
+#[derive(Clone, Debug)]
+pub struct Renewed {
+    /// The lock file.
+    pub path: PathBuf,
+    /// How many packages it has.
+    pub packages: usize,
+    /// What it changes of the former one.
+    pub changes: Changes,
+}
+
+/// Renews the lock file of a spec, or of a bare package set such as that of the tools.
 ///
 /// # Errors
-/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read or lacks a package.
-pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<(PathBuf, usize)> {
+/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives an
+/// index that is older than the lock's. The lock is then as it was.
+pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<Renewed> {
     let set = package_set(spec)?;
     tools::check_host(&[])?;
     let cache = Cache::of_user()?;
     let sources = Sources::find(sources, Path::new("/"))?;
-    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
     let path = Lock::path_for(spec);
+    let former = Lock::read_former(&path)?;
+    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
+    if let Some(former) = &former {
+        former.refuse_older(&lock, &path)?;
+    }
     agent::files::write_atomically(&path, lock.text().as_bytes(), 0o644)
         .with_context(|| format!("writing {}", path.display()))?;
-    Ok((path, lock.packages.len() + usize::from(lock.kernel.is_some())))
+    let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
+    Ok(Renewed { path, packages, changes: Changes::between(former.as_ref(), &lock) })
 }
 
 fn package_set(spec: &Path) -> Result<PackageSet> {

@@ -23,6 +23,8 @@ pub enum Image {
     /// is replaced when the new one is whole.
     Build(Build),
     /// Renews the lock file beside a spec: the newest packages that the archive has.
+    ///
+    /// Says what changed. An index of the archive that is older than the one that the lock was made from is refused.
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its folder.
     Tools(Sources),
@@ -82,6 +84,9 @@ pub struct Lock {
     /// The specs.
     #[arg(required = true)]
     specs: Vec<PathBuf>,
+    /// What to print at the end.
+    #[arg(long, default_value = "text")]
+    report: Report,
     #[command(flatten)]
     sources: Sources,
 }
@@ -164,11 +169,18 @@ fn signer(arguments: &Build) -> Result<Option<Signer>> {
 fn lock(arguments: Lock) -> Result<()> {
     let progress = Progress::on_stderr();
     let sources = arguments.sources.into();
+    let mut locks = Vec::new();
     for spec in &arguments.specs {
-        let (path, packages) = image::renew_lock(spec, &sources, &progress)?;
-        println!("{}: {packages} packages", path.display());
+        let image::Renewed { path, packages, changes } = image::renew_lock(spec, &sources, &progress)?;
+        match arguments.report {
+            Report::Text => println!("{}: {packages} packages; {changes}", path.display()),
+            Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),
+        }
     }
     progress.finish();
+    if let Report::Json = arguments.report {
+        println!("{}", serde_json::to_string_pretty(&json!({ "locks": locks }))?);
+    }
     Ok(())
 }
 

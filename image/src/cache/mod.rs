@@ -21,6 +21,8 @@ pub use stages::Stage;
 
 /// The folder of the distribution's packages.
 const PACKAGES: &str = "packages";
+/// Up to so many files are written out one by one.
+const FEW: usize = 200;
 /// The file in each folder that is locked in the folder's stead.
 const LOCK: &str = ".lock";
 
@@ -265,8 +267,18 @@ impl Cache {
 /// # Errors
 /// When the disk did not take it.
 pub(crate) fn write_out(folder: &Path) -> Result<()> {
-    // One call for the file system: some results have ten thousand files, and a call for each takes minutes.
-    Ok(nix::unistd::syncfs(File::open(folder)?)?)
+    let entries = walkdir::WalkDir::new(folder).contents_first(true);
+    let entries = entries.into_iter().filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.path_is_symlink()));
+    let entries = entries.collect::<Result<Vec<_>, _>>()?;
+    if entries.len() > FEW {
+        // A call for each of ten thousand files takes minutes; one for the file system also waits for what others write.
+        return Ok(nix::unistd::syncfs(File::open(folder)?)?);
+    }
+    for entry in entries {
+        let file = File::open(entry.path()).and_then(|file| file.sync_all());
+        file.with_context(|| format!("writing {}", entry.path().display()))?;
+    }
+    Ok(())
 }
 
 /// A folder for temporary files.
