@@ -139,7 +139,9 @@ impl Lock {
             let index = renewed.indexes.iter().find(|index| index.pocket == former.pocket);
             if let Some(index) = index.filter(|index| index.date < former.date) {
                 bail!(
-                    "the mirror's index of {} is of {}, but {place} was made from one of {}: the mirror is behind, or gives                      out an old index. Try again later or with another mirror; to take the old one, remove {place} first",
+                    "the mirror's index of {} is of {}, but {place} was made from one of {}: the mirror is behind, or \
+                     gives out an old index. Try again later or with another mirror; to take \
+                     the old one, remove {place} first",
                     former.pocket.suite(&self.suite),
                     time(index.date),
                     time(former.date),
