@@ -41,7 +41,8 @@ pub fn assemble(
         fs::write(folder.join("cmdline"), &command_line).context("writing the kernel's command line")?;
         fs::write(folder.join("os-release"), root.read("usr/lib/os-release")?).context("writing os-release")?;
         let run = |program: &str| tools.run(program).writes_at(folder, "/out").tool();
-        run("zstd").args(["--quiet", "--rm", "-12", "--single-thread", "/out/initrd.cpio"]).run(progress)?;
+        // The bytes are the same for any number of threads; -12 takes twice as long for one per cent less.
+        run("zstd").args(["--quiet", "--rm", "-9", "-T0", "/out/initrd.cpio"]).run(progress)?;
         tools
             .run("ukify")
             .writes_at(folder, "/out")
