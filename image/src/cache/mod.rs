@@ -396,6 +396,18 @@ mod tests {
     }
 
     #[test]
+    fn results_of_few_and_of_many_files_are_written_out_and_links_to_nowhere_are_no_hindrance() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/nonexistent", folder.path().join("link")).unwrap();
+        write_out(folder.path()).unwrap();
+        for number in 0..=FEW {
+            fs::write(folder.path().join(number.to_string()), "").unwrap();
+        }
+        write_out(folder.path()).unwrap();
+        assert!(write_out(&folder.path().join("absent")).is_err());
+    }
+
+    #[test]
     fn old_results_give_way() {
         let folder = tempfile::tempdir().unwrap();
         let mut made = 0;
