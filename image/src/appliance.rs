@@ -19,7 +19,6 @@ use crate::cache::{Key, Stage};
 use crate::identifier;
 use crate::spec::Spec;
 
-const STAGE: Stage = Stage { name: "vmdk", keep: 2 };
 /// "Debian GNU/Linux 64-Bit" of `CIM_OperatingSystem.OsType`.
 const DEBIAN_64: u16 = 96;
 
@@ -44,8 +43,8 @@ struct Sizes {
 pub fn compress(spec: &Spec, disk: &Path, workshop: &Workshop<'_>) -> Result<CompressedDisk> {
     let &Workshop { cache, progress, .. } = workshop;
     let name = disk_name(spec);
-    let key = Key::of("vmdk 1").text("disk", cache.name_of(disk)?).text("name", &name).finish();
-    let place = cache.stage(STAGE, &key, progress, |folder| {
+    let key = Key::of(Stage::VMDK).text("disk", cache.name_of(disk)?).text("name", &name).finish();
+    let place = cache.stage(&key, progress, |folder| {
         let written = vmdk::from_raw(disk, &folder.join(&name), &vmdk::Options::default(), &mut |at| {
             progress.detail(&format!("{} of {} MiB", at.done >> 20, at.total >> 20));
         })?;

@@ -12,22 +12,20 @@ use crate::cache::{Key, Stage};
 use crate::root_image::RootImage;
 use crate::spec::Disk;
 
-const STAGE: Stage = Stage { name: "disk", keep: 2 };
-
 /// Makes the disk, or finds it made.
 ///
 /// # Errors
 /// When it does not all fit, or systemd-repart fails.
 pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, workshop: &Workshop<'_>) -> Result<PathBuf> {
     let &Workshop { tools, cache, progress, epoch } = workshop;
-    let key = Key::of(include_str!("disk.rs"))
+    let key = Key::of(Stage::DISK)
         .text("disk", format!("{} {}", disk.capacity, disk.esp))
         .text("kernel image", cache.name_of(kernel_image)?)
         .text("root", cache.name_of(&root.erofs)?)
         .text("epoch", epoch.to_string())
         .key("tools", tools.key())
         .finish();
-    let place = cache.stage(STAGE, &key, progress, |folder| {
+    let place = cache.stage(&key, progress, |folder| {
         let work = cache.work()?;
         let definitions = work.path().join("repart.d");
         fs::create_dir(&definitions).context("writing partition definitions")?;

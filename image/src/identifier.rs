@@ -11,11 +11,10 @@ use semver::VersionReq;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::cache::{Cache, Key, Stage, file_digest, hex};
+use crate::cache::{Cache, Key, Parts, Stage, file_digest, hex};
+use crate::initial_root;
 use crate::progress::Progress;
 use crate::tree::Tree;
-
-const STAGE: Stage = Stage { name: "identifier", keep: 4 };
 
 /// How many digits it has: half of a SHA-256.
 const DIGITS: usize = 32;
@@ -24,8 +23,12 @@ const DIGITS: usize = 32;
 pub struct Content<'c> {
     /// Its root, without the description that the identifier is written to.
     pub tree: &'c Tree,
+    /// The initial root. It is taken from the root before the description is there, and so may count in it.
+    pub initial: &'c Tree,
     /// The kernel.
     pub vmlinuz: &'c Path,
+    /// The EFI program that the firmware starts and that carries kernel and initial root.
+    pub stub: &'c Path,
     /// The kernel's parameters.
     pub parameters: &'c [String],
     /// The description, without the identifier.
@@ -39,17 +42,25 @@ pub struct Content<'c> {
 /// # Errors
 /// When something cannot be read.
 pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<String> {
-    let &Content { tree, vmlinuz, parameters, facts, epoch } = content;
+    let &Content { tree, initial, vmlinuz, stub, parameters, facts, epoch } = content;
     let (parameters, facts) = (parameters.join(" "), facts.to_string());
-    let key = tree.add_to_key(Key::of(include_str!("identifier.rs")).recipe(include_str!("tree.rs")), cache)?;
+    let key = tree.add_to_key(Key::of(Stage::IDENTIFIER), cache)?;
+    let key = initial.add_to_key(key.text("initial root", ""), cache)?.file("stub", stub)?;
     let key = key.text("kernel", cache.name_of(vmlinuz)?).text("parameters", &parameters).text("facts", &facts);
     let key = key.text("epoch", epoch.to_string()).finish();
-    let place = cache.stage(STAGE, &key, progress, |folder| {
+    let place = cache.stage(&key, progress, |folder| {
         let mut root = Sum(Sha256::new());
         tree.write_tar(&mut root, epoch).context("reading the image's root")?;
-        let whole = Key::of("image").text("root", hex(&root.0.finalize())).text("kernel", file_digest(vmlinuz)?);
-        let whole = whole.text("parameters", &parameters).text("facts", &facts).finish();
-        fs::write(folder.join("identifier"), &whole.as_str()[..DIGITS]).context("noting the build identifier")
+        let initial = initial_root::archive(initial, epoch)?;
+        let whole = Parts::default()
+            .text("root", hex(&root.0.finalize()))
+            .text("initial root", hex(&Sha256::digest(initial)))
+            .text("kernel", file_digest(vmlinuz)?)
+            .text("stub", file_digest(stub)?)
+            .text("parameters", &parameters)
+            .text("facts", &facts)
+            .finish();
+        fs::write(folder.join("identifier"), &whole[..DIGITS]).context("noting the build identifier")
     })?;
     let build = fs::read_to_string(place.join("identifier")).context("reading the build identifier")?;
     if build.len() != DIGITS {
@@ -83,24 +94,38 @@ impl Write for Sum {
 mod tests {
     use super::*;
 
-    fn identify(folder: &Path, text: &str, parameter: &str, version: &str) -> String {
-        let vmlinuz = folder.join("vmlinuz");
-        fs::write(&vmlinuz, "kernel").unwrap();
-        let mut tree = Tree::default();
-        tree.text("usr/lib/file", text);
-        let (parameters, facts) = ([parameter.to_owned()], serde_json::json!({ "version": version }));
-        let content = Content { tree: &tree, vmlinuz: &vmlinuz, parameters: &parameters, facts: &facts, epoch: 7 };
+    /// The identifier of an image in which each of these parts has the content `usual`, but for one that is `other`.
+    fn identify(folder: &Path, other: &str) -> String {
+        let content = |part: &str| if part == other { "other" } else { "usual" };
+        let (vmlinuz, stub) = (folder.join("vmlinuz"), folder.join("stub"));
+        fs::write(&vmlinuz, content("kernel")).unwrap();
+        fs::write(&stub, content("stub")).unwrap();
+        let (mut tree, mut initial) = (Tree::default(), Tree::default());
+        tree.text("usr/lib/file", content("root"));
+        initial.text("init", content("initial root"));
+        let content = Content {
+            tree: &tree,
+            initial: &initial,
+            vmlinuz: &vmlinuz,
+            stub: &stub,
+            parameters: &[content("parameters").to_owned()],
+            facts: &serde_json::json!({ "version": content("facts") }),
+            epoch: if other == "epoch" { 8 } else { 7 },
+        };
         of(&content, &Cache::at(&folder.join("cache")).unwrap(), &Progress::silent()).unwrap()
     }
 
     #[test]
     fn equal_content_has_one_identifier_and_any_difference_another() {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let first = identify(here.path(), "a", "quiet", "1.0.0");
+        let first = identify(here.path(), "");
         assert!(first.len() == 32 && first.bytes().all(|byte| byte.is_ascii_hexdigit()), "{first}");
-        assert_eq!(first, identify(there.path(), "a", "quiet", "1.0.0"));
-        for (text, parameter, version) in [("b", "quiet", "1.0.0"), ("a", "loud", "1.0.0"), ("a", "quiet", "1.0.1")] {
-            assert_ne!(first, identify(here.path(), text, parameter, version), "{text} {parameter} {version}");
+        assert_eq!(first, identify(there.path(), ""));
+        let mut all = vec![first];
+        for part in ["root", "initial root", "kernel", "stub", "parameters", "facts", "epoch"] {
+            let identifier = identify(here.path(), part);
+            assert!(!all.contains(&identifier), "{part} does not count");
+            all.push(identifier);
         }
     }
 

@@ -17,8 +17,6 @@ use crate::spec::Kernel;
 use crate::tools::ToolsTree;
 use crate::tree::{Tree, matches};
 
-const STAGE: Stage = Stage { name: "kernel", keep: 3 };
-
 /// A kernel that is unpacked.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
@@ -38,14 +36,13 @@ pub struct Unpacked {
 /// When the package is not as kernels are, or a module that the initial root needs is not in it.
 pub fn unpack(package: &Package, kernel: &Kernel, workshop: &Workshop<'_>) -> Result<Unpacked> {
     let &Workshop { tools, cache, progress, .. } = workshop;
-    let key = Key::of(include_str!("kernel.rs"))
-        .recipe(include_str!("tree.rs"))
+    let key = Key::of(Stage::KERNEL)
         .text("package", &package.sha256)
         .text("initial modules", kernel.initial_modules.join(" "))
         .text("left out", kernel.leave_out.join(" "))
         .key("tools", tools.key())
         .finish();
-    let place = cache.stage(STAGE, &key, progress, |folder| {
+    let place = cache.stage(&key, progress, |folder| {
         let work = cache.work()?;
         let archive = work.path().join("package.tar");
         // dpkg-deb writes the package's files as a tar archive to standard output.

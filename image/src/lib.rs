@@ -31,9 +31,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ova::signature::Signer;
 
-use cache::{Cache, Key, Stage};
+use cache::Cache;
+use component::Component;
 use component::build::Built;
-use debian::bootstrap::{self, Form};
+use debian::bootstrap;
+use debian::changes::Changes;
 use debian::lock::{Lock, advice};
 use debian::sources::{Settings, Sources};
 use debian::{PackageSet, fetch, resolve};
@@ -86,12 +88,14 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let (mut spec, components) = spec::read(request.spec)?;
     request.variant.apply(&mut spec, &components)?;
     let lock = Lock::read(&spec.lock_path(), &spec.packages.request(), request.spec)?;
-    tools::check_host(&[("cargo", "cargo"), ("go", "golang-go")])?;
+    tools::check_host(&[("cargo", "cargo"), ("cc", "gcc")])?;
     std::fs::create_dir_all(request.output).with_context(|| format!("making {}", request.output.display()))?;
     let cache = Cache::of_user()?;
     let epoch = epoch(&lock)?;
     let publisher = request.signer.map(|signer| signer.public_key().fingerprint().to_string());
 
+    // First, since a host without any Go is told so at once.
+    let go = ensure_go(&spec, &components, &cache, progress)?;
     let tools = tools::ensure(&request.sources, &cache, progress)?;
     let workshop = Workshop { tools: &tools, cache: &cache, progress, epoch };
     let components = build_components(&spec, &components, &cache, progress)?;
@@ -105,16 +109,21 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     root.lay_over(compose_payload(&spec, &components, epoch)?);
     rootfs::add_own_files(&mut root, &spec, &lock)?;
     settings::apply(&mut root, &workshop)?;
-    rootfs::add_agent(&mut root, &agent);
-    let mut facts = rootfs::facts(&spec, &components, publisher.as_deref())?;
+    rootfs::add_agent(&mut root, &agent.program);
+    let compilers = rootfs::Compilers { go: go.as_deref(), rust: &agent.rust, cc: &agent.cc };
+    let mut facts = rootfs::facts(&spec, &components, publisher.as_deref(), &compilers)?;
     let parameters = &spec.kernel.command_line;
-    let content = identifier::Content { tree: &root, vmlinuz: &kernel.vmlinuz, parameters, facts: &facts, epoch };
+    let initial = initial_root::compose(&root, &kernel)?;
+    let stub = tools.root().join(kernel_image::STUB.trim_start_matches('/'));
+    let vmlinuz = &kernel.vmlinuz;
+    let content =
+        identifier::Content { tree: &root, initial: &initial, vmlinuz, stub: &stub, parameters, facts: &facts, epoch };
     let build = identifier::of(&content, &cache, progress)?;
     facts["build"] = build.as_str().into();
     rootfs::add_description(&mut root, &facts)?;
 
     let image = root_image::pack(&root, &spec.disk.compression, &workshop)?;
-    let kernel_image = kernel_image::assemble(&spec, &root, &kernel, &image, &workshop)?;
+    let kernel_image = kernel_image::assemble(&spec, &root, &initial, &kernel, &image, &workshop)?;
     let disk = disk::make(&spec.disk, &kernel_image, &image, &workshop)?;
     let compressed = appliance::compress(&spec, &disk, &workshop)?;
     let minors = kubernetes_minors(&spec, &components)?;
@@ -122,21 +131,37 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     Ok(Made { ova, size, disk })
 }
 
-/// Renews the lock file of a spec, or of a bare package set such as that of the tools. Returns the lock's path and
-/// the number of packages.
+/// A lock file that was renewed.
+#[derive(Clone, Debug)]
+pub struct Renewed {
+    /// The lock file.
+    pub path: PathBuf,
+    /// How many packages it has.
+    pub packages: usize,
+    /// What it changes of the former one.
+    pub changes: Changes,
+}
+
+/// Renews the lock file of a spec, or of a bare package set such as that of the tools.
 ///
 /// # Errors
-/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read or lacks a package.
-pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<(PathBuf, usize)> {
+/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives an
+/// index that is older than the lock's. The lock is then as it was.
+pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<Renewed> {
     let set = package_set(spec)?;
     tools::check_host(&[])?;
     let cache = Cache::of_user()?;
     let sources = Sources::find(sources, Path::new("/"))?;
-    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
     let path = Lock::path_for(spec);
+    let former = Lock::read_former(&path)?;
+    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
+    if let Some(former) = &former {
+        former.refuse_older(&lock, &path)?;
+    }
     agent::files::write_atomically(&path, lock.text().as_bytes(), 0o644)
         .with_context(|| format!("writing {}", path.display()))?;
-    Ok((path, lock.packages.len() + usize::from(lock.kernel.is_some())))
+    let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
+    Ok(Renewed { path, packages, changes: Changes::between(former.as_ref(), &lock) })
 }
 
 fn package_set(spec: &Path) -> Result<PackageSet> {
@@ -158,16 +183,21 @@ fn epoch(lock: &Lock) -> Result<u64> {
     }
 }
 
-fn build_components(
-    spec: &Spec,
-    described: &[component::Component],
-    cache: &Cache,
-    progress: &Progress,
-) -> Result<Vec<Built>> {
-    let go = component::build::go_version(described, progress)?;
-    let names = spec.components.names();
-    let used = described.iter().filter(|component| names.contains(&component.name.as_str()));
-    used.map(|component| component::build::build(component, &go, cache, progress)).collect()
+/// The components that the spec uses.
+fn used<'c>(spec: &Spec, described: &'c [Component]) -> impl Iterator<Item = &'c Component> {
+    let names: Vec<String> = spec.components.names().into_iter().map(str::to_owned).collect();
+    described.iter().filter(move |component| names.contains(&component.name))
+}
+
+/// Has the Go ready that the components are built with, if one of them is, and returns its version.
+fn ensure_go(spec: &Spec, described: &[Component], cache: &Cache, progress: &Progress) -> Result<Option<String>> {
+    let Some(pin) = used(spec, described).find_map(Component::go) else { return Ok(None) };
+    component::toolchain::ensure(pin, cache, progress)?;
+    Ok(Some(pin.version.clone()))
+}
+
+fn build_components(spec: &Spec, described: &[Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
+    used(spec, described).map(|component| component::build::build(component, cache, progress)).collect()
 }
 
 fn compose_payload(spec: &Spec, components: &[Built], epoch: u64) -> Result<tree::Tree> {
@@ -184,12 +214,7 @@ fn kubernetes_minors(spec: &Spec, components: &[Built]) -> Result<Vec<String>> {
 }
 
 fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
-    const STAGE: Stage = Stage { name: "debian", keep: 3 };
-    let key: Key = bootstrap::key(lock);
     // The kernel's package is fetched here as well, and may be missing while the tree is there.
     fetch::fetch(lock, &request.sources, cache, progress, &advice(request.spec))?;
-    let place = cache.stage(STAGE, &key, progress, |folder| {
-        bootstrap::bootstrap(lock, Form::Tar, &folder.join("root.tar"), cache, progress)
-    })?;
-    Ok(place.join("root.tar"))
+    bootstrap::archive(lock, cache, progress)
 }

@@ -114,7 +114,13 @@ impl Tool {
         if status.success() {
             return Ok(output);
         }
-        let lines = tail.into_inner().unwrap_or_default();
+        let mut lines = tail.into_inner().unwrap_or_default();
+        if lines.is_empty() {
+            // Some say on standard output what failed.
+            let text = String::from_utf8_lossy(&output).into_owned();
+            let said: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.extend(said.into_iter().rev().take(TAIL_LINES).rev());
+        }
         let said = lines.iter().fold(String::new(), |said, line| format!("{said}\n    {line}"));
         bail!("{} failed ({status}); its last lines:{said}", self.name)
     }

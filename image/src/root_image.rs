@@ -12,7 +12,6 @@ use crate::cache::{Key, Stage, file_digest};
 use crate::spec::Compression;
 use crate::tree::Tree;
 
-const STAGE: Stage = Stage { name: "root", keep: 2 };
 /// A fixed file system identifier: the root hash tells one image from another.
 const FILE_SYSTEM: &str = "6b616173-0000-4000-8000-000000000001";
 
@@ -33,10 +32,10 @@ pub struct RootImage {
 /// When a tool fails.
 pub fn pack(tree: &Tree, compression: &Compression, workshop: &Workshop<'_>) -> Result<RootImage> {
     let &Workshop { tools, cache, progress, epoch } = workshop;
-    let key = tree.add_to_key(Key::of(include_str!("root_image.rs")).recipe(include_str!("tree.rs")), cache)?;
+    let key = tree.add_to_key(Key::of(Stage::ROOT), cache)?;
     let key = key.text("compression", format!("{compression:?}")).text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();
-    let place = cache.stage(STAGE, &key, progress, |folder| {
+    let place = cache.stage(&key, progress, |folder| {
         let work = cache.work()?;
         let archive = work.path().join("root.tar");
         let file = BufWriter::with_capacity(1 << 20, File::create(&archive).context("writing the root's archive")?);

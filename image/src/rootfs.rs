@@ -103,11 +103,27 @@ pub fn add_description(tree: &mut Tree, facts: &serde_json::Value) -> Result<()>
     Ok(())
 }
 
+/// The compilers that made the image's programs, as each names itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Compilers<'c> {
+    /// The version of Go, if a part was built with it.
+    pub go: Option<&'c str>,
+    /// What `rustc --version` says.
+    pub rust: &'c str,
+    /// The first line of what `cc --version` says.
+    pub cc: &'c str,
+}
+
 /// What the image says about itself in /usr/lib/kaas/image.json, but for the build identifier.
 ///
 /// # Errors
 /// When the spec names a part that was not built.
-pub fn facts(spec: &Spec, components: &[Built], publisher: Option<&str>) -> Result<serde_json::Value> {
+pub fn facts(
+    spec: &Spec,
+    components: &[Built],
+    publisher: Option<&str>,
+    compilers: &Compilers<'_>,
+) -> Result<serde_json::Value> {
     let mut kubernetes = Vec::new();
     for name in &spec.components.kubernetes {
         let version = &find(components, name)?.component.version;
@@ -119,7 +135,12 @@ pub fn facts(spec: &Spec, components: &[Built], publisher: Option<&str>) -> Resu
         "role": spec.identity.role,
         "publisher": publisher,
         "kubernetes": kubernetes,
+        "compilers": { "go": compilers.go, "rust": compilers.rust, "cc": compilers.cc },
     });
+    let unchecked: Vec<_> = components.iter().filter(|built| !built.component.version_is_checked()).collect();
+    if !unchecked.is_empty() {
+        facts["unchecked_versions"] = unchecked.iter().map(|built| built.component.name.as_str()).collect();
+    }
     if let Some(from) = &spec.identity.upgrades_from {
         facts["upgrades_from"] = json!(from);
     }
@@ -167,4 +188,38 @@ fn restrict(own: &mut Tree) {
 
 fn pretty(value: &serde_json::Value) -> Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::image::ImageFacts;
+
+    use super::*;
+    use crate::cache::{Key, Stage};
+    use crate::component::Source;
+
+    #[test]
+    fn the_description_names_compilers_and_unchecked_versions_and_the_agent_reads_it() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
+        let (spec, described) = crate::spec::read(&path).unwrap();
+        let key = Key::of(Stage::COMPONENTS).finish();
+        let built = described.into_iter().map(|component| Built { component, folder: "/".into(), key: key.clone() });
+        let mut built: Vec<_> = built.collect();
+        let compilers = Compilers { go: Some("1.26.8"), rust: "rustc 1.95.0", cc: "cc 14.2.0" };
+        let described = |built: &[Built]| {
+            let mut facts = facts(&spec, built, None, &compilers).unwrap();
+            facts["build"] = "0123456789abcdef0123456789abcdef".into();
+            facts
+        };
+        let all_checked = described(&built);
+        assert_eq!(all_checked["compilers"], json!({ "go": "1.26.8", "rust": "rustc 1.95.0", "cc": "cc 14.2.0" }));
+        assert_eq!(all_checked.get("unchecked_versions"), None);
+
+        let etcd = built.iter_mut().find(|built| built.component.name == "etcd").unwrap();
+        etcd.component.source = Source::File(Vec::new());
+        let facts = described(&built);
+        assert_eq!(facts["unchecked_versions"], json!(["etcd"]));
+        let read: ImageFacts = serde_json::from_value(facts).unwrap();
+        assert_eq!(read.name, spec.identity.name);
+    }
 }

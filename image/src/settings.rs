@@ -10,8 +10,6 @@ use crate::Workshop;
 use crate::cache::{Key, Stage};
 use crate::tree::{Content, Kind, Node, Tree};
 
-const STAGE: Stage = Stage { name: "settings", keep: 4 };
-
 /// The databases of users and groups.
 const DATABASES: [&str; 4] = ["etc/passwd", "etc/group", "etc/shadow", "etc/gshadow"];
 /// What the two programs read.
@@ -31,10 +29,9 @@ pub fn apply(tree: &mut Tree, workshop: &Workshop<'_>) -> Result<()> {
             READ.iter().any(|wanted| path.starts_with(wanted)) || DATABASES.iter().any(|name| path == Path::new(name));
         read || node.kind == Kind::Folder && READ.iter().chain(&DATABASES).any(above)
     });
-    let key = Key::of(include_str!("settings.rs")).recipe(include_str!("tree.rs"));
-    let key = small.add_to_key(key, cache)?.text("epoch", epoch.to_string());
+    let key = small.add_to_key(Key::of(Stage::SETTINGS), cache)?.text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();
-    let result = cache.stage(STAGE, &key, progress, |folder| {
+    let result = cache.stage(&key, progress, |folder| {
         small.write_folder(folder)?;
         let run = |program: &str| tools.run(program).writes_at(folder, "/image").tool();
         let epoch = epoch.to_string();

@@ -23,12 +23,17 @@ pub enum Image {
     /// is replaced when the new one is whole.
     Build(Build),
     /// Renews the lock file beside a spec: the newest packages that the archive has.
+    ///
+    /// Says what changed. An index of the archive that is older than the one that the lock was made from is refused.
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its folder.
     Tools(Sources),
     /// Prints the tables of the documentation that come from the code: properties, findings and written paths.
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
+    ///
+    /// Results of the build's stages and packages go, unless a command that runs uses them. What Cargo builds and what
+    /// the lab has unpacked stays.
     Clean(Clean),
 }
 
@@ -79,6 +84,9 @@ pub struct Lock {
     /// The specs.
     #[arg(required = true)]
     specs: Vec<PathBuf>,
+    /// What to print at the end.
+    #[arg(long, default_value = "text")]
+    report: Report,
     #[command(flatten)]
     sources: Sources,
 }
@@ -161,11 +169,18 @@ fn signer(arguments: &Build) -> Result<Option<Signer>> {
 fn lock(arguments: Lock) -> Result<()> {
     let progress = Progress::on_stderr();
     let sources = arguments.sources.into();
+    let mut locks = Vec::new();
     for spec in &arguments.specs {
-        let (path, packages) = image::renew_lock(spec, &sources, &progress)?;
-        println!("{}: {packages} packages", path.display());
+        let image::Renewed { path, packages, changes } = image::renew_lock(spec, &sources, &progress)?;
+        match arguments.report {
+            Report::Text => println!("{}: {packages} packages; {changes}", path.display()),
+            Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),
+        }
     }
     progress.finish();
+    if let Report::Json = arguments.report {
+        println!("{}", serde_json::to_string_pretty(&json!({ "locks": locks }))?);
+    }
     Ok(())
 }
 
@@ -205,7 +220,15 @@ fn clean(arguments: &Clean) -> Result<()> {
     let Some(seconds) = arguments.days.checked_mul(86_400) else {
         bail!("--days {} is out of range", arguments.days);
     };
-    let removed = Cache::of_user()?.clean(Duration::from_secs(seconds))?;
-    println!("removed {removed} results");
+    let cache = Cache::of_user()?;
+    let cleaned = cache.clean(Duration::from_secs(seconds))?;
+    let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+    match counts.is_empty() {
+        true => println!("{}: nothing removed", cache.root().display()),
+        false => println!("{}: removed {} ({} MiB)", cache.root().display(), counts.join(", "), cleaned.bytes >> 20),
+    }
+    if !cleaned.in_use.is_empty() {
+        println!("left what commands that run use of {}", cleaned.in_use.join(", "));
+    }
     Ok(())
 }

@@ -11,24 +11,43 @@ use crate::Workshop;
 use crate::cache::{Key, Stage};
 use crate::process::Tool;
 
-const STAGE: Stage = Stage { name: "agent", keep: 3 };
+/// The agent, built.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Its program.
+    pub program: PathBuf,
+    /// What the Rust compiler calls itself.
+    pub rust: String,
+    /// What the C compiler calls itself, which compiles the cryptography.
+    pub cc: String,
+}
 
-/// Builds the agent's program from its workspace, or finds it built from the same sources by the same compiler.
+/// The C compiler, and what would have the build take another one or other flags.
+const CC: &str = "cc";
+const C_SETTINGS: [&str; 5] = ["CC", "CFLAGS", "AR", "ARFLAGS", "CRATE_CC_NO_DEFAULTS"];
+
+/// Builds the agent's program from its workspace, or finds it built from the same sources by the same compilers.
 ///
 /// # Errors
 /// When it does not build, or does not run with the image's C library.
-pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
+pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
     let &Workshop { tools, cache, progress, .. } = workshop;
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
-    let compiler = Tool::on_host("rustc").current_dir(&workspace).arg("--version").output(progress)?;
-    let key = Key::of(include_str!("mod.rs"))
-        .text("compiler", compiler)
+    let first_line = |program: &str| -> Result<String> {
+        let said = Tool::on_host(program).current_dir(&workspace).arg("--version").output(progress)?;
+        let said = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned();
+        if said.is_empty() { bail!("{program} --version says nothing") } else { Ok(said) }
+    };
+    let (rust, cc) = (first_line("rustc")?, first_line(CC)?);
+    let key = Key::of(Stage::AGENT)
+        .text("compiler", &rust)
+        .text("C compiler", &cc)
         .file("manifest", &workspace.join("Cargo.toml"))?
         .file("lock", &workspace.join("Cargo.lock"))?
         .folder("agent", &workspace.join("agent"))?
         .key("tools", tools.key())
         .finish();
-    let place = cache.stage(STAGE, &key, progress, |folder| {
+    let place = cache.stage(&key, progress, |folder| {
         let sources = cache.programs().join("sources");
         sources::lay_out(&workspace, &sources)?;
         let program = compile(&sources, workshop)?;
@@ -39,7 +58,7 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
         fs::copy(&program, folder.join("kaas-agent")).context("keeping the agent's program")?;
         Ok(())
     })?;
-    Ok(place.join("kaas-agent"))
+    Ok(Agent { program: place.join("kaas-agent"), rust, cc })
 }
 
 fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
@@ -51,8 +70,15 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
-    let said = Tool::on_host("cargo")
-        .current_dir(sources)
+    let mut cargo = Tool::on_host("cargo").current_dir(sources);
+    for setting in C_SETTINGS {
+        for target in ["", "_x86_64-unknown-linux-gnu", "_x86_64_unknown_linux_gnu"] {
+            cargo = cargo.env_remove(format!("{setting}{target}"));
+        }
+        cargo = cargo.env_remove(format!("TARGET_{setting}")).env_remove(format!("HOST_{setting}"));
+    }
+    let said = cargo
+        .env("CC", CC)
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
         // A target folder of its own: other flags would make the developer's builds start over.
         .env("CARGO_TARGET_DIR", cache.programs())

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+/// The file by which rustup chooses the compiler.
+const TOOLCHAIN: &str = "rust-toolchain.toml";
+
 /// Makes the folder `place` hold the workspace's manifests and members, and nothing else.
 ///
 /// # Errors
@@ -16,6 +19,10 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for file in ["Cargo.toml", "Cargo.lock"] {
         wanted.insert(PathBuf::from(file));
+    }
+    // Which Rust is used, where the workspace says it.
+    if workspace.join(TOOLCHAIN).is_file() {
+        wanted.insert(PathBuf::from(TOOLCHAIN));
     }
     for member in members(workspace)? {
         for entry in walkdir::WalkDir::new(workspace.join(&member)) {
@@ -82,7 +89,9 @@ mod tests {
         fs::write(from.join("a/src/lib.rs"), "two").unwrap();
         // Older than the copy, as in a clone that was made before the last build.
         fs::File::options().write(true).open(from.join("a/src/lib.rs")).unwrap().set_modified(long_ago).unwrap();
+        fs::write(from.join(TOOLCHAIN), "[toolchain]\n").unwrap();
         lay_out(from, to).unwrap();
+        assert!(to.join(TOOLCHAIN).exists());
         assert_eq!(fs::read_to_string(to.join("a/src/lib.rs")).unwrap(), "two");
         let time = |file: &str| fs::metadata(to.join(file)).unwrap().modified().unwrap();
         assert!(time("a/src/lib.rs") > long_ago && time("Cargo.toml") == long_ago);

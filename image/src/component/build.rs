@@ -6,12 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Component, Source, download, go};
+use super::{Component, Source, download, go, toolchain};
 use crate::cache::{Cache, Key, Stage, file_digest};
 use crate::progress::Progress;
-
-/// Two minors of Kubernetes and a few parts, each in a few versions.
-const STAGE: Stage = Stage { name: "components", keep: 24 };
 
 /// A component whose programs are made.
 #[derive(Clone, Debug)]
@@ -28,25 +25,23 @@ pub struct Built {
 ///
 /// # Errors
 /// When its source is not to be had or does not build.
-pub fn build(component: &Component, go_version: &str, cache: &Cache, progress: &Progress) -> Result<Built> {
-    let key = key(component, go_version)?;
+pub fn build(component: &Component, cache: &Cache, progress: &Progress) -> Result<Built> {
+    let key = key(component)?;
     let named = format!("components {}", component.name);
-    let folder = cache.stage_named(STAGE, &named, &key, progress, |folder| {
-        make(component, folder, progress).with_context(|| format!("building {} {}", component.name, component.version))
+    let folder = cache.stage_named(&named, &key, progress, |folder| {
+        make(component, folder, cache, progress)
+            .with_context(|| format!("building {} {}", component.name, component.version))
     })?;
     Ok(Built { component: component.clone(), folder, key })
 }
 
-fn key(component: &Component, go_version: &str) -> Result<Key> {
-    let key = Key::of(include_str!("build.rs")).text("name", &component.name).text("version", &component.version);
+fn key(component: &Component) -> Result<Key> {
+    let key = Key::of(Stage::COMPONENTS).text("name", &component.name).text("version", &component.version);
     let key = match &component.source {
         Source::GoModule(module) => {
             let mut module = module.clone();
             let folder = std::mem::take(&mut module.folder);
-            key.text("recipe", include_str!("go.rs"))
-                .text("go", go_version)
-                .text("module", format!("{module:?}"))
-                .folder("source", &folder)?
+            key.text("module", format!("{module:?}")).folder("source", &folder)?
         }
         Source::Url(downloads) => {
             // The digest decides, wherever the file comes from.
@@ -72,9 +67,12 @@ fn key(component: &Component, go_version: &str) -> Result<Key> {
     Ok(key.finish())
 }
 
-fn make(component: &Component, folder: &Path, progress: &Progress) -> Result<()> {
+fn make(component: &Component, folder: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
     match &component.source {
-        Source::GoModule(module) => go::build(module, folder, progress)?,
+        Source::GoModule(module) => {
+            let go = toolchain::ensure(&module.go, cache, progress)?;
+            go::build(module, &go, folder, progress)?;
+        }
         Source::Url(downloads) => {
             for download in downloads {
                 let temporary = folder.join(".download");
@@ -97,15 +95,6 @@ fn make(component: &Component, folder: &Path, progress: &Progress) -> Result<()>
         }
     }
     Ok(())
-}
-
-/// The version of the host's Go if one of the components takes it, and nothing otherwise.
-///
-/// # Errors
-/// When Go is needed and not installed.
-pub fn go_version(components: &[Component], progress: &Progress) -> Result<String> {
-    let needed = components.iter().any(|component| matches!(component.source, Source::GoModule(_)));
-    if needed { go::version(progress) } else { Ok(String::new()) }
 }
 
 #[cfg(test)]
@@ -132,15 +121,15 @@ mod tests {
         fs::write(&file, "#!/bin/sh\necho hello\n").unwrap();
         let digest = file_digest(&file).unwrap();
 
-        let built = build(&component(&file, Some(digest)), "", &cache, &progress).unwrap();
+        let built = build(&component(&file, Some(digest)), &cache, &progress).unwrap();
         let output = Command::new(built.folder.join("hello")).output().unwrap();
         assert_eq!(output.stdout, b"hello\n");
 
         // What is in the cache already is checked as well.
-        let error = build(&component(&file, Some("0".repeat(64))), "", &cache, &progress).unwrap_err();
+        let error = build(&component(&file, Some("0".repeat(64))), &cache, &progress).unwrap_err();
         assert!(error.to_string().contains("has SHA-256"), "{error:#}");
         fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
-        let other = build(&component(&file, None), "", &cache, &progress).unwrap();
+        let other = build(&component(&file, None), &cache, &progress).unwrap();
         assert_ne!(other.folder, built.folder);
     }
 }

@@ -2,41 +2,46 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::GoModule;
+use super::toolchain::Toolchain;
 use crate::process::Tool;
 use crate::progress::Progress;
 
-/// The version of the host's Go, as it says it: part of what decides a program's bytes.
-///
-/// # Errors
-/// When Go is not installed or does not answer.
-pub fn version(progress: &Progress) -> Result<String> {
-    let said = Tool::on_host("go").arg("version").env("GOTOOLCHAIN", "local").output(progress);
-    let said = said.context("asking for Go's version: building the components takes Go")?;
-    Ok(String::from_utf8_lossy(&said).trim().to_owned())
+/// Flags of go in the environment or in the user's settings could change what is built. An empty variable would let
+/// those of the settings in; this one is given anyhow.
+pub(super) const FLAGS: &str = "-trimpath";
+
+/// A run of a toolchain's go command, which uses nothing of another. Where modules come from is the user's to say.
+pub(super) fn command(toolchain: &Toolchain) -> Tool {
+    Tool::on_host(toolchain.root().join("bin/go"))
+        .env("GOROOT", toolchain.root())
+        .env("GOTOOLCHAIN", "local")
+        .env("GOWORK", "off")
+        .env("GO111MODULE", "on")
+        .env("GOFLAGS", FLAGS)
+        .env_remove("GOEXPERIMENT")
+        .env_remove("GOTOOLDIR")
 }
 
 /// Builds the module's programs into `folder`.
 ///
 /// # Errors
 /// When Go fails: a module or sum is missing, or the sources do not compile.
-pub fn build(module: &GoModule, folder: &Path, progress: &Progress) -> Result<()> {
+pub fn build(module: &GoModule, toolchain: &Toolchain, folder: &Path, progress: &Progress) -> Result<()> {
     let ldflags = ["-s", "-w", "-buildid="].into_iter().chain(module.ldflags.iter().map(String::as_str));
     let ldflags = ldflags.collect::<Vec<_>>().join(" ");
     for package in &module.packages {
         let output = folder.join(&package.program.output);
-        let mut tool = Tool::on_host("go")
+        let mut tool = command(toolchain)
             .current_dir(&module.folder)
-            // The flags and the target are the image's, not this user's; where modules come from is the user's.
-            .env_remove("GOFLAGS")
-            .env("GOTOOLCHAIN", "local")
-            .env("GOWORK", "off")
+            // The target is the image's, not this user's.
             .env("CGO_ENABLED", "0")
             .env("GOOS", "linux")
             .env("GOARCH", "amd64")
             .env("GOAMD64", "v1")
+            .env("GOFIPS140", "off")
             .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly"]);
         if let Some(modfile) = &module.modfile {
             tool = tool.arg(format!("-modfile={modfile}"));

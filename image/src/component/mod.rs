@@ -4,11 +4,15 @@
 pub mod build;
 mod download;
 mod go;
+mod module_file;
+pub mod toolchain;
+mod upstream;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::document::{Document, Located, Mistake, Mistakes, Table};
+use toolchain::Pin;
 
 /// One part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub enum Source {
 /// A folder with a Go module and what to build in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoModule {
+    /// The Go that builds it.
+    pub go: Pin,
     /// The folder.
     pub folder: PathBuf,
     /// The module file in it, if it is not go.mod.
@@ -100,6 +106,20 @@ impl Component {
             Source::File(files) => files.iter().map(|file| &file.program).collect(),
         }
     }
+
+    /// The Go that builds it, if it is built from Go modules.
+    pub fn go(&self) -> Option<&Pin> {
+        match &self.source {
+            Source::GoModule(module) => Some(&module.go),
+            Source::Url(_) | Source::File(_) => None,
+        }
+    }
+
+    /// Whether its version was checked against its source. Programs that were built elsewhere are of the version that
+    /// their description says; nothing here can tell.
+    pub fn version_is_checked(&self) -> bool {
+        self.go().is_some()
+    }
 }
 
 /// The minor of a version: `1.36` of `1.36.3`.
@@ -121,11 +141,12 @@ pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
     })?;
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
     Document::new(file, &text).read(|top| {
+        let go = top.table("go").map(|table| Pin::read(&table));
         top.required_table("components", |all| {
             all.tables()
                 .iter()
                 .map(|(name, table)| {
-                    let component = component(name, table, &folder);
+                    let component = component(name, table, &folder, go.as_ref());
                     table.finish();
                     component
                 })
@@ -134,20 +155,22 @@ pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
     })
 }
 
-fn component(name: &str, table: &Table<'_, '_>, folder: &Path) -> Component {
+fn component(name: &str, table: &Table<'_, '_>, folder: &Path, go: Option<&Pin>) -> Component {
     let version = table.required_text("version", "upstream's version").value;
     let licence = table.required_text("licence", "an SPDX expression").value;
-    let source = table.required_table("source", |source| read_source(source, folder, &version));
+    let source = table.required_table("source", |source| read_source(source, folder, go, &version));
     Component { name: name.to_owned(), version, licence, source }
 }
 
-fn read_source(table: &Table<'_, '_>, folder: &Path, version: &str) -> Source {
+fn read_source(table: &Table<'_, '_>, folder: &Path, go: Option<&Pin>, version: &str) -> Source {
     let kind = table.required_text("kind", "go-module, url or file");
     let packages = table.table_list("packages");
     if packages.is_empty() && !kind.value.is_empty() {
         table.mistake_here("has no packages: give one entry for each program");
     }
-    let expand = |text: String| text.replace("{version}", version);
+    let mut parts = version.split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let expand = |text: String| text.replace("{version}", version).replace("{major}", major).replace("{minor}", minor);
     match kind.value.as_str() {
         "url" => Source::Url(packages.iter().map(|package| download(package, &expand)).collect()),
         "file" => Source::File(packages.iter().map(|package| local_file(package, folder, &expand)).collect()),
@@ -155,7 +178,7 @@ fn read_source(table: &Table<'_, '_>, folder: &Path, version: &str) -> Source {
             if other != "go-module" && !other.is_empty() {
                 table.mistake(&kind, format!("`{other}` is none of go-module, url, file"));
             }
-            Source::GoModule(go_module(table, folder, &packages, &expand))
+            Source::GoModule(go_module(table, folder, go, version, &packages, &expand))
         }
     }
 }
@@ -163,9 +186,14 @@ fn read_source(table: &Table<'_, '_>, folder: &Path, version: &str) -> Source {
 fn go_module(
     table: &Table<'_, '_>,
     folder: &Path,
+    go: Option<&Pin>,
+    version: &str,
     packages: &[Table<'_, '_>],
     expand: &dyn Fn(String) -> String,
 ) -> GoModule {
+    if go.is_none() {
+        table.mistake_here("is built with Go: give a table [go] with its version and sum");
+    }
     let module = table.required_text("module", "the folder that holds the go.mod");
     let place = folder.join(&module.value);
     let modfile = table.text("modfile");
@@ -173,24 +201,32 @@ fn go_module(
     if !module.value.is_empty() && !needed.is_file() {
         table.mistake(modfile.as_ref().unwrap_or(&module), format!("there is no file {}", needed.display()));
     }
-    // For people and for the tool that checks the versions against the module files.
-    let _ = table.text("upstream");
-    let list = |key: &str| table.texts(key).into_iter().map(|item| expand(item.value)).collect();
-    let packages = packages
+    let upstream = table.required_texts("upstream", "the Go modules that the part is made from, its own name for one");
+    let texts = |key: &str| -> Vec<_> {
+        table.texts(key).into_iter().map(|item| item.with(expand(item.value.clone()))).collect()
+    };
+    let (tags, ldflags) = (texts("tags"), texts("ldflags"));
+    let (names, programs): (Vec<_>, Vec<_>) = packages
         .iter()
         .map(|package| {
-            let name = package.required_text("package", "what to hand to go build").value;
+            let name = package.required_text("package", "what to hand to go build");
             let program = program(package);
             package.finish();
-            GoPackage { package: name, program }
+            (name, program)
         })
-        .collect();
+        .unzip();
+    if needed.is_file() {
+        let claims = upstream::Claims { version, upstream: &upstream, packages: &names, ldflags: &ldflags };
+        upstream::check(table, &claims, modfile.as_ref().unwrap_or(&module), &needed);
+    }
+    let values = |list: Vec<Located<String>>| list.into_iter().map(|item| item.value);
     GoModule {
+        go: go.cloned().unwrap_or_default(),
         folder: place,
         modfile: modfile.map(|modfile| modfile.value),
-        tags: list("tags"),
-        ldflags: list("ldflags"),
-        packages,
+        tags: values(tags).collect(),
+        ldflags: values(ldflags).collect(),
+        packages: values(names).zip(programs).map(|(package, program)| GoPackage { package, program }).collect(),
     }
 }
 

@@ -3,13 +3,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use super::fetch;
 use super::lock::{Lock, Package};
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Key, KeyBuilder, Stage};
 use crate::process::Tool;
 use crate::progress::Progress;
 
@@ -22,13 +22,21 @@ pub enum Form {
     Folder,
 }
 
-/// What goes into a tree of these packages.
-pub fn key(lock: &Lock) -> Key {
-    let mut key = Key::of(include_str!("bootstrap.rs")).text("epoch", lock.epoch().to_string());
-    for package in &lock.packages {
-        key = key.text("package", format!("{} {}", package.name, package.sha256));
-    }
-    key.finish()
+/// Adds to a key what goes into a tree of these packages.
+pub fn add_to_key(key: KeyBuilder, lock: &Lock) -> KeyBuilder {
+    let key = key.text("epoch", lock.epoch().to_string());
+    lock.packages.iter().fold(key, |key, package| key.text("package", format!("{} {}", package.name, package.sha256)))
+}
+
+/// The packages of an image as a tar archive, made or found made.
+///
+/// # Errors
+/// As [`bootstrap`].
+pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
+    let key = add_to_key(Key::of(Stage::DEBIAN), lock).finish();
+    let place =
+        cache.stage(&key, progress, |folder| bootstrap(lock, Form::Tar, &folder.join("root.tar"), cache, progress))?;
+    Ok(place.join("root.tar"))
 }
 
 /// Makes the tree at `place`, which must not be there yet.

@@ -110,6 +110,48 @@ impl Lock {
         Ok(lock)
     }
 
+    /// Reads the lock that is to be renewed, whatever it was made for; none if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not understood.
+    pub fn read_former(path: &Path) -> Result<Option<Self>> {
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("reading {}", path.display()))?,
+        };
+        let understood = toml::from_str(&text);
+        let lock = understood.with_context(|| {
+            format!("understanding {}, which a new lock is compared with: remove it to do without", path.display())
+        })?;
+        Ok(Some(lock))
+    }
+
+    /// Refuses a lock made from an index of the archive that is older than the one that this lock, at `path`, was made
+    /// from: the signatures of old indexes stay good, so somebody could hold fixes back by them.
+    ///
+    /// # Errors
+    /// When one of the indexes is older.
+    pub fn refuse_older(&self, renewed: &Self, path: &Path) -> Result<()> {
+        if self.suite != renewed.suite {
+            return Ok(());
+        }
+        for former in &self.indexes {
+            let index = renewed.indexes.iter().find(|index| index.pocket == former.pocket);
+            if let Some(index) = index.filter(|index| index.date < former.date) {
+                bail!(
+                    "the mirror's index of {} is of {}, but {place} was made from one of {}: the mirror is behind, or \
+                     gives out an old index. Try again later or with another mirror; to take \
+                     the old one, remove {place} first",
+                    former.pocket.suite(&self.suite),
+                    time(index.date),
+                    time(former.date),
+                    place = path.display(),
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// The file's text: one line a package, so that a change reads well.
     pub fn text(&self) -> String {
         let mut text = String::from(
@@ -137,6 +179,11 @@ impl Lock {
     pub fn epoch(&self) -> u64 {
         self.indexes.iter().map(|index| index.date).max().unwrap_or(0)
     }
+}
+
+/// A date of the archive for people.
+fn time(seconds: u64) -> impl std::fmt::Display {
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds))
 }
 
 fn line(package: &Package) -> String {
@@ -191,6 +238,35 @@ mod tests {
         let read = Lock::parse(&text, Path::new("s.lock"), "r1", Path::new("s.toml")).unwrap();
         assert_eq!(read, lock());
         assert_eq!(read.epoch(), 30);
+    }
+
+    #[test]
+    fn an_index_older_than_the_locks_is_refused() {
+        let path = Path::new("s.lock");
+        let mut renewed = lock();
+        lock().refuse_older(&renewed, path).unwrap();
+        renewed.indexes[0].date = 86_400;
+        lock().refuse_older(&renewed, path).unwrap();
+        renewed.indexes[1].date = 29;
+        let error = lock().refuse_older(&renewed, path).unwrap_err().to_string();
+        let expected = "the mirror's index of trixie-security is of 1970-01-01T00:00:29Z, but s.lock was made from one of \
+                        1970-01-01T00:00:30Z: the mirror is behind";
+        assert!(error.starts_with(expected) && error.ends_with("remove s.lock first"), "{error}");
+        // Another release has dates of its own.
+        renewed.suite = "forky".to_owned();
+        lock().refuse_older(&renewed, path).unwrap();
+    }
+
+    #[test]
+    fn a_former_lock_may_be_of_another_list_or_absent_but_not_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.lock");
+        assert_eq!(Lock::read_former(&path).unwrap(), None);
+        fs::write(&path, lock().text()).unwrap();
+        assert_eq!(Lock::read_former(&path).unwrap(), Some(lock()));
+        fs::write(&path, "suite = 3").unwrap();
+        let error = Lock::read_former(&path).unwrap_err().to_string();
+        assert!(error.ends_with("remove it to do without"), "{error}");
     }
 
     #[test]

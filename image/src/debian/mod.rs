@@ -2,8 +2,10 @@
 //! becomes.
 
 pub mod bootstrap;
+pub mod changes;
 pub mod fetch;
 pub mod lock;
+pub mod mirrors;
 pub mod resolve;
 pub mod sources;
 

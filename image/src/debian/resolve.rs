@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::PackageSet;
 use super::lock::{Index, Lock, Package, Pocket};
@@ -20,9 +20,8 @@ use crate::progress::Progress;
 /// When apt cannot reach or trust the archive, or a package is not in it.
 pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Lock> {
     let work = cache.work()?;
-    let apt = Apt::prepare(work.path(), set, sources)?;
     let running = progress.begin("index");
-    apt.tool("apt-get").args(["update", "--error-on=any"]).run(progress).context("reading the archive's index")?;
+    let apt = update(work.path(), &sources.lists(&set.suite)?, progress).context("reading the archive's index")?;
     running.done();
     let indexed = apt.indexed(&set.suite)?;
     let names: BTreeSet<&str> = set.packages.iter().map(String::as_str).chain(indexed.essential()).collect();
@@ -30,6 +29,19 @@ pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Pr
     let packages = chosen.iter().map(|(name, version)| indexed.package(name, version)).collect::<Result<Vec<_>>>()?;
     let kernel = set.kernel.as_deref().map(|name| indexed.kernel(name)).transpose()?;
     Ok(Lock { suite: set.suite.clone(), request: set.request(), indexes: apt.indexes(&set.suite)?, packages, kernel })
+}
+
+/// Has apt read the indexes by the first of the lists of sources with which it can.
+fn update(folder: &Path, lists: &[String], progress: &Progress) -> Result<Apt> {
+    let mut failed = None;
+    for (attempt, list) in lists.iter().enumerate() {
+        let apt = Apt::prepare(&folder.join(attempt.to_string()), list)?;
+        match apt.tool("apt-get").args(["update", "--error-on=any"]).run(progress) {
+            Ok(()) => return Ok(apt),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| anyhow!("there is no mirror")))
 }
 
 /// What the host's configuration of apt does not decide.
@@ -50,7 +62,7 @@ struct Apt {
 }
 
 impl Apt {
-    fn prepare(folder: &Path, set: &PackageSet, sources: &Sources) -> Result<Self> {
+    fn prepare(folder: &Path, sources: &str) -> Result<Self> {
         for part in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(folder.join(part)).context("making folders for apt")?;
         }
@@ -63,7 +75,7 @@ impl Apt {
              #clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n"
         );
         for (name, text) in
-            [("apt.conf", configuration), ("sources.list", sources.lines(&set.suite)), ("status", String::new())]
+            [("apt.conf", configuration), ("sources.list", sources.to_owned()), ("status", String::new())]
         {
             fs::write(folder.join(name), text).with_context(|| format!("writing apt's {name}"))?;
         }

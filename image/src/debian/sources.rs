@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::lock::Pocket;
+use super::lock::{Package, Pocket};
+use super::mirrors::{Mirrors, Wanted};
 
 /// The settings that stand in for the host's configuration.
 #[derive(Clone, Debug, Default)]
@@ -36,10 +37,10 @@ impl Settings {
 /// Mirrors and keyring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// Mirror of the release and its updates.
-    pub main: String,
-    /// Mirror of the security updates.
-    pub security: String,
+    /// Mirrors of the release and its updates.
+    pub main: Mirrors,
+    /// Mirrors of the security updates.
+    pub security: Mirrors,
     /// Keyring that the archive's indexes are checked with.
     pub keyring: PathBuf,
 }
@@ -48,7 +49,7 @@ impl Sources {
     /// Takes the settings first, then what apt on the host whose root is `root` uses for its own release.
     ///
     /// # Errors
-    /// When neither names a mirror or a keyring; says which settings would.
+    /// When neither names a mirror or a keyring; says which settings would. When apt's list of mirrors cannot be read.
     pub fn find(settings: &Settings, root: &Path) -> Result<Self> {
         let release = host_release(root);
         let entries = if release.is_some() { host_entries(root)? } else { Vec::new() };
@@ -59,7 +60,11 @@ impl Sources {
         };
         let mirror = |setting: &Option<String>, entry: Option<&Entry>, what: &str, names: &str| {
             let found = setting.clone().or_else(|| entry.map(|entry| entry.uri.clone()));
-            found.with_context(|| format!("this host's apt configuration names no mirror of {what}: set {names}"))
+            let found =
+                found.with_context(|| format!("this host's apt configuration names no mirror of {what}: set {names}"));
+            found.and_then(|address| {
+                Mirrors::of(&address, root).with_context(|| format!("finding a mirror of {what} (or set {names})"))
+            })
         };
         let keyring = settings.keyring.clone().or_else(|| main.and_then(|entry| entry.signed_by.clone()));
         let keyring = keyring.unwrap_or_else(|| root.join("usr/share/keyrings/debian-archive-keyring.gpg"));
@@ -81,21 +86,46 @@ impl Sources {
         })
     }
 
-    /// The mirror that has a part of the archive.
-    pub fn mirror(&self, pocket: Pocket) -> &str {
+    fn mirrors(&self, pocket: Pocket) -> &Mirrors {
         match pocket {
             Pocket::Release | Pocket::Updates => &self.main,
             Pocket::Security => &self.security,
         }
     }
 
-    /// Lines for a sources.list of `suite`.
-    pub fn lines(&self, suite: &str) -> String {
-        let line = |pocket: Pocket| {
-            let keyring = self.keyring.display();
-            format!("deb [signed-by={keyring}] {} {} main\n", self.mirror(pocket), pocket.suite(suite))
+    /// Where a package of the release `suite` can be had, the first place to be tried first.
+    pub fn addresses(&self, package: &Package, suite: &str) -> Vec<String> {
+        let architecture = if package.path.ends_with("_all.deb") { "all" } else { "amd64" };
+        let wanted = Wanted { kind: "deb", suite: &package.pocket.suite(suite), architecture };
+        let mirrors = self.mirrors(package.pocket).that_have(wanted).into_iter();
+        // apt's downloader would leave a link to a file of this host.
+        let copied = |mirror: &str| mirror.strip_prefix("file:").map(|path| format!("copy:{path}"));
+        mirrors.map(|mirror| format!("{}/{}", copied(mirror).unwrap_or(mirror.to_owned()), package.path)).collect()
+    }
+
+    /// Lines for a sources.list of `suite`: the first to be tried first, each with another mirror.
+    ///
+    /// # Errors
+    /// When no mirror has the indexes.
+    pub fn lists(&self, suite: &str) -> Result<Vec<String>> {
+        let keyring = self.keyring.display();
+        let mut of_pockets = Vec::new();
+        for pocket in Pocket::ALL {
+            let name = pocket.suite(suite);
+            let wanted = Wanted { kind: "index", suite: &name, architecture: "amd64" };
+            let mirrors = self.mirrors(pocket).that_have(wanted);
+            if mirrors.is_empty() {
+                bail!(
+                    "none of the mirrors in apt's list is for indexes of {name}: set KAAS_DEBIAN_MIRROR and KAAS_DEBIAN_SECURITY_MIRROR"
+                );
+            }
+            of_pockets.push((name, mirrors));
+        }
+        let count = of_pockets.iter().map(|(_, mirrors)| mirrors.len()).max().unwrap_or(0);
+        let line = |attempt: usize, (name, mirrors): &(String, Vec<&str>)| {
+            format!("deb [signed-by={keyring}] {} {name} main\n", mirrors[attempt.min(mirrors.len() - 1)])
         };
-        Pocket::ALL.into_iter().map(line).collect()
+        Ok((0..count).map(|attempt| of_pockets.iter().map(|pocket| line(attempt, pocket)).collect()).collect())
     }
 }
 
@@ -205,11 +235,9 @@ mod tests {
                     Types: deb\nURIs: http://other.test/\nSuites: nodistro\n";
         let root = host(BOOKWORM, &[("etc/apt/sources.list.d/debian.sources", text)]);
         let sources = Sources::find(&Settings::default(), root.path()).unwrap();
-        assert_eq!(
-            (sources.main.as_str(), sources.security.as_str()),
-            ("http://mirror.test/debian", "http://mirror.test/sec")
-        );
-        let lines = sources.lines("trixie");
+        let lists = sources.lists("trixie").unwrap();
+        let [lines] = &lists[..] else { panic!("{lists:?}") };
+        assert!(lines.contains("http://mirror.test/debian trixie-updates main\n"), "{lines}");
         assert!(lines.contains("http://mirror.test/sec trixie-security main\n"), "{lines}");
         assert_eq!(lines.lines().count(), 3);
     }
@@ -224,7 +252,7 @@ mod tests {
         assert_eq!(entries[0].signed_by.as_deref(), Some(Path::new("/k/ring.gpg")));
         let root = host(BOOKWORM, &[("etc/apt/sources.list", &text.replace(" signed-by=/k/ring.gpg", ""))]);
         let sources = Sources::find(&Settings::default(), root.path()).unwrap();
-        assert_eq!(sources.main, "http://m.test/d");
+        assert!(sources.lists("trixie").unwrap()[0].contains(" http://m.test/d trixie main\n"));
     }
 
     #[test]
@@ -237,7 +265,44 @@ mod tests {
             security_mirror: Some("http://a.test/s".to_owned()),
             keyring: None,
         };
-        assert_eq!(Sources::find(&settings, root.path()).unwrap().security, "http://a.test/s");
+        let lists = Sources::find(&settings, root.path()).unwrap().lists("trixie").unwrap();
+        assert!(lists[0].contains(" http://a.test/s trixie-security main\n"), "{lists:?}");
+    }
+
+    #[test]
+    fn lists_of_mirrors_are_followed_in_both_forms() {
+        let list =
+            "http://two.test/debian\nhttp://one.test/debian\tpriority:1 type:index\nfile:/srv/debian\ttype:deb\n";
+        let one_line = "deb mirror+file:/etc/apt/mirrors/debian.list bookworm main\n\
+                        deb http://sec.test/s bookworm-security main\n";
+        let stanzas = "Types: deb\nURIs: mirror+file:///etc/apt/mirrors/debian.list\nSuites: bookworm\n\n\
+                       Types: deb\nURIs: http://sec.test/s\nSuites: bookworm-security\n";
+        for (file, text) in [("etc/apt/sources.list", one_line), ("etc/apt/sources.list.d/debian.sources", stanzas)] {
+            let root = host(BOOKWORM, &[(file, text), ("etc/apt/mirrors/debian.list", list)]);
+            let sources = Sources::find(&Settings::default(), root.path()).unwrap();
+            let lists = sources.lists("trixie").unwrap();
+            assert_eq!(lists.len(), 2, "{lists:?}");
+            assert!(lists[0].contains(" http://one.test/debian trixie main\n"), "{lists:?}");
+            assert!(lists[1].contains(" http://two.test/debian trixie-updates main\n"), "{lists:?}");
+            assert!(lists.iter().all(|list| list.contains(" http://sec.test/s trixie-security main\n")), "{lists:?}");
+            let package = |pocket, path: &str| Package {
+                name: "a".to_owned(),
+                version: "1".to_owned(),
+                pocket,
+                path: path.to_owned(),
+                size: 1,
+                sha256: String::new(),
+            };
+            let addresses = sources.addresses(&package(Pocket::Updates, "pool/a_1_all.deb"), "trixie");
+            assert_eq!(addresses, ["http://two.test/debian/pool/a_1_all.deb", "copy:/srv/debian/pool/a_1_all.deb"]);
+            let addresses = sources.addresses(&package(Pocket::Security, "pool/a_2_amd64.deb"), "trixie");
+            assert_eq!(addresses, ["http://sec.test/s/pool/a_2_amd64.deb"]);
+
+            fs::remove_file(root.path().join("etc/apt/mirrors/debian.list")).unwrap();
+            let error = format!("{:#}", Sources::find(&Settings::default(), root.path()).unwrap_err());
+            let expected = "finding a mirror of Debian (or set KAAS_DEBIAN_MIRROR): reading the list of mirrors ";
+            assert!(error.starts_with(expected) && error.contains("mirrors/debian.list"), "{error}");
+        }
     }
 
     #[test]

@@ -13,7 +13,6 @@ use image::progress::Progress;
 use image::spec::Spec;
 use image::tools::ToolsTree;
 
-const STAGE: Stage = Stage { name: "plain-debian", keep: 1 };
 const PACKAGES: [&str; 5] = ["dbus", "initramfs-tools", "login", "systemd-sysv", "udev"];
 const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 const LABEL: &str = "plain-root";
@@ -40,12 +39,11 @@ pub fn make(spec: &Spec, tools: &ToolsTree, settings: &Settings) -> Result<Plain
         .context("the packages hold no kernel")?;
     let kernel = format!("{} {}", kernel.name, kernel.version);
     let parameters = spec.kernel.command_line.join(" ");
-    let key = Key::of(include_str!("plain.rs"))
-        .key("packages", &bootstrap::key(&lock))
+    let key = bootstrap::add_to_key(Key::of(Stage::PLAIN_DEBIAN), &lock)
         .text("parameters", &parameters)
         .key("tools", tools.key())
         .finish();
-    let made = cache.stage(STAGE, &key, &progress, |folder| {
+    let made = cache.stage(&key, &progress, |folder| {
         fetch::fetch(&lock, settings, &cache, &progress, "run it again")?;
         let work = cache.work()?;
         let root = work.path().join("root");

@@ -1,0 +1,513 @@
+//! Keeps the result of each stage under a key made of everything that went
+//! into it. A result is whole or not there: it is made in a folder of its own
+//! and put in place by one rename. Knows nothing of what the stages make.
+
+mod key;
+mod stages;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+
+use crate::progress::Progress;
+
+pub use key::{Key, KeyBuilder, Parts, file_digest, hex, is_executable};
+pub use stages::Stage;
+
+/// The folder of the distribution's packages.
+const PACKAGES: &str = "packages";
+/// Up to so many files are written out one by one.
+const FEW: usize = 200;
+/// The file in each folder that is locked in the folder's stead.
+const LOCK: &str = ".lock";
+
+/// The cache folder. What a build takes from it counts as in use until the value and its clones are dropped.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    root: PathBuf,
+    /// Shared locks on the results in use.
+    in_use: Arc<Mutex<Vec<File>>>,
+}
+
+/// What [`Cache::clean`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// How many results went, by the name of their stage; packages as well.
+    pub removed: Vec<(&'static str, usize)>,
+    /// The room they took on the disk, in bytes.
+    pub bytes: u64,
+    /// Of which stages something was old enough to go and stayed, because a command that runs uses it.
+    pub in_use: Vec<&'static str>,
+}
+
+impl Cache {
+    /// The user's cache: `kaas` in `$XDG_CACHE_HOME` or `~/.cache`. Clears away what builds left
+    /// that were cut off.
+    ///
+    /// # Errors
+    /// When neither variable is set, or the folder cannot be made.
+    pub fn of_user() -> Result<Self> {
+        let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+            Some(base) => PathBuf::from(base),
+            None => {
+                let home = std::env::var_os("HOME").filter(|value| !value.is_empty());
+                PathBuf::from(home.context("finding the cache folder: neither XDG_CACHE_HOME nor HOME is set")?)
+                    .join(".cache")
+            }
+        };
+        Self::at(&base.join("kaas"))
+    }
+
+    /// A cache in this folder.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn at(root: &Path) -> Result<Self> {
+        let cache = Self { root: root.to_owned(), in_use: Arc::default() };
+        for folder in [cache.work_folder(), cache.packages()] {
+            fs::create_dir_all(&folder).with_context(|| format!("making the cache folder {}", folder.display()))?;
+        }
+        cache.clear_abandoned();
+        Ok(cache)
+    }
+
+    /// The folder of the cache.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the distribution's packages are kept, each under its SHA-256.
+    pub fn packages(&self) -> PathBuf {
+        self.root.join(PACKAGES)
+    }
+
+    /// Keeps the packages from being cleaned away as long as this cache is there.
+    ///
+    /// # Errors
+    /// When their folder cannot be locked.
+    pub fn use_packages(&self) -> Result<()> {
+        let lock = lock_of(&self.packages())?;
+        lock.lock_shared().context("locking the packages")?;
+        self.keep_in_use(lock);
+        Ok(())
+    }
+
+    /// Where Cargo keeps what it builds for images.
+    pub fn programs(&self) -> PathBuf {
+        self.root.join("cargo")
+    }
+
+    /// What stands for a file in a key: its place in the cache, which has a key in it, or else its digest.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn name_of(&self, file: &Path) -> Result<String> {
+        if let Ok(place) = file.strip_prefix(&self.root) {
+            let folder = place.iter().next().unwrap_or_default();
+            if Stage::ALL.iter().any(|stage| folder == stage.name) {
+                return Ok(place.to_string_lossy().into_owned());
+            }
+        }
+        file_digest(file)
+    }
+
+    fn work_folder(&self) -> PathBuf {
+        self.root.join("work")
+    }
+
+    /// A folder for temporary files that goes when the value is dropped, or,
+    /// if this process is killed, when the next build starts.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn work(&self) -> Result<Work> {
+        Work::new(&self.work_folder()).context("making a folder for temporary files in the cache")
+    }
+
+    /// The result for `key`: as it stands, or made by `make` in the empty folder it is given. It is on the disk before
+    /// it can be found, and stays as long as this cache is there.
+    ///
+    /// Builds that run at the same time wait for each other here, stage by stage.
+    ///
+    /// # Errors
+    /// Those of `make`; nothing is then kept.
+    pub fn stage(&self, key: &Key, progress: &Progress, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+        self.stage_named(key.stage().name, key, progress, make)
+    }
+
+    /// As [`Cache::stage`], for a stage that is run for several things: `shown` says for which.
+    ///
+    /// # Errors
+    /// As [`Cache::stage`].
+    pub fn stage_named(
+        &self,
+        shown: &str,
+        key: &Key,
+        progress: &Progress,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let stage = key.stage();
+        let folder = self.root.join(stage.name);
+        let place = folder.join(key.as_str());
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let lock = lock_of(&folder)?;
+        lock.lock().with_context(|| format!("locking {}", folder.display()))?;
+        if place.is_dir() {
+            touch(&place);
+            self.keep(&place)?;
+            progress.cached(shown);
+            return Ok(place);
+        }
+        let running = progress.begin(shown);
+        let work = self.work()?;
+        let result = work.path().join("result");
+        fs::create_dir(&result).with_context(|| format!("making {}", result.display()))?;
+        make(&result).with_context(|| format!("stage {}", stage.name))?;
+        write_out(&result).with_context(|| format!("writing the result of stage {} to the disk", stage.name))?;
+        fs::rename(&result, &place).with_context(|| format!("keeping the result of stage {}", stage.name))?;
+        touch(&place);
+        self.keep(&place)?;
+        self.prune(&folder, stage.keep);
+        running.done();
+        Ok(place)
+    }
+
+    /// Holds a result as long as this cache is there.
+    fn keep(&self, place: &Path) -> Result<()> {
+        let lock = File::open(place).with_context(|| format!("locking {}", place.display()))?;
+        // Who removes results holds the stage's lock, and so do we.
+        lock.lock_shared().with_context(|| format!("locking {}", place.display()))?;
+        self.keep_in_use(lock);
+        Ok(())
+    }
+
+    fn keep_in_use(&self, lock: File) {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
+    }
+
+    /// Removes every result of the build's stages, and every package, that no build has used for `unused`. What a
+    /// command that runs uses stays, and so does everything in the cache folder that belongs to no stage: what Cargo
+    /// builds, and what the lab unpacks.
+    ///
+    /// # Errors
+    /// When the cache cannot be read, or something in it cannot be removed.
+    pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
+        let mut cleaned = Cleaned::default();
+        for name in Stage::ALL.iter().map(|stage| stage.name).chain([PACKAGES]) {
+            let folder = self.root.join(name);
+            if !folder.is_dir() {
+                continue;
+            }
+            let old: Vec<_> = results(&folder)?.into_iter().filter(|result| age(result) >= unused).collect();
+            let lock = lock_of(&folder)?;
+            let mut removed = 0;
+            for result in &old {
+                if lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
+                    if !cleaned.in_use.contains(&name) {
+                        cleaned.in_use.push(name);
+                    }
+                    continue;
+                }
+                removed += 1;
+            }
+            if removed > 0 {
+                cleaned.removed.push((name, removed));
+            }
+        }
+        Ok(cleaned)
+    }
+
+    /// Removes a result, unless it is in use; returns whether it is gone, and adds its size to `bytes`. The caller
+    /// holds the lock of its folder. A result that is cut off while it is removed is no result any more.
+    fn discard(&self, result: &Path, bytes: &mut u64) -> Result<bool> {
+        let removing = || format!("removing {}", result.display());
+        if result.is_dir() && File::open(result).with_context(removing)?.try_lock().is_err() {
+            return Ok(false);
+        }
+        let size = size_on_disk(result);
+        let work = self.work()?;
+        fs::rename(result, work.path().join("removed")).with_context(removing)?;
+        *bytes += size;
+        Ok(true)
+    }
+
+    fn prune(&self, folder: &Path, keep: usize) {
+        let mut results = results(folder).unwrap_or_default();
+        results.sort_by_key(|result| age(result));
+        for old in results.into_iter().skip(keep.max(1)) {
+            if let Err(error) = self.discard(&old, &mut 0) {
+                log::warn!("{error:#}");
+            }
+        }
+    }
+
+    /// A folder of temporary files is locked as long as its process lives.
+    fn clear_abandoned(&self) {
+        for entry in entries(&self.work_folder()).unwrap_or_default() {
+            let abandoned = match File::open(entry.join(LOCK)) {
+                Ok(lock) => lock.try_lock().is_ok(),
+                // Not even locked yet: it is being made, unless it is old.
+                Err(_) => age(&entry) > Duration::from_secs(60),
+            };
+            if abandoned && let Err(error) = remove(&entry) {
+                log::warn!("clearing {}: {error}", entry.display());
+            }
+        }
+    }
+}
+
+/// Has everything below `folder` written to the disk, so that a power cut after the rename that puts it in place
+/// leaves nothing half written under a valid key.
+///
+/// # Errors
+/// When the disk did not take it.
+pub(crate) fn write_out(folder: &Path) -> Result<()> {
+    let entries = walkdir::WalkDir::new(folder).contents_first(true);
+    let entries = entries.into_iter().filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.path_is_symlink()));
+    let entries = entries.collect::<Result<Vec<_>, _>>()?;
+    if entries.len() > FEW {
+        // A call for each of ten thousand files takes minutes; one for the file system also waits for what others write.
+        return Ok(nix::unistd::syncfs(File::open(folder)?)?);
+    }
+    for entry in entries {
+        let file = File::open(entry.path()).and_then(|file| file.sync_all());
+        file.with_context(|| format!("writing {}", entry.path().display()))?;
+    }
+    Ok(())
+}
+
+/// A folder for temporary files.
+pub struct Work {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Work {
+    fn new(parent: &Path) -> io::Result<Self> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let folder = parent.join(format!("{}-{count}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let lock = File::create(folder.join(LOCK))?;
+        lock.lock()?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.folder) {
+            log::warn!("clearing {}: {error}", self.folder.display());
+        }
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let mut entries = read.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    entries.sort();
+    Ok(entries)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// Notes the use of a result or package: when it was last used is the time of its own folder or file.
+pub(crate) fn touch(path: &Path) {
+    let touched = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
+    if let Err(error) = touched {
+        log::debug!("noting the use of {}: {error}", path.display());
+    }
+}
+
+fn age(path: &Path) -> Duration {
+    let modified = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+    modified.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default()
+}
+
+/// The results in the folder of a stage, or the packages: what is named by a digest, and nothing else.
+fn results(folder: &Path) -> Result<Vec<PathBuf>> {
+    let is_digest = |name: &str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_result = |entry: &PathBuf| entry.file_stem().and_then(|name| name.to_str()).is_some_and(is_digest);
+    Ok(entries(folder)?.into_iter().filter(is_result).collect())
+}
+
+fn lock_of(folder: &Path) -> Result<File> {
+    File::create(folder.join(LOCK)).with_context(|| format!("locking {}", folder.display()))
+}
+
+/// The room that a file or a folder with all that is in it takes, in bytes; what cannot be read counts as nothing.
+fn size_on_disk(path: &Path) -> u64 {
+    let entries = walkdir::WalkDir::new(path).into_iter().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    fn build(cache: &Cache, text: &str, made: &mut usize) -> PathBuf {
+        let key = Key::of(Stage::VMDK).text("input", text).finish();
+        cache
+            .stage(&key, &Progress::silent(), |folder| {
+                *made += 1;
+                Ok(fs::write(folder.join("out"), text)?)
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn a_result_is_made_once_for_each_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let mut made = 0;
+        let first = build(&cache, "a", &mut made);
+        assert_eq!(build(&cache, "a", &mut made), first);
+        assert_eq!(made, 1);
+        let second = build(&cache, "b", &mut made);
+        assert_ne!(first, second);
+        assert_eq!((made, fs::read_to_string(second.join("out")).unwrap().as_str()), (2, "b"));
+    }
+
+    #[test]
+    fn a_failed_stage_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let key = Key::of(Stage::VMDK).finish();
+        let result = cache.stage(&key, &Progress::silent(), |folder| {
+            fs::write(folder.join("half"), "")?;
+            bail!("the tool failed")
+        });
+        assert_eq!(format!("{:#}", result.unwrap_err()), "stage vmdk: the tool failed");
+        assert!(!folder.path().join("vmdk").join(key.as_str()).exists());
+        assert_eq!(entries(&cache.work_folder()).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn results_of_few_and_of_many_files_are_written_out_and_links_to_nowhere_are_no_hindrance() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/nonexistent", folder.path().join("link")).unwrap();
+        write_out(folder.path()).unwrap();
+        for number in 0..=FEW {
+            fs::write(folder.path().join(number.to_string()), "").unwrap();
+        }
+        write_out(folder.path()).unwrap();
+        assert!(write_out(&folder.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn old_results_give_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut made = 0;
+        let mut build_one = |text: &str, cache: &Cache| {
+            let place = build(cache, text, &mut made);
+            // Ages differ by more than the clock's grain.
+            results(&folder.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
+            place
+        };
+        let places: Vec<_> =
+            ["a", "b", "c"].iter().map(|text| build_one(text, &Cache::at(folder.path()).unwrap())).collect();
+        let there = || places.iter().map(|place| place.exists()).collect::<Vec<_>>();
+        assert_eq!(there(), [false, true, true]);
+
+        // A build that runs uses the older of the two that are left.
+        let running = Cache::at(folder.path()).unwrap();
+        build_one("b", &running);
+        make_older(&places[1]);
+        build_one("d", &Cache::at(folder.path()).unwrap());
+        build_one("e", &Cache::at(folder.path()).unwrap());
+        assert_eq!(there(), [false, true, false]);
+    }
+
+    fn make_older(place: &Path) {
+        let older = fs::metadata(place).unwrap().modified().unwrap() - Duration::from_secs(3600);
+        File::open(place).unwrap().set_modified(older).unwrap();
+    }
+
+    #[test]
+    fn cleaning_takes_stages_and_packages_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut made = 0;
+        let (old, new) = {
+            let cache = Cache::at(folder.path()).unwrap();
+            (build(&cache, "old", &mut made), build(&cache, "new", &mut made))
+        };
+        let digest = "0123456789abcdef".repeat(4);
+        let write = |path: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, vec![1; 5000]).unwrap();
+            path
+        };
+        let package = write(&format!("packages/{digest}.deb"));
+        // What the lab and Cargo keep, what nobody here knows, and what is in a stage's folder without a digest.
+        let foreign: Vec<_> = [
+            &format!("lab/{digest}/disk.raw"),
+            "target/debug/kaas",
+            "cargo/appliance/kaas-agent",
+            &format!("notes/{digest}"),
+            "vmdk/notes.txt",
+        ]
+        .map(write)
+        .to_vec();
+        for place in foreign.iter().flat_map(|path| [path.as_path(), path.parent().unwrap()]).chain([&*old, &package]) {
+            make_older(place);
+        }
+
+        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("vmdk", 1), ("packages", 1)], vec![]));
+        assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
+        assert!(!old.exists() && !package.exists() && new.exists());
+        assert!(foreign.iter().all(|path| path.exists()));
+
+        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
+        assert_eq!(cleaned.removed, [("vmdk", 1)]);
+        assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
+    }
+
+    #[test]
+    fn cleaning_leaves_what_a_command_that_runs_uses() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = Cache::at(folder.path()).unwrap();
+        let place = build(&running, "a", &mut 0);
+        let package = running.packages().join("0123456789abcdef".repeat(4));
+        fs::write(&package, "").unwrap();
+        running.use_packages().unwrap();
+        let clean = || Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
+        assert_eq!(clean(), Cleaned { in_use: vec!["vmdk", "packages"], ..Cleaned::default() });
+        assert!(place.exists() && package.exists());
+
+        // A stage at work, whose result is not there yet.
+        drop(running);
+        let lock = lock_of(&folder.path().join("vmdk")).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(clean().in_use, ["vmdk"]);
+        drop(lock);
+        assert_eq!(clean().removed, [("vmdk", 1)]);
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_cleared_and_a_living_one_is_spared() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let dead = cache.work_folder().join("1-0");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join(".lock"), "").unwrap();
+        let living = cache.work().unwrap();
+        Cache::at(folder.path()).unwrap();
+        assert!(!dead.exists());
+        assert!(living.path().exists());
+    }
+}

@@ -1,0 +1,121 @@
+//! What a renewed lock has that the former one had not, and the other way round.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::lock::{Lock, Package};
+
+/// The differences between two locks of a package set, each list sorted by name. The kernel counts as a package.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    /// Packages that the former lock had not.
+    pub added: Vec<Named>,
+    /// Packages that only the former lock had.
+    pub removed: Vec<Named>,
+    /// Packages of another version, or of the same version with another content.
+    pub changed: Vec<Changed>,
+}
+
+/// A package.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// A package that is another one now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// Its name.
+    pub name: String,
+    /// The former version.
+    pub from: String,
+    /// The new version.
+    pub to: String,
+}
+
+impl Changes {
+    /// What `new` changes of `old`; everything is new without a former lock.
+    pub fn between(old: Option<&Lock>, new: &Lock) -> Self {
+        let (old, new) = (old.map(packages).unwrap_or_default(), packages(new));
+        let named = |package: &&Package| Named { name: package.name.clone(), version: package.version.clone() };
+        let only = |these: &BTreeMap<&str, &Package>, others: &BTreeMap<&str, &Package>| {
+            these.values().filter(|package| !others.contains_key(package.name.as_str())).map(named).collect()
+        };
+        let changed = new.iter().filter_map(|(name, new)| {
+            let old = old.get(name).filter(|old| (&old.version, &old.sha256) != (&new.version, &new.sha256))?;
+            Some(Changed { name: (*name).to_owned(), from: old.version.clone(), to: new.version.clone() })
+        });
+        Self { changed: changed.collect(), added: only(&new, &old), removed: only(&old, &new) }
+    }
+}
+
+fn packages(lock: &Lock) -> BTreeMap<&str, &Package> {
+    lock.packages.iter().chain(&lock.kernel).map(|package| (package.name.as_str(), package)).collect()
+}
+
+/// A line of counts, then one line a package: `+` added, `-` removed, `~` changed.
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { added, removed, changed } = self;
+        write!(f, "{} added, {} removed, {} changed", added.len(), removed.len(), changed.len())?;
+        for (sign, packages) in [('+', added), ('-', removed)] {
+            for Named { name, version } in packages {
+                write!(f, "\n  {sign} {name} {version}")?;
+            }
+        }
+        for Changed { name, from, to } in changed {
+            match from == to {
+                true => write!(f, "\n  ~ {name} {from}: the same version with another content")?,
+                false => write!(f, "\n  ~ {name} {from} -> {to}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::debian::lock::Pocket;
+
+    fn lock(packages: &[(&str, &str, &str)], kernel: (&str, &str, &str)) -> Lock {
+        let package = |(name, version, sha256): (&str, &str, &str)| Package {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            pocket: Pocket::Release,
+            path: format!("pool/{name}.deb"),
+            size: 1,
+            sha256: sha256.to_owned(),
+        };
+        Lock {
+            suite: "trixie".to_owned(),
+            request: String::new(),
+            indexes: Vec::new(),
+            packages: packages.iter().copied().map(package).collect(),
+            kernel: Some(package(kernel)),
+        }
+    }
+
+    #[test]
+    fn what_came_went_and_changed_is_told() {
+        let old = lock(
+            &[("bash", "5.1", "a"), ("gone", "1", "b"), ("same", "1", "c"), ("zlib", "1.3", "d")],
+            ("linux", "6.1", "e"),
+        );
+        let new = lock(
+            &[("bash", "5.2", "f"), ("come", "2", "g"), ("same", "1", "c"), ("zlib", "1.3", "h")],
+            ("linux", "6.2", "i"),
+        );
+        let changes = Changes::between(Some(&old), &new);
+        let expected = "1 added, 1 removed, 3 changed\n  + come 2\n  - gone 1\n  ~ bash 5.1 -> 5.2\n  \
+                        ~ linux 6.1 -> 6.2\n  ~ zlib 1.3: the same version with another content";
+        assert_eq!(changes.to_string(), expected);
+        assert_eq!(Changes::between(Some(&new), &new), Changes::default());
+        assert_eq!(Changes::between(None, &new).added.len(), 5);
+    }
+}

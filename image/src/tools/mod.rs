@@ -1,0 +1,87 @@
+//! The tools tree: programs that the build host need not have (systemd-repart,
+//! ukify, mkfs.erofs, QEMU, firmware), in versions that the lock fixes. They run
+//! in it through bubblewrap and see only what they are shown of the host.
+
+mod run;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::cache::{Cache, Key, Stage};
+use crate::debian::bootstrap::{self, Form};
+use crate::debian::lock::Lock;
+use crate::debian::sources::Settings;
+use crate::debian::{PackageSet, fetch};
+use crate::document::Document;
+use crate::progress::Progress;
+
+pub use run::ToolRun;
+
+const SPEC: &str = include_str!("../../specs/tools.toml");
+const LOCK: &str = include_str!("../../specs/tools.lock");
+const SPEC_NAME: &str = "image/specs/tools.toml";
+
+/// A tools tree on this host.
+#[derive(Clone, Debug)]
+pub struct ToolsTree {
+    root: PathBuf,
+    key: Key,
+    /// Nobody cleans the tree away as long as this is there.
+    _in_use: Cache,
+}
+
+/// The tools tree that this program was built with: as it stands in the cache, or made now.
+///
+/// # Errors
+/// When its packages cannot be had, or mmdebstrap fails.
+pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result<ToolsTree> {
+    let spec = Path::new(SPEC_NAME);
+    let document = Document::new(spec, SPEC);
+    let set = document.read(|top| top.required_table("debian", |table| PackageSet::read(table, None)))?;
+    let lock = Lock::parse(LOCK, &Lock::path_for(spec), &set.request(), spec)?;
+    let key = bootstrap::add_to_key(Key::of(Stage::TOOLS), &lock).finish();
+    let root = cache.stage(&key, progress, |result| {
+        let renew = crate::debian::lock::advice(spec);
+        fetch::fetch(&lock, settings, cache, progress, &renew)?;
+        let place = result.join("root");
+        bootstrap::bootstrap(&lock, Form::Folder, &place, cache, progress)
+    })?;
+    Ok(ToolsTree { root: root.join("root"), key, _in_use: cache.clone() })
+}
+
+impl ToolsTree {
+    /// The folder with the tree: firmware and other data are read from it directly.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the tree was made of: part of the key of everything that its tools make.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// A run of one of the tree's programs, to be shown what it needs.
+    pub fn run(&self, program: &str) -> ToolRun<'_> {
+        ToolRun::new(self, program)
+    }
+}
+
+/// The programs of the build host itself that a build runs, each with the Debian package that has it.
+pub const HOST_PROGRAMS: [(&str, &str); 4] =
+    [("mmdebstrap", "mmdebstrap"), ("bwrap", "bubblewrap"), ("dpkg-deb", "dpkg"), ("apt-get", "apt")];
+
+/// Says which of the programs that a build runs on the host are missing, and what to install.
+///
+/// # Errors
+/// When one is missing.
+pub fn check_host(more: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<_> =
+        HOST_PROGRAMS.iter().chain(more).filter(|(program, _)| !crate::process::is_installed(program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let programs = missing.iter().map(|(program, _)| *program).collect::<Vec<_>>().join(", ");
+    let packages = missing.iter().map(|(_, package)| *package).collect::<Vec<_>>().join(" ");
+    anyhow::bail!("this host lacks {programs}: install {packages}")
+}
