@@ -17,6 +17,11 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     for file in ["Cargo.toml", "Cargo.lock"] {
         wanted.insert(PathBuf::from(file));
     }
+    // rustup goes by the folder that a compiler starts in.
+    let compiler = PathBuf::from("rust-toolchain.toml");
+    if workspace.join(&compiler).is_file() {
+        wanted.insert(compiler);
+    }
     for member in members(workspace)? {
         for entry in walkdir::WalkDir::new(workspace.join(&member)) {
             let entry = entry.with_context(|| format!("reading the sources in {member}"))?;
@@ -73,6 +78,9 @@ mod tests {
         }
         lay_out(from, to).unwrap();
         assert!(to.join("a/src/old.rs").exists() && !to.join("b").exists());
+        fs::write(from.join("rust-toolchain.toml"), "[toolchain]\n").unwrap();
+        lay_out(from, to).unwrap();
+        assert!(to.join("rust-toolchain.toml").exists(), "another compiler than the workspace's would be taken");
 
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         for file in ["a/src/lib.rs", "Cargo.toml"] {
