@@ -19,7 +19,7 @@ SPEC := image/specs/control-plane.toml
 # What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
 EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: help readme ova ova-earlier test test-fast test-long lint lab lab-down bench deny setup root
+.PHONY: help readme ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -40,9 +40,10 @@ test-fast: setup root ## Pass the tests that need neither an image nor a VM
 test-long: ova-earlier ## Pass the long scenarios as well
 	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --tests long -- --test-threads=1 --nocapture
 
-lint: setup ## Check format and lints
+lint: setup ## Check format, lints, and the licences and sources of the dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets
+	@.ci/deny "$(CACHE)/cargo-deny"
 
 lab: ova ## Start a three-node control cluster on this machine
 	$(AS_ROOT) $(KAAS) lab up --ova build --nodes 3
@@ -54,8 +55,12 @@ bench: ova ## Measure speed and memory as ratios against other tools in the same
 	cargo build --locked -p scenarios --bin bench
 	KAAS_OVA="$(CURDIR)/build" $(AS_ROOT) $(CARGO_TARGET_DIR)/debug/bench
 
-deny: ## Check licences, sources and advisories of the dependencies (needs cargo-deny)
-	cargo deny check
+cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova test"
+	cargo build --locked -p scenarios --bin cold
+	$(AS_ROOT) $(CARGO_TARGET_DIR)/debug/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(MAKE_THERE)
+
+deny: setup ## Check licences, sources and known weaknesses of the dependencies
+	@.ci/deny "$(CACHE)/cargo-deny" --strict
 
 setup: ## Install what is missing on the build host
 	@.ci/setup

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::Workshop;
 use crate::cache::{Key, Stage};
+use crate::caller;
 use crate::process::Tool;
 
 const STAGE: Stage = Stage { name: "agent", keep: 3 };
@@ -20,7 +21,7 @@ const STAGE: Stage = Stage { name: "agent", keep: 3 };
 pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     let &Workshop { tools, cache, progress, .. } = workshop;
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
-    let compiler = Tool::on_host("rustc").current_dir(&workspace).arg("--version").output(progress)?;
+    let compiler = Tool::as_caller("rustc").current_dir(&workspace).arg("--version").output(progress)?;
     let key = Key::of(include_str!("mod.rs"))
         .text("compiler", compiler)
         .file("manifest", &workspace.join("Cargo.toml"))?
@@ -51,7 +52,8 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
-    let said = Tool::on_host("cargo")
+    caller::lend(&cache.programs())?;
+    let said = Tool::as_caller("cargo")
         .current_dir(sources)
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
         // A target folder of its own: other flags would make the developer's builds start over.

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::GoModule;
+use crate::caller;
 use crate::process::Tool;
 use crate::progress::Progress;
 
@@ -13,7 +14,7 @@ use crate::progress::Progress;
 /// # Errors
 /// When Go is not installed or does not answer.
 pub fn version(progress: &Progress) -> Result<String> {
-    let said = Tool::on_host("go").arg("version").env("GOTOOLCHAIN", "local").output(progress);
+    let said = Tool::as_caller("go").arg("version").env("GOTOOLCHAIN", "local").output(progress);
     let said = said.context("asking for Go's version: building the components takes Go")?;
     Ok(String::from_utf8_lossy(&said).trim().to_owned())
 }
@@ -25,9 +26,10 @@ pub fn version(progress: &Progress) -> Result<String> {
 pub fn build(module: &GoModule, folder: &Path, progress: &Progress) -> Result<()> {
     let ldflags = ["-s", "-w", "-buildid="].into_iter().chain(module.ldflags.iter().map(String::as_str));
     let ldflags = ldflags.collect::<Vec<_>>().join(" ");
+    caller::lend(folder)?;
     for package in &module.packages {
         let output = folder.join(&package.program.output);
-        let mut tool = Tool::on_host("go")
+        let mut tool = Tool::as_caller("go")
             .current_dir(&module.folder)
             // The flags and the target are the image's, not this user's; where modules come from is the user's.
             .env_remove("GOFLAGS")
