@@ -194,6 +194,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_of_the_caller_runs_as_that_user_without_roots_rights() {
+        assert!(nix::unistd::geteuid().is_root(), "this test needs root: make test-fast");
+        let nobody = Caller { user: 65534, group: 65534 };
+        let script = "id -u; id -g; grep CapEff: /proc/self/status";
+        let said = Tool::behind(&nobody.prefix(), OsStr::new("sh")).args(["-c", script]).output(&Progress::silent());
+        let said = String::from_utf8(said.unwrap()).unwrap();
+        assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["65534", "65534", "CapEff:", "0000000000000000"]);
+    }
+
+    #[test]
     fn a_tool_that_is_not_there_is_named() {
         let command = Command::new("no-such-program");
         let error = Tool::prepared("packing", command).run(&Progress::silent()).unwrap_err().to_string();
