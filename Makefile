@@ -9,67 +9,73 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 # the clone that used the cache last is noted, and another one looks anew at its own.
 CLONE := $(CARGO_TARGET_DIR)/last-clone
 
-# Making a root tree and running system containers and VMs takes root.
-ifeq ($(shell id -u),0)
-ROOT :=
-else
-ROOT := sudo --preserve-env=HOME,PATH,XDG_CACHE_HOME,CARGO_TARGET_DIR,GOPROXY,GOSUMDB,GOFLAGS
-endif
+# Making a root tree and running system containers and VMs takes root, and so do tests. Only programs that are built run
+# as root, Cargo itself never: what it keeps in the user's folders stays the user's.
+AS_ROOT := $(CURDIR)/.ci/as-root
+TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --locked
 
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
 # What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
 EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: help readme ova ova-earlier test test-fast test-long lint lab lab-down bench deny setup
+.PHONY: help readme ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-ova: setup ## Install what is missing on the build host and build the OVAs into build/
+ova: setup root ## Install what is missing on the build host and build the OVAs into build/
 	cargo build --locked -p kaas
-	$(ROOT) $(KAAS) image build $(SPEC) --output build
+	$(AS_ROOT) $(KAAS) image build $(SPEC) --output build
 
 ova-earlier: ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
-	$(ROOT) $(KAAS) image build $(SPEC) $(EARLIER)
+	$(AS_ROOT) $(KAAS) image build $(SPEC) $(EARLIER)
 
 # How many scenarios there are of each length: another number is a mistake, and fails.
 SHORT := 7
-LONG := 28
-LAB_TEST := cargo test --locked -p scenarios --test lab --
+LONG := 32
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(LAB_TEST) ::short:: --test-threads=2
+	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) -p scenarios --test lab -- ::short:: --test-threads=2
 
-test-fast: setup ## Pass the tests that need neither an image nor a VM
-	$(ROOT) env PATH="$(PATH)" cargo test --locked --no-fail-fast --workspace --exclude scenarios
-	cargo test --locked -p scenarios --lib
+test-fast: setup root ## Pass the tests that need neither an image nor a VM
+	$(TEST) --no-fail-fast --workspace --exclude scenarios
+	$(TEST) -p scenarios --lib
 
 test-long: ova-earlier ## Pass the long scenarios as well
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(LAB_TEST) ::long::
+	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(TEST) -p scenarios --test lab -- ::long::
 
-lint: setup ## Check format and lints
+lint: setup ## Check format, lints, and the licences and sources of the dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets
+	@.ci/deny "$(CACHE)/cargo-deny"
 
 lab: ova ## Start a three-node control cluster on this machine
-	$(ROOT) $(KAAS) lab up --ova build --nodes 3
+	$(AS_ROOT) $(KAAS) lab up --ova build --nodes 3
 
 lab-down: ## End it
-	$(ROOT) $(KAAS) lab down
+	$(AS_ROOT) $(KAAS) lab down
 
 bench: ova ## Measure speed and memory as ratios against other tools in the same run
 	cargo build --locked -p scenarios --bin bench
-	$(ROOT) env KAAS_OVA="$(CURDIR)/build" $(CARGO_TARGET_DIR)/debug/bench
+	KAAS_OVA="$(CURDIR)/build" $(AS_ROOT) $(CARGO_TARGET_DIR)/debug/bench
 
-deny: ## Check licences, sources and advisories of the dependencies (needs cargo-deny)
-	cargo deny check
+cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova test"
+	cargo build --locked -p scenarios --bin cold
+	$(AS_ROOT) $(CARGO_TARGET_DIR)/debug/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(MAKE_THERE)
 
-setup:
-	@$(ROOT) .ci/setup
-	@mkdir -p $(CARGO_TARGET_DIR)
+deny: setup ## Check licences, sources and known weaknesses of the dependencies
+	@.ci/deny "$(CACHE)/cargo-deny" --strict
+
+setup: ## Install what is missing on the build host
+	@.ci/setup
+	@mkdir -p "$(CARGO_TARGET_DIR)" "$(or $(XDG_STATE_HOME),$(HOME)/.local/state)" build
 	@test "$$(cat $(CLONE) 2>/dev/null)" = "$(CURDIR)" || find . -name '*.rs' -exec touch {} +
 	@echo "$(CURDIR)" >$(CLONE)
+
+# Says at once, and not after minutes of compiling, when root is not to be had; sudo may ask for the password.
+root:
+	@$(AS_ROOT) --check
 
 readme: ## Renew the generated parts of the README
 	cargo run --locked -p kaas -- image reference --write README.md

@@ -7,6 +7,7 @@
 pub mod agent_program;
 pub mod appliance;
 pub mod cache;
+pub mod caller;
 pub mod component;
 pub mod debian;
 pub mod disk;

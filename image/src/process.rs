@@ -11,6 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 
+use crate::caller::Caller;
 use crate::progress::Progress;
 
 /// How many of a failing tool's last lines its error carries.
@@ -25,7 +26,20 @@ pub struct Tool {
 impl Tool {
     /// The host's `program`, which sees the host's files as they are.
     pub fn on_host(program: impl AsRef<OsStr>) -> Self {
-        let name = program.as_ref().to_string_lossy().into_owned();
+        Self::behind(&[], program.as_ref())
+    }
+
+    /// The host's `program`, run as the user who called sudo if there is one. What it writes to is lent to that
+    /// user first: [`crate::caller::lend`].
+    pub fn as_caller(program: impl AsRef<OsStr>) -> Self {
+        match Caller::of_environment() {
+            Some(caller) => Self::behind(&caller.prefix(), program.as_ref()),
+            None => Self::on_host(program),
+        }
+    }
+
+    fn behind(prefix: &[String], program: &OsStr) -> Self {
+        let name = program.to_string_lossy().into_owned();
         let mut command = Command::new("bwrap");
         // Killing bubblewrap kills the first process of the namespace, and
         // with it every other one; mounts go with the mount namespace.
@@ -33,7 +47,7 @@ impl Tool {
         if nix::unistd::geteuid().is_root() {
             command.args(["--cap-add", "ALL"]);
         }
-        command.arg("--").arg(program);
+        command.arg("--").args(prefix).arg(program);
         Self { name, command }
     }
 
@@ -183,6 +197,16 @@ mod tests {
         assert!(error.contains("exit status: 3"), "{error}");
         assert!(error.contains("line 30") && error.contains("line 11"), "{error}");
         assert!(!error.contains("line 10\n"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_of_the_caller_runs_as_that_user_without_roots_rights() {
+        assert!(nix::unistd::geteuid().is_root(), "this test needs root: make test-fast");
+        let nobody = Caller { user: 65534, group: 65534 };
+        let script = "id -u; id -g; grep CapEff: /proc/self/status";
+        let said = Tool::behind(&nobody.prefix(), OsStr::new("sh")).args(["-c", script]).output(&Progress::silent());
+        let said = String::from_utf8(said.unwrap()).unwrap();
+        assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["65534", "65534", "CapEff:", "0000000000000000"]);
     }
 
     #[test]

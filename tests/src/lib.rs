@@ -6,6 +6,7 @@
 //! work on the agent.
 
 pub mod asked;
+pub mod bare;
 pub mod built_ova;
 pub mod by_hand;
 pub mod certificates;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::Workshop;
 use crate::cache::{Key, Stage};
+use crate::caller;
 use crate::process::Tool;
 
 /// The agent, built.
@@ -34,7 +35,7 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
     let &Workshop { tools, cache, progress, .. } = workshop;
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
     let first_line = |program: &str| -> Result<String> {
-        let said = Tool::on_host(program).current_dir(&workspace).arg("--version").output(progress)?;
+        let said = Tool::as_caller(program).current_dir(&workspace).arg("--version").output(progress)?;
         let said = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned();
         if said.is_empty() { bail!("{program} --version says nothing") } else { Ok(said) }
     };
@@ -70,7 +71,8 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
-    let mut cargo = Tool::on_host("cargo").current_dir(sources);
+    caller::lend(&cache.programs())?;
+    let mut cargo = Tool::as_caller("cargo").current_dir(sources);
     for setting in C_SETTINGS {
         for target in ["", "_x86_64-unknown-linux-gnu", "_x86_64_unknown_linux_gnu"] {
             cargo = cargo.env_remove(format!("{setting}{target}"));

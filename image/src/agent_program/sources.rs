@@ -80,6 +80,9 @@ mod tests {
         }
         lay_out(from, to).unwrap();
         assert!(to.join("a/src/old.rs").exists() && !to.join("b").exists());
+        fs::write(from.join("rust-toolchain.toml"), "[toolchain]\n").unwrap();
+        lay_out(from, to).unwrap();
+        assert!(to.join("rust-toolchain.toml").exists(), "another compiler than the workspace's would be taken");
 
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         for file in ["a/src/lib.rs", "Cargo.toml"] {

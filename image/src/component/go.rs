@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use super::GoModule;
 use super::toolchain::Toolchain;
+use crate::caller;
 use crate::process::Tool;
 use crate::progress::Progress;
 
@@ -15,7 +16,7 @@ pub(super) const FLAGS: &str = "-trimpath";
 
 /// A run of a toolchain's go command, which uses nothing of another. Where modules come from is the user's to say.
 pub(super) fn command(toolchain: &Toolchain) -> Tool {
-    Tool::on_host(toolchain.root().join("bin/go"))
+    Tool::as_caller(toolchain.root().join("bin/go"))
         .env("GOROOT", toolchain.root())
         .env("GOTOOLCHAIN", "local")
         .env("GOWORK", "off")
@@ -32,6 +33,7 @@ pub(super) fn command(toolchain: &Toolchain) -> Tool {
 pub fn build(module: &GoModule, toolchain: &Toolchain, folder: &Path, progress: &Progress) -> Result<()> {
     let ldflags = ["-s", "-w", "-buildid="].into_iter().chain(module.ldflags.iter().map(String::as_str));
     let ldflags = ldflags.collect::<Vec<_>>().join(" ");
+    caller::lend(folder)?;
     for package in &module.packages {
         let output = folder.join(&package.program.output);
         let mut tool = command(toolchain)

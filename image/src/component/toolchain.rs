@@ -87,7 +87,7 @@ fn ensure_by(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> 
 /// Has the module fetched by the host's go, from where this user's modules come from, and returns its folder.
 fn download(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let work = cache.work()?;
-    let said = Tool::on_host(bootstrap)
+    let said = Tool::as_caller(bootstrap)
         // No module and no workspace of this user plays a part.
         .current_dir(work.path())
         .env("GOTOOLCHAIN", "local")

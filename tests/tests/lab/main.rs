@@ -8,6 +8,7 @@ mod container;
 mod etcd;
 mod kubernetes;
 mod qemu;
+mod set_up;
 mod swap;
 mod three_nodes;
 mod trust;
@@ -63,6 +64,10 @@ const SCENARIOS: &[Entry] = entries![
     upgrade::long::an_image_whose_etcd_never_runs_goes_back_by_itself,
     upgrade::long::an_image_without_network_goes_back_by_itself,
     upgrade::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
+    set_up::long::a_bare_bookworm_is_set_up_by_root,
+    set_up::long::a_bare_trixie_is_set_up_by_root,
+    set_up::long::a_bare_bookworm_is_set_up_by_a_user_with_sudo,
+    set_up::long::a_bare_trixie_is_set_up_by_a_user_with_sudo,
     kubernetes::long::the_next_minor_comes_after_the_commit_and_nothing_is_lost,
 ];
 

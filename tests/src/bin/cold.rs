@@ -1,0 +1,60 @@
+//! `make cold`: what a newcomer does, in a bare container: a clean clone of what is committed, then `make`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{bail, ensure};
+use clap::Parser;
+use scenarios::bare::{Bare, LENT_RUST};
+
+/// Runs make in a clean clone on a bare machine, as root, and says how long it took.
+///
+/// The machine is a container with Debian's smallest system and make; it shares the host's network and is told its mirrors,
+/// proxies and registries. Nothing else of the host is seen in it: every cache is empty.
+#[derive(Parser)]
+struct Options {
+    /// Debian's release
+    #[arg(long, default_value = "trixie")]
+    suite: String,
+    /// Lend it this host's Rust, read-only, for where none can be downloaded
+    #[arg(long)]
+    lend_rust: bool,
+    /// What to make, one after the other
+    #[arg(default_values = ["setup", "ova"])]
+    targets: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<()> {
+    ensure!(nix::unistd::geteuid().is_root(), "running a container takes root: use make cold");
+    let started = Instant::now();
+    let mut bare = Bare::new(&options.suite)?;
+    bare.clone_in_project("root")?;
+    let mut path = String::new();
+    if options.lend_rust {
+        bare.lend_rust()?;
+        path = format!("export PATH={LENT_RUST}/bin:$PATH; ");
+        println!("cold: this host's Rust is lent to the machine, read-only");
+    }
+    println!("cold: a bare {} with a clean clone, {} s", options.suite, started.elapsed().as_secs());
+    for target in &options.targets {
+        let started = Instant::now();
+        let status = bare.command("root", &format!("{path}exec make {target}")).status()?;
+        println!("cold: make {target}, {} s: {status}", started.elapsed().as_secs());
+        if !status.success() {
+            bail!("make {target} failed on a bare {}", options.suite);
+        }
+    }
+    let made = bare.run("root", "ls -l build; du -sh ~/.cache ~/.cargo ~/.rustup ~/go 2>/dev/null")?;
+    print!("{}", made.text);
+    Ok(())
+}
