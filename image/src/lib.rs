@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod kernel_image;
 pub mod payload;
 pub mod process;
+pub mod programs;
 pub mod progress;
 pub mod reference;
 pub mod root_image;
@@ -106,6 +107,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     rootfs::add_own_files(&mut root, &spec, &lock)?;
     settings::apply(&mut root, &workshop)?;
     rootfs::add_agent(&mut root, &agent);
+    programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
     let mut facts = rootfs::facts(&spec, &components, publisher.as_deref())?;
     let parameters = &spec.kernel.command_line;
     let content = identifier::Content { tree: &root, vmlinuz: &kernel.vmlinuz, parameters, facts: &facts, epoch };
