@@ -15,6 +15,7 @@ pub mod codes;
 pub mod command;
 pub mod config;
 pub mod console;
+pub mod corrections;
 pub mod disk;
 pub mod early;
 pub mod endpoint;

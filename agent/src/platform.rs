@@ -138,7 +138,14 @@ impl Platform {
     /// `/sys` cannot be listed.
     pub fn environment_media(&self) -> io::Result<Vec<PathBuf>> {
         match &self.carrier {
-            Carrier::Container(container) => Ok(container.cdrom.iter().map(|path| self.device(path)).collect()),
+            Carrier::Container(container) => {
+                // The engine may put a medium in while the node runs.
+                let cdrom = match Self::detect(&self.root) {
+                    Ok(Self { carrier: Carrier::Container(now), .. }) => now.cdrom,
+                    _ => container.cdrom.clone(),
+                };
+                Ok(cdrom.iter().map(|path| self.device(path)).collect())
+            }
             Carrier::Machine { .. } => {
                 let mut drives = self.block_devices()?;
                 drives.retain(|name| name.starts_with("sr"));
@@ -378,6 +385,15 @@ mod tests {
         assert_eq!(platform.cgroup_root(), Some("/kaas-lab/node1"));
         assert_eq!(platform.data_disk_candidates(folder.path()).unwrap(), [folder.path().join("dev/loop7")]);
         assert_eq!(platform.environment_media().unwrap(), [folder.path().join("run/host/kaas/cdrom.iso")]);
+
+        // A medium is taken out and put in while the node runs.
+        for cdrom in [None, Some("/run/host/kaas/other.iso".into())] {
+            let container = Container { cdrom, ..container.clone() };
+            write(folder.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
+            let now: Vec<_> =
+                container.cdrom.iter().map(|path| files::below(folder.path(), path.to_str().unwrap())).collect();
+            assert_eq!(platform.environment_media().unwrap(), now);
+        }
 
         write(folder.path(), CONTAINER_FILE, "{\"data_disks\": 1}");
         let error = Platform::detect(folder.path()).unwrap_err().to_string();

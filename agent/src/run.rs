@@ -12,17 +12,15 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use crate::amend::{self, Amendments, Standing};
 use crate::care::Care;
 use crate::command::Host;
-use crate::config::{Config, Intake};
+use crate::config::Config;
+use crate::corrections::{AGAIN, Found, corrected, from_environment};
 use crate::disk::{self, DataDisk, State};
-use crate::environment::guestinfo::GuestInfo;
-use crate::environment::{Outcome, source};
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::image::ImageFacts;
@@ -34,6 +32,7 @@ use crate::records::{Progress, Records};
 use crate::rendezvous::Record;
 use crate::reset;
 use crate::secret::Secret;
+use crate::services;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
 use crate::swap::Candidate;
@@ -41,9 +40,6 @@ use crate::system::clock;
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PLAN: &str = "/run/kaas/plan.json";
-
-/// The pause before the OVF environment is looked for again.
-const AGAIN: Duration = Duration::from_secs(5);
 
 /// The pause before disks are looked at again: proving one blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);
@@ -108,23 +104,24 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let platform = Platform::detect(root)?;
     let image = ImageFacts::read(root)?;
     reporter.update(|status| status.image = image.title());
-    let known = learn(&platform, &image, reporter)?;
-    let observed = Observed {
-        image: image.clone(),
-        disk: known.disk.clone(),
-        progress: known.progress,
-        rendezvous_closed: known.rendezvous_closed,
-        upgrading: known.upgrading,
-    };
-    reporter.update(|status| {
-        status.node = Some(known.config.node.name.clone());
-        status.address = Some(known.config.address());
-        status.cluster = Some(known.config.cluster.name.clone());
-        status.findings = known.warnings.clone();
-    });
-    let plan = loop {
+    let (known, plan) = loop {
+        let known = learn(&platform, &image, reporter)?;
+        let observed = Observed {
+            image: image.clone(),
+            disk: known.disk.clone(),
+            progress: known.progress,
+            rendezvous_closed: known.rendezvous_closed,
+            upgrading: known.upgrading.clone(),
+        };
+        reporter.update(|status| {
+            status.node = Some(known.config.node.name.clone());
+            status.address = Some(known.config.address());
+            status.cluster = Some(known.config.cluster.name.clone());
+            status.findings = known.warnings.clone();
+        });
         match plan::decide(&known.config, &observed) {
-            Ok(plan) => break plan,
+            Ok(plan) => break (known, plan),
+            // What it is made from may be corrected meanwhile.
             Err(finding) => refuse(reporter, finding.into(), LATER),
         }
     };
@@ -196,7 +193,7 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter) {
             if let Some(watch) = &machine.watch {
                 watch.look_if_due();
             }
-            thread::sleep(trouble.pause(attempt));
+            wait(machine, trouble.pause(attempt));
             attempt += 1;
         }
         let standing = machine.standing();
@@ -207,6 +204,27 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter) {
         status.work = None;
         status.times.done = status.times.done.or_else(status::since_power_on);
     });
+}
+
+/// Waits until a step is tried again. Properties that are corrected meanwhile
+/// are taken up as at power-on, while they count.
+fn wait(machine: &Machine, time: Duration) {
+    let until = Instant::now() + time;
+    loop {
+        if machine.sees_corrections() {
+            log::info!("the node belongs to no cluster yet and was given other properties: it starts again with them");
+            match services::restart_agent() {
+                // systemd ends this process.
+                Ok(()) => thread::sleep(LATER),
+                Err(error) => log::warn!("starting again: {error:#}"),
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(AGAIN));
+    }
 }
 
 fn show(status: &mut Status, trouble: &Trouble, standing: Findings) {
@@ -274,7 +292,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         findings.extend(preflight::judge(&facts, saved.as_ref()));
         let looked = Instant::now();
         let saved = match saved {
-            Some(config) => match corrected(platform, image, &records)? {
+            Some(config) => match corrected(platform, image)? {
                 None => Some((config, records.secret()?, None)),
                 Some(Ok(found)) => {
                     log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
@@ -348,53 +366,6 @@ fn wait_for_environment(
             return None;
         }
     }
-}
-
-/// What an OVF environment that is in order gives.
-struct Found {
-    config: Config,
-    secret: Secret,
-    fingerprint: Option<String>,
-    warnings: Findings,
-}
-
-/// Reads and validates the OVF environment, with what was amended on the console.
-fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<Found, Findings> {
-    let amendments = Amendments::load(platform.root()).unwrap_or_else(|error| {
-        log::warn!("{error:#}");
-        Amendments::default()
-    });
-    let Intake { config, secret, warnings } = amend::intake(platform, image, &amendments, SystemTime::now())?;
-    Ok(Found { config, secret, fingerprint: fingerprint(platform), warnings })
-}
-
-/// Tells the OVF environment that is there now from others; none without one,
-/// or when its secrets were scrubbed.
-fn fingerprint(platform: &Platform) -> Option<String> {
-    let media = platform.environment_media().unwrap_or_default();
-    match source::read(GuestInfo::of_this_machine().as_mut(), &media) {
-        Outcome::Found { document, .. } => document.fingerprint(),
-        Outcome::Absent { .. } | Outcome::Refused(_) => None,
-    }
-}
-
-/// Properties that were corrected after the configuration had been saved:
-/// another OVF environment than the one that it came from. They count until
-/// the node belongs to a cluster, so that what was wrong on this node or on
-/// another one is mended in the form, without a new disk.
-fn corrected(
-    platform: &Platform,
-    image: &ImageFacts,
-    records: &Records,
-) -> anyhow::Result<Option<Result<Found, Findings>>> {
-    if !matches!(Standing::of(platform.root())?, Standing::Unformed(_)) {
-        return Ok(None);
-    }
-    let fingerprint = fingerprint(platform);
-    if fingerprint.is_none() || fingerprint == records.environment()? {
-        return Ok(None);
-    }
-    Ok(Some(from_environment(platform, image)))
 }
 
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ pub mod kernel;
 pub mod kernel_image;
 pub mod payload;
 pub mod process;
+pub mod programs;
 pub mod progress;
 pub mod reference;
 pub mod root_image;
@@ -111,6 +112,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     rootfs::add_own_files(&mut root, &spec, &lock)?;
     settings::apply(&mut root, &workshop)?;
     rootfs::add_agent(&mut root, &agent.program);
+    programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
     let compilers = rootfs::Compilers { go: go.as_deref(), rust: &agent.rust, cc: &agent.cc };
     let mut facts = rootfs::facts(&spec, &components, publisher.as_deref(), &compilers)?;
     let parameters = &spec.kernel.command_line;

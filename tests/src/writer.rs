@@ -46,6 +46,12 @@ impl fmt::Display for Figures {
     }
 }
 
+impl Figures {
+    fn check(&self) {
+        assert!(!self.acknowledged.is_empty(), "no write was acknowledged, {} tries failed", self.failed);
+    }
+}
+
 impl Writer {
     /// Begins to write.
     ///
@@ -72,10 +78,11 @@ impl Writer {
     /// Ends it and checks that nothing acknowledged was lost.
     ///
     /// # Panics
-    /// Something was.
+    /// Something was, or no write was acknowledged at all: that would prove nothing.
     pub fn end(self) -> Figures {
         self.stop.store(true, Ordering::SeqCst);
         let figures = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        figures.check();
         let answer = self.client.ask_api(Method::GET, OBJECTS, None).unwrap_or_else(|error| panic!("{error:#}"));
         let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
         let items = list["items"].as_array().expect("a list");
@@ -116,4 +123,20 @@ fn write(client: &Client, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Figu
     }
     figures.longest_gap = figures.longest_gap.max(last.elapsed());
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "no write was acknowledged, 3 tries failed")]
+    fn a_writer_that_never_writes_proves_nothing() {
+        Figures { failed: 3, ..Figures::default() }.check();
+    }
+
+    #[test]
+    fn one_write_is_enough() {
+        Figures { acknowledged: ["write".to_owned()].into(), ..Figures::default() }.check();
+    }
 }

@@ -1,10 +1,10 @@
-//! The clock: keeps the time on the data disk, and says when it is not right or
-//! no time server has been heard.
+//! The clock: keeps the time on the data disk, sees that just one source corrects
+//! it, and says when it is not right or no time server has been heard.
 
 use crate::finding::Findings;
 use crate::preflight::Clock;
 use crate::steps::Machine;
-use crate::system::{clock, time};
+use crate::system::{clock, host_clock, time};
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let (platform, servers) = (&machine.platform, &machine.config.node.ntp_servers);
@@ -13,5 +13,6 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
     findings.extend(time::unsynchronized(platform, servers).into());
     findings.extend(clock::judge(now, false).into());
+    findings.extend(host_clock::ensure(platform, machine.runner(), servers).err().into());
     Ok(findings)
 }

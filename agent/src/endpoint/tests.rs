@@ -13,6 +13,9 @@ use crate::pki::Certified;
 use crate::plan::tests::three_nodes;
 use crate::status::{Health, Status};
 
+/// What only a test that hangs takes: nothing depends on how long things last.
+const HANGS: Duration = Duration::from_secs(600);
+
 /// An endpoint on a port of its own, and the authority that its clients need.
 struct Stage {
     _root: tempfile::TempDir,
@@ -121,7 +124,7 @@ fn a_snapshot_is_for_administrators_alone() {
     let administrator = stage.client(Some("kubeadm:cluster-admins"));
     assert_eq!(stage.get(Some(&administrator), "/v1/snapshot").0, 202);
     // There is no etcd here.
-    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let until = std::time::Instant::now() + HANGS;
     let said = loop {
         match stage.get(Some(&administrator), "/v1/snapshot") {
             (202, _) if std::time::Instant::now() < until => std::thread::yield_now(),
@@ -217,7 +220,7 @@ fn one_address_does_not_keep_others_out_for_ever() {
     let idle: Vec<TcpStream> = (0..server::PER_ADDRESS).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
     assert!(stage.send(None, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").is_err(), "one too many");
     drop(idle);
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + HANGS;
     while stage.send(None, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").is_err() {
         assert!(std::time::Instant::now() < deadline, "places are given back");
         std::thread::yield_now();
@@ -227,18 +230,19 @@ fn one_address_does_not_keep_others_out_for_ever() {
 #[test]
 fn a_client_that_says_nothing_is_sent_away() {
     let stage = stage();
+    // The end of the stream, or its breaking off; not the end of this test's own patience.
+    let sent_away = |stream: &mut dyn Read| match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+    };
     let mut stream = TcpStream::connect(stage.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let begun = std::time::Instant::now();
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    assert!(begun.elapsed() < Duration::from_secs(20), "during the handshake");
+    stream.set_read_timeout(Some(HANGS)).unwrap();
+    assert!(sent_away(&mut stream), "during the handshake");
 
     let mut stream = stage.connect(None);
+    stream.sock.set_read_timeout(Some(HANGS)).unwrap();
     stream.write_all(b"GET /livez HTTP/1.1\r\nHo").unwrap();
-    let begun = std::time::Instant::now();
-    let _ = stream.read_to_end(&mut answer);
-    assert!(begun.elapsed() < Duration::from_secs(20), "during the header");
+    assert!(sent_away(&mut stream), "during the header");
 }
 
 #[test]

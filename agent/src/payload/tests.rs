@@ -1,8 +1,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +8,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::command::{Command, Host, Runner};
+use crate::command::{Command, Runner};
 
 const ONE: &str = "kaas.local/one:v1";
 const TWO: &str = "kaas.local/two:v1";
@@ -256,98 +254,4 @@ fn only_whole_images_of_the_same_digest_count_as_present() {
         assert_eq!(imported, 1, "{line}");
         assert!(matches!(result, Err(Error::NotThere(_))), "{line}");
     }
-}
-
-/// A containerd of the test's own, ended by its id.
-struct Daemon {
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Daemon {
-    fn start(containerd: &Path) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name).display().to_string();
-        let config = format!(
-            "version = 3\nroot = '{}'\nstate = '{}'\ntemp = '{}'\n\
-             disabled_plugins = ['io.containerd.cri.v1.images', 'io.containerd.cri.v1.runtime', \
-             'io.containerd.grpc.v1.cri', 'io.containerd.nri.v1.nri']\n\
-             [grpc]\naddress = '{}'\n[ttrpc]\naddress = '{}'\n",
-            at("root"),
-            at("state"),
-            at("temp"),
-            at("socket"),
-            at("socket.ttrpc"),
-        );
-        fs::write(at("config.toml"), config).unwrap();
-        let log = fs::File::create(at("log")).unwrap();
-        let child = Process::new(containerd)
-            .args(["--config", &at("config.toml")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { child, folder }
-    }
-
-    fn client(&self, ctr: PathBuf) -> Containerd {
-        let address = self.folder.path().join("socket");
-        Containerd { program: ctr.into(), address: Some(address), ..Containerd::default() }
-    }
-
-    fn wait(&mut self, client: &Containerd) {
-        let until = Instant::now() + Duration::from_secs(30);
-        while Host.run(&client.images(&["ls"])).is_err() {
-            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert!(self.child.try_wait().unwrap().is_none(), "containerd ended: {}", log());
-            assert!(Instant::now() < until, "containerd does not answer: {}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// With a real containerd, where the environment names one: `KAAS_TEST_CONTAINERD`
-/// is the folder that holds `containerd` and `ctr`. `make test` sets it.
-#[test]
-fn a_real_containerd_takes_the_images() {
-    let Some(programs) = std::env::var_os("KAAS_TEST_CONTAINERD").map(PathBuf::from) else {
-        eprintln!("skipped: KAAS_TEST_CONTAINERD names no folder with containerd and ctr");
-        return;
-    };
-    let root = Root::new();
-    let mut payload = root.payload();
-    let mut daemon = Daemon::start(&programs.join("containerd"));
-    let client = daemon.client(programs.join("ctr"));
-    daemon.wait(&client);
-
-    assert_eq!(ensure(&payload, &client, &Host, &names(&[ONE])).unwrap(), [ONE]);
-    assert_eq!(ensure(&payload, &client, &Host, &names(&[ONE, TWO])).unwrap(), [TWO]);
-    assert!(ensure(&payload, &client, &Host, &names(&[ONE, TWO])).unwrap().is_empty());
-    payload.name(ONE, CARRIED).unwrap();
-    assert_eq!(ensure(&payload, &client, &Host, &names(&[ONE, CARRIED])).unwrap(), [CARRIED]);
-    let list = String::from_utf8(Host.run(&client.images(&["ls"])).unwrap()).unwrap();
-    for name in [ONE, TWO, CARRIED] {
-        let line = list.lines().find(|line| line.starts_with(name)).unwrap();
-        assert!(line.contains(PINNED), "{line}");
-    }
-
-    // A layer that does not have its digest does not get in.
-    Host.run(&client.images(&["rm", "--sync", ONE, TWO, CARRIED])).unwrap();
-    assert_eq!(ensure(&payload, &client, &Host, &names(&[CARRIED, ONE])).unwrap(), [CARRIED, ONE]);
-    Host.run(&client.images(&["rm", "--sync", ONE, CARRIED])).unwrap();
-    let program = root.folder.path().join("usr/lib/program");
-    let mut content = fs::read(&program).unwrap();
-    content[1000] ^= 1;
-    fs::write(&program, content).unwrap();
-    let error = ensure(&payload, &client, &Host, &names(&[ONE])).unwrap_err().to_string();
-    assert!(error.contains(&root.layer), "{error}");
-    assert!(present(&client, &Host).unwrap().is_empty());
 }

@@ -1,12 +1,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
 use super::*;
-use crate::command::{Command, Host, Runner};
 use crate::config::ControlNode;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -142,52 +140,4 @@ fn the_certificate_inside_a_kubeconfig_is_found_in_json_and_in_yaml() {
     for bad in ["", "client-certificate-data:", "client-certificate-data: *\nclient-key-data: *"] {
         assert!(embedded(bad).is_err(), "{bad}");
     }
-}
-
-/// With a real kubeadm, where the environment names one: `KAAS_TEST_KUBERNETES`
-/// is the folder that holds `kubeadm`. `make test` sets it.
-#[test]
-fn kubeadm_takes_the_authorities_and_signs_the_rest() {
-    let Some(programs) = std::env::var_os("KAAS_TEST_KUBERNETES").map(PathBuf::from) else {
-        eprintln!("skipped: KAAS_TEST_KUBERNETES names no folder with kubeadm");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let pki = folder.path().join("pki");
-    let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
-    let bundle = MemberBundle::make(Uuid::new_v4(), &node(), &authorities, now).unwrap();
-    bundle.ensure(&node(), &pki, now).unwrap();
-    let config = folder.path().join("kubeadm.yaml");
-    let (pki_path, etcd) = (pki.display(), "https://10.0.0.12:2379");
-    let text = format!(
-        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
-         localAPIEndpoint: {{advertiseAddress: 10.0.0.12}}\nnodeRegistration: {{name: node-2}}\n---\n\
-         apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.0\n\
-         encryptionAlgorithm: ECDSA-P256\ncertificatesDir: {pki_path}\ncontrolPlaneEndpoint: 10.0.0.10:6443\n\
-         etcd: {{external: {{endpoints: ['{etcd}'], caFile: {pki_path}/etcd/ca.crt, \
-         certFile: {pki_path}/apiserver-etcd-client.crt, keyFile: {pki_path}/apiserver-etcd-client.key}}}}\n"
-    );
-    fs::write(&config, text).unwrap();
-    let kubeadm = |arguments: &[&str]| {
-        let command =
-            Command::new(programs.join("kubeadm")).args(arguments.iter().copied()).arg("--config").arg(&config);
-        String::from_utf8(Host.run(&command).unwrap()).unwrap()
-    };
-    kubeadm(&["init", "phase", "certs", "all"]);
-    assert_eq!(Authorities::read(&pki).unwrap(), authorities, "kubeadm keeps the authorities");
-    for (name, authority) in [
-        ("apiserver", &authorities.kubernetes),
-        ("apiserver-kubelet-client", &authorities.kubernetes),
-        ("front-proxy-client", &authorities.front_proxy),
-    ] {
-        let signed = Certified {
-            certificate: fs::read_to_string(pki.join(format!("{name}.crt"))).unwrap(),
-            key: Secret::new(fs::read_to_string(pki.join(format!("{name}.key"))).unwrap()),
-        };
-        examine::Seen::read(&signed, authority).unwrap_or_else(|error| panic!("{name}: {error}"));
-    }
-    let expirations = kubeadm(&["certs", "check-expiration"]);
-    let line = expirations.lines().find(|line| line.starts_with("front-proxy-ca")).expect(&expirations);
-    assert!(line.contains("9y"), "{expirations}");
 }

@@ -34,7 +34,16 @@ impl Machine {
         }
         let (reporter, standing) = (self.reporter.clone(), self.standing());
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let bundle = rendezvous.meet(&mut |report| show(&reporter, &standing, report))?;
+        let mut watch = |report: &Report| {
+            show(&reporter, &standing, report)?;
+            if self.sees_corrections() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let bundle = match rendezvous.meet(&mut watch) {
+            Err(rendezvous::Error::Stopped) => {
+                return Err(Trouble::Waiting("the node was given other properties".to_owned()));
+            }
+            met => met?,
+        };
         let written = bundle.ensure(self.control_node()?, &self.pki(), Self::now())?;
         Ok((written || before != self.records.rendezvous()?).into())
     }

@@ -17,7 +17,7 @@ use crate::payload::{self, Containerd, Payload};
 use crate::preflight::Clock;
 use crate::rendezvous::Record;
 use crate::surroundings;
-use crate::system::{access, clock, hostname, network, proxy, time, trust};
+use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
 
 impl Machine {
     pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
@@ -165,6 +165,13 @@ impl Machine {
         // Certificates made at such a time would be useless.
         let forms = self.records.rendezvous()? == Record::Unformed;
         let mut passing = Findings::from(unsynchronized);
+        let changed = match host_clock::ensure(&self.platform, &self.runner, servers) {
+            Ok(switched) => changed || switched,
+            Err(finding) => {
+                passing.push(finding);
+                changed
+            }
+        };
         match clock::judge(now, forms) {
             Some(finding) if forms => return Err(finding.into()),
             implausible => passing.extend(implausible.into()),

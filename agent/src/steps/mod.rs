@@ -18,6 +18,7 @@ use anyhow::Context as _;
 use crate::bus::{self, Bus};
 use crate::command::{Host, Runner};
 use crate::config::{Config, ControlNode};
+use crate::corrections::{self, Lookout};
 use crate::disk::{DataDisk, Identity};
 use crate::endpoint::Endpoint;
 use crate::finding::Findings;
@@ -85,6 +86,7 @@ pub struct Machine {
     /// The fingerprint of the OVF environment that the configuration is from,
     /// if it was read at this boot.
     pub environment: Option<String>,
+    lookout: Lookout,
     time_asked: Option<Instant>,
     rendezvous: Option<Rendezvous>,
     bus: Bus,
@@ -122,6 +124,7 @@ impl Machine {
             passing: Findings::default(),
             watch: None,
             environment: None,
+            lookout: Lookout::default(),
             time_asked: None,
             rendezvous: None,
             warnings: Findings::default(),
@@ -176,6 +179,13 @@ impl Machine {
     /// The agent has no credentials yet.
     pub fn api(&self) -> anyhow::Result<Api> {
         Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.patiently(REQUEST))
+    }
+
+    /// Whether the node was given other properties than it has, and is to start
+    /// again with them. Cheap enough to be asked often.
+    pub fn sees_corrections(&self) -> bool {
+        let look = || corrections::is_another(&self.platform, self.environment.as_deref());
+        self.lookout.ask(Instant::now(), look)
     }
 
     fn root(&self) -> &Path {

@@ -8,6 +8,7 @@ pub mod access;
 mod arp;
 pub mod clock;
 mod devices;
+pub mod host_clock;
 pub mod hostname;
 pub mod network;
 pub mod proxy;

@@ -384,7 +384,7 @@ pub(crate) mod tests {
             let output = std::process::Command::new("ip").args(arguments).output().unwrap();
             String::from_utf8_lossy(&output.stdout).contains("state forwarding")
         };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(600);
         while !(0..=addresses.len()).all(forwards) {
             assert!(Instant::now() < deadline, "the bridge does not forward");
             std::thread::sleep(POLL);

@@ -70,13 +70,18 @@ impl Lease {
 /// # Errors
 /// When somebody else holds it, or the API does not answer.
 pub fn take(nodes: &dyn Nodes, identity: &str, watch: Duration) -> anyhow::Result<()> {
+    take_watching(nodes, identity, || thread::sleep(watch))
+}
+
+/// As [`take`], with what lets time pass between the two looks at a lock that has expired.
+fn take_watching(nodes: &dyn Nodes, identity: &str, watch: impl FnOnce()) -> anyhow::Result<()> {
     let lease = nodes.lease().context("looking at the cluster's lock for upgrades")?;
     let version = match lease {
         None => None,
         Some(lease) => {
             if let Some(holder) = lease.holder.as_deref().filter(|holder| *holder != identity) {
                 refuse_if_held(&lease, holder)?;
-                thread::sleep(watch);
+                watch();
                 let again = nodes.lease()?.context("the lock vanished")?;
                 if again != lease {
                     bail!("another command, {holder}, is at work on this cluster's upgrade; its clock may be wrong");

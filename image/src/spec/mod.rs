@@ -113,6 +113,10 @@ pub struct Files {
     pub root: PathBuf,
     /// Patterns of paths that packages bring and the image does not need.
     pub leave_out: Vec<String>,
+    /// The only programs that run with the rights of their owner or group, whoever starts them.
+    pub set_id: Vec<String>,
+    /// Programs that lose the bits for that: only root, who has the rights anyway, is to use them.
+    pub clear_set_id: Vec<String>,
     /// Folders that something is mounted on later.
     pub mount_points: Vec<String>,
     /// Symbolic links, by path.

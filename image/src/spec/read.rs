@@ -139,8 +139,9 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Files {
         folder
     };
     let mount_points = table.texts("mount-points");
-    for point in &mount_points {
-        check::image_path(table, point);
+    let (set_id, clear_set_id) = (table.texts("set-id"), table.texts("clear-set-id"));
+    for path in mount_points.iter().chain(&set_id).chain(&clear_set_id) {
+        check::image_path(table, path);
     }
     let mut links = Vec::new();
     if let Some(list) = table.table("links") {
@@ -154,6 +155,8 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Files {
         systemd: folder("systemd", "the folder with the units"),
         root: folder("root", "the folder laid out as the image's root"),
         leave_out: values(table.texts("leave-out")),
+        set_id: values(set_id),
+        clear_set_id: values(clear_set_id),
         mount_points: values(mount_points),
         links,
     }
@@ -346,6 +349,11 @@ memory = "4G"
                 "\"/data\"",
                 "\"data\"",
                 "spec.toml:22: files.mount-points[0]: `data` is no path in the image: begin with /, without . and ..",
+            ),
+            (
+                "mount-points",
+                "set-id = [\"usr/bin/sudo\"]\nmount-points",
+                "spec.toml:22: files.set-id[0]: `usr/bin/sudo` is no path in the image: begin with /, without . and ..",
             ),
             (
                 "\"/etc/a\"",

@@ -93,7 +93,7 @@ impl Machines {
     }
 
     fn start(&self, index: usize) -> Rendezvous {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(600);
         loop {
             match Rendezvous::open(self.settings[index].clone(), self.disk(index), self.keep(index)) {
                 // A program that another test starts has the former socket between fork and exec.
@@ -110,7 +110,7 @@ impl Machines {
 
 /// Fails a test that hangs, instead of waiting for ever.
 fn patient() -> impl FnMut(&Report) -> ControlFlow<()> {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(600);
     move |report| if Instant::now() < until { ControlFlow::Continue(()) } else { panic!("still {report}") }
 }
 

@@ -1,9 +1,11 @@
-use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::upgrade::Mode;
 use crate::upgrade::tests::fake::{Ill, World, lease_of};
+
+/// What only a test that hangs takes.
+const HANGS: Duration = Duration::from_secs(600);
 
 fn world() -> World {
     World::of(3, Mode::Rolling, Ill::Well)
@@ -36,18 +38,11 @@ fn one_that_is_held_is_refused_and_one_that_has_ended_is_taken() {
 fn one_that_is_renewed_by_a_clock_that_is_behind_is_not_taken() {
     let world = world();
     world.put_lease(lease_of("one", Duration::from_secs(90)));
-    let said = Mutex::new(None);
-    std::thread::scope(|scope| {
-        let taking = scope.spawn(|| take(&world, "two", Duration::from_millis(300)));
-        let until = Instant::now() + Duration::from_millis(100);
-        while Instant::now() < until {
-            std::thread::yield_now();
-        }
+    let renewed_meanwhile = || {
         let version = world.lease().unwrap().unwrap().version;
         world.write_lease(&Lease { version, ..lease_of("one", Duration::from_secs(80)) }).unwrap();
-        *said.lock().unwrap() = Some(taking.join().unwrap());
-    });
-    let error = said.into_inner().unwrap().unwrap().unwrap_err().to_string();
+    };
+    let error = take_watching(&world, "two", renewed_meanwhile).unwrap_err().to_string();
     assert!(error.contains("its clock may be wrong"), "{error}");
 }
 
@@ -58,7 +53,7 @@ fn a_keeper_renews_notices_that_it_lost_and_gives_back() {
     std::thread::scope(|scope| {
         let keeper = Keeper::start(scope, &world, "one".into(), Duration::from_millis(1)).unwrap();
         let first = world.lease().unwrap();
-        let changes = || crate::lab::until("a renewal", Duration::from_secs(10), || Ok(world.lease()? != first));
+        let changes = || crate::lab::until("a renewal", HANGS, || Ok(world.lease()? != first));
         changes().unwrap();
         keeper.check().unwrap();
         keeper.end();
@@ -69,7 +64,7 @@ fn a_keeper_renews_notices_that_it_lost_and_gives_back() {
     std::thread::scope(|scope| {
         let keeper = Keeper::start(scope, &world, "one".into(), Duration::from_millis(1)).unwrap();
         world.put_lease(Lease { version: Some("99".into()), ..lease_of("two", Duration::ZERO) });
-        crate::lab::until("the loss", Duration::from_secs(10), || Ok(keeper.check().is_err())).unwrap();
+        crate::lab::until("the loss", HANGS, || Ok(keeper.check().is_err())).unwrap();
         keeper.end();
     });
     assert_eq!(world.lease().unwrap().unwrap().holder.as_deref(), Some("two"));

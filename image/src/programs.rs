@@ -1,0 +1,231 @@
+//! What a tree's programs may do and need, judged when all of the tree is there:
+//! no program runs with another user's rights unless the spec lists it, and no
+//! script is without its interpreter. So an update of a package brings neither
+//! unseen.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::spec::Files;
+use crate::tree::{Kind, Node, Tree};
+
+/// Set-user-ID and set-group-ID (chmod(2)). On a folder the latter is harmless.
+const SET_ID: u32 = 0o6000;
+
+/// A script's first line is not longer (execve(2), interpreter scripts).
+const FIRST_LINE: u64 = 256;
+
+/// How many symbolic links are followed (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// Takes the bits away that the spec wants gone, and judges what is left.
+///
+/// # Errors
+/// All that is wrong, a line each, with what to do; or a file cannot be read.
+pub fn settle(tree: &mut Tree, files: &Files) -> Result<()> {
+    let mut wrong = Vec::new();
+    for path in &files.clear_set_id {
+        match tree.get(path).filter(|node| is_set_id(node)).cloned() {
+            Some(node) => tree.insert(Path::new(path), Node { mode: node.mode & !SET_ID, ..node }),
+            None => wrong.push(format!(
+                "files.clear-set-id: {path} is no set-user-ID or set-group-ID program: take it out of the list"
+            )),
+        }
+    }
+    for path in files.set_id.iter().filter(|path| !tree.get(path).is_some_and(is_set_id)) {
+        wrong.push(format!("files.set-id: {path} is no set-user-ID or set-group-ID program: take it out of the list"));
+    }
+    let listed = |path: &Path| files.set_id.iter().any(|listed| Path::new("/").join(path) == Path::new(listed));
+    for (path, node) in tree.iter().filter(|(path, node)| is_set_id(node) && !listed(path)) {
+        wrong.push(format!(
+            "/{} has mode {:04o} and owner {}:{}: whoever starts it gets those rights. If nobody needs the program, add \
+             it to files.leave-out; if only root does, to files.clear-set-id; if others do, to files.set-id",
+            path.display(),
+            node.mode,
+            node.uid,
+            node.gid
+        ));
+    }
+    wrong.extend(orphans(tree)?);
+    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+}
+
+fn is_set_id(node: &Node) -> bool {
+    matches!(node.kind, Kind::File(_)) && node.mode & SET_ID != 0
+}
+
+/// The scripts whose interpreter is not in the tree.
+fn orphans(tree: &Tree) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for (path, node) in tree.iter() {
+        let Kind::File(content) = &node.kind else { continue };
+        if node.mode & 0o111 == 0 {
+            continue;
+        }
+        let mut start = Vec::new();
+        let read = content.open().and_then(|stream| stream.take(FIRST_LINE).read_to_end(&mut start));
+        read.with_context(|| format!("reading {} of the tree", path.display()))?;
+        let Some(interpreter) = interpreter(&start) else { continue };
+        if !is_program(tree, &interpreter) {
+            found.push(format!(
+                "/{} is a script for {}, which is not in the image: add it to files.leave-out, or bring the interpreter in",
+                path.display(),
+                interpreter.display()
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// What a script's first line names; with `env` it is the program that this looks for.
+fn interpreter(start: &[u8]) -> Option<PathBuf> {
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split_whitespace();
+    let program = Path::new(words.next()?);
+    match words.find(|word| !word.starts_with('-')) {
+        Some(word) if program.ends_with("bin/env") => Some(Path::new("/usr/bin").join(word)),
+        _ => Some(program.to_owned()),
+    }
+}
+
+/// Whether a path leads to a file, through links in any of its parts.
+fn is_program(tree: &Tree, path: &Path) -> bool {
+    let mut place = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let link = place.ancestors().find_map(|above| match tree.get(above).map(|node| &node.kind) {
+            Some(Kind::Link(target)) => Some((above.to_owned(), target)),
+            _ => None,
+        });
+        let Some((link, target)) = link else {
+            return matches!(tree.get(&place), Some(Node { kind: Kind::File(_), mode, .. }) if mode & 0o111 != 0);
+        };
+        let rest = place.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
+        place = link.parent().unwrap_or(Path::new("/")).join(target);
+        if !rest.as_os_str().is_empty() {
+            place = place.join(rest);
+        }
+        place = normal(&place);
+    }
+    false
+}
+
+/// The path with `.` and `..` resolved, as the tree knows no such names.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                normal.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Content;
+
+    fn program(tree: &mut Tree, path: &str, mode: u32, text: &str) {
+        tree.file(path, Content::Bytes(text.into()), mode);
+    }
+
+    /// A tree as Debian's: merged /usr, sudo, mount and a shell.
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        tree.link("/bin", "usr/bin");
+        program(&mut tree, "/usr/bin/dash", 0o755, "\x7fELF");
+        tree.link("/usr/bin/sh", "dash");
+        program(&mut tree, "/usr/bin/mawk", 0o755, "\x7fELF");
+        tree.link("/etc/alternatives/awk", "/usr/bin/mawk");
+        tree.link("/usr/bin/awk", "../../etc/alternatives/awk");
+        program(&mut tree, "/usr/bin/sudo", 0o4755, "\x7fELF");
+        program(&mut tree, "/usr/bin/mount", 0o4755, "\x7fELF");
+        for (name, line) in
+            [("sh", "#!/bin/sh"), ("awk", "#! /usr/bin/awk -f"), ("env", "#!/usr/bin/env -S awk"), ("none", "echo")]
+        {
+            program(&mut tree, &format!("/usr/bin/script.{name}"), 0o755, &format!("{line}\n"));
+        }
+        tree.insert(Path::new("var/mail"), Node { kind: Kind::Folder, mode: 0o2775, uid: 0, gid: 8 });
+        tree
+    }
+
+    fn files(set_id: &[&str], clear: &[&str]) -> Files {
+        let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+        Files {
+            workspace: PathBuf::new(),
+            systemd: PathBuf::new(),
+            root: PathBuf::new(),
+            leave_out: Vec::new(),
+            set_id: list(set_id),
+            clear_set_id: list(clear),
+            mount_points: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+
+    /// What is wrong with a tree of which sudo and mount are listed.
+    fn settled(tree: &mut Tree) -> String {
+        let result = settle(tree, &files(&["/usr/bin/sudo"], &["/usr/bin/mount"]));
+        result.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn only_listed_programs_keep_the_rights_of_others() {
+        let mut tree = tree();
+        assert_eq!(settled(&mut tree), "");
+        assert_eq!(tree.get("/usr/bin/mount").unwrap().mode, 0o755);
+        assert_eq!(tree.get("/usr/bin/sudo").unwrap().mode, 0o4755);
+        assert_eq!(tree.get("var/mail").unwrap().mode, 0o2775);
+    }
+
+    #[test]
+    fn a_program_that_comes_in_unseen_is_named_with_what_to_do() {
+        for (mode, shown) in [(0o4755, "4755"), (0o2755, "2755"), (0o6711, "6711")] {
+            let mut tree = tree();
+            program(&mut tree, "/usr/bin/pkexec", mode, "\x7fELF");
+            let wrong = settled(&mut tree);
+            assert!(wrong.starts_with(&format!("/usr/bin/pkexec has mode {shown} and owner 0:0")), "{wrong}");
+            assert!(wrong.contains("files.leave-out") && wrong.contains("files.set-id"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_entry_for_nothing_is_a_mistake() {
+        let error =
+            settle(&mut tree(), &files(&["/usr/bin/sudo", "/usr/bin/dash"], &["/usr/bin/mount", "/usr/bin/su"]));
+        let error = error.unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 2, "{error}");
+        assert!(error.contains("files.set-id: /usr/bin/dash is no"), "{error}");
+        assert!(error.contains("files.clear-set-id: /usr/bin/su is no"), "{error}");
+    }
+
+    #[test]
+    fn a_script_without_its_interpreter_is_named() {
+        for line in ["#!/usr/bin/perl -w", "#! /usr/bin/env perl", "#!/bin/perl"] {
+            let mut tree = tree();
+            program(&mut tree, "/usr/sbin/adduser", 0o755, &format!("{line}\nexit;\n"));
+            let wrong = settled(&mut tree);
+            assert!(wrong.starts_with("/usr/sbin/adduser is a script for /"), "{wrong}");
+            assert!(wrong.contains("bin/perl, which is not in the image"), "{wrong}");
+            // What cannot be started is a text like any other.
+            tree.remove(Path::new("usr/sbin/adduser"));
+            program(&mut tree, "/usr/share/doc/example.pl", 0o644, line);
+            assert_eq!(settle(&mut tree, &files(&["/usr/bin/sudo"], &[])).map_err(|error| error.to_string()), Ok(()));
+        }
+    }
+
+    #[test]
+    fn links_that_go_in_circles_lead_to_no_program() {
+        let mut tree = tree();
+        tree.link("/usr/bin/a", "b");
+        tree.link("/usr/bin/b", "a");
+        assert!(!is_program(&tree, Path::new("/usr/bin/a")));
+    }
+}
