@@ -7,7 +7,7 @@ const PROGRAMS: &str =
     "mmdebstrap bwrap systemd-nspawn ip bridge nft ethtool ssh ssh-keygen openssl modprobe losetup mount
     sfdisk partx blkid nsenter unshare setpriv mkfs.ext4 e2fsck resize2fs mkswap apt-get dpkg-deb perl awk go";
 const COMPILES: &str = "printf '#include <stdio.h>\nint main(void) { return 0; }\n' | cc -x c -o /dev/null -";
-/// `$1` lies in a user's home folder; what root wrote there would stop the user's next build.
+/// A package of a user's, whose test Cargo compiles as the user and runs as root.
 const TEST: &str = r#"set -e
 mkdir -p ~/try/src && cd ~/try
 printf '[package]\nname = "try"\nedition = "2024"\n' >Cargo.toml
@@ -124,6 +124,7 @@ fn is_set_up_with_sudo(suite: &str) {
     is_silent(&bare, USER, &format!("export PATH={LENT_RUST}/bin:$PATH; make setup root"));
     let tried = run(&bare, USER, &format!("export PATH={LENT_RUST}/bin:$PATH\n{TEST}"));
     assert!(tried.well && tried.text.contains("1 passed"), "{tried:?}");
+    // What root wrote there would stop the user's next build.
     is_silent(&bare, "root", &format!("find /home/{USER} ! -user {USER}"));
 }
 
