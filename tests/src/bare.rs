@@ -97,11 +97,6 @@ impl Bare {
         self.write("etc/hosts", &format!("{hosts}\n127.0.1.1 bare\n"))?;
         self.write("etc/apt/apt.conf.d/90host", &apt_options()?)?;
         self.copy_in(&sources.keyring, &sources.keyring)?;
-        for mirror in [&sources.main, &sources.security] {
-            if let Some(list) = mirror.strip_prefix("mirror+file:") {
-                self.copy_in(Path::new(list), Path::new(list))?;
-            }
-        }
         let trusted = Path::new("/usr/local/share/ca-certificates");
         for entry in walkdir::WalkDir::new(trusted).into_iter().flatten().filter(|entry| entry.file_type().is_file()) {
             self.copy_in(entry.path(), entry.path())?;
@@ -290,13 +285,15 @@ fn base(suite: &str, sources: &Sources, folder: &Path) -> anyhow::Result<PathBuf
     let work = tempfile::tempdir_in(folder)?;
     let (options, tree) = (work.path().join("apt.conf"), work.path().join("tree.tar"));
     fs::write(&options, apt_options()?)?;
-    let certificates = if sources.main.starts_with("https:") { ",ca-certificates" } else { "" };
+    let lists = sources.lists(suite)?;
+    let list = lists.first().context("this host's apt configuration names no mirror")?;
+    let certificates = if list.contains(" https:") { ",ca-certificates" } else { "" };
     Tool::on_host("mmdebstrap")
         .args(["--mode=root", "--variant=minbase", "--architectures=amd64", "--format=tar"])
         .args(["--dpkgopt=force-unsafe-io", &format!("--include=make{certificates}")])
         .args([OsString::from("--aptopt"), options.into()])
         .args([OsString::from(suite), tree.clone().into()])
-        .args(sources.lines(suite).lines())
+        .args(list.lines())
         .run(&Progress::on_stderr())?;
     fs::rename(&tree, &place).with_context(|| format!("keeping {}", place.display()))?;
     Ok(place)
