@@ -25,7 +25,7 @@ mod short {
         let containers = admin("sudo -n crictl ps");
         assert!(containers.contains("kube-apiserver") && containers.contains("Running"), "{containers}");
         let devices = admin("sudo -n tcpdump --list-interfaces");
-        assert!(devices.contains("host0"), "{devices}");
+        assert!(devices.contains("eth0"), "{devices}");
         let privileged = scenario.inside("cp1", &["find", "/usr", "/etc", "-xdev", "-type", "f", "-perm", "/6000"]);
         assert_eq!(privileged.trim(), "/usr/bin/sudo");
 
