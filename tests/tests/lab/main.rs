@@ -6,6 +6,7 @@ mod care;
 mod console;
 mod container;
 mod etcd;
+mod image;
 mod kubernetes;
 mod qemu;
 mod set_up;

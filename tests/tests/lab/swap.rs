@@ -13,6 +13,11 @@ use scenarios::other_image::OtherImage;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 use serde_json::Value;
 
+use crate::image::{
+    a_carried_container_image_that_went_missing_is_brought_back,
+    an_administrator_finds_the_tools_and_nobody_else_gets_rights,
+};
+
 const STOPPING: Duration = Duration::from_secs(180);
 /// The agent writes its standing each minute.
 const TOLD: Duration = Duration::from_secs(150);
@@ -41,6 +46,8 @@ pub mod short {
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         scenario.soon_says("cp1", "kaas: ready");
+        an_administrator_finds_the_tools_and_nobody_else_gets_rights(&scenario);
+        a_carried_container_image_that_went_missing_is_brought_back(&scenario);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let before = scenario.kept("cp1");
         import(&scenario, "cp1-b", "cp1", Some(other.source()));
