@@ -19,7 +19,7 @@ SPEC := image/specs/control-plane.toml
 # What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
 EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: help readme ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: scenario help readme ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -55,6 +55,9 @@ lab: ova ## Start a three-node control cluster on this machine
 
 lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
+
+scenario: ova-earlier ## Run the scenarios whose names contain NAME
+	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --test lab -- $(NAME)
 
 bench: ova ## Measure speed and memory as ratios against other tools in the same run
 	cargo build --locked -p scenarios --bin bench

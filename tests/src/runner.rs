@@ -19,7 +19,15 @@ pub struct Entry {
     pub run: fn(),
 }
 
-type Times = Arc<Mutex<Vec<(&'static str, Duration)>>>;
+type Times = Arc<Mutex<Vec<Took>>>;
+
+/// How a scenario went.
+#[derive(Clone, Debug)]
+struct Took {
+    name: &'static str,
+    time: Duration,
+    failed: bool,
+}
 
 /// Runs those that the command line chooses, as `cargo test` does; one at a time unless `--test-threads` says more.
 #[must_use]
@@ -61,8 +69,8 @@ struct Noted {
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let mut times = self.times.lock().unwrap_or_else(|broken| broken.into_inner());
-        times.push((self.name, self.started.elapsed()));
+        let took = Took { name: self.name, time: self.started.elapsed(), failed: std::thread::panicking() };
+        self.times.lock().unwrap_or_else(|broken| broken.into_inner()).push(took);
     }
 }
 
@@ -91,12 +99,15 @@ fn check(scenarios: &[Entry], chosen: usize, expected: Option<&str>) -> Result<(
     }
 }
 
-fn table(times: &[(&'static str, Duration)], whole: Duration, lanes: usize) -> String {
+fn table(times: &[Took], whole: Duration, lanes: usize) -> String {
     let minutes = |time: Duration| time.as_secs_f64() / 60.0;
     let mut sorted = times.to_vec();
-    sorted.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    let rows = sorted.iter().map(|(name, time)| format!("{:>6.1} min  {name}\n", minutes(*time)));
-    let rows: String = rows.collect();
+    sorted.sort_by_key(|took| std::cmp::Reverse(took.time));
+    let row = |took: &Took| {
+        let failed = if took.failed { "  FAILED" } else { "" };
+        format!("{:>6.1} min  {}{failed}\n", minutes(took.time), took.name)
+    };
+    let rows: String = sorted.iter().map(row).collect();
     format!("{rows}{:>6.1} min  all scenarios, {lanes} at a time", minutes(whole))
 }
 
@@ -130,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_comes_first_in_the_table() {
-        let text =
-            table(&[("quick", Duration::from_secs(30)), ("slow", Duration::from_secs(90))], Duration::from_secs(90), 2);
-        assert_eq!(text, "   1.5 min  slow\n   0.5 min  quick\n   1.5 min  all scenarios, 2 at a time");
+    fn the_slowest_comes_first_in_the_table_and_failures_are_marked() {
+        let took = |name, seconds, failed| Took { name, time: Duration::from_secs(seconds), failed };
+        let text = table(&[took("quick", 30, true), took("slow", 90, false)], Duration::from_secs(90), 2);
+        assert_eq!(text, "   1.5 min  slow\n   0.5 min  quick  FAILED\n   1.5 min  all scenarios, 2 at a time");
     }
 
     #[test]
@@ -144,6 +155,6 @@ mod tests {
             let _noted = noted;
             panic!("as it should not be");
         }));
-        assert_eq!(times.lock().unwrap().len(), 1);
+        assert!(matches!(times.lock().unwrap()[..], [Took { name: "a", failed: true, .. }]));
     }
 }

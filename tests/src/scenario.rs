@@ -80,7 +80,8 @@ impl Scenario {
         let (state, name) = (state_folder()?, lab_name(setting.name));
         let taken = !NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).insert(setting.name);
         ensure!(!taken, "another scenario's lab is called {} too", setting.name);
-        if let Ok(left) = Lab::open(&state, &name) {
+        if Lab::exists(&state, &name)? {
+            let left = Lab::open(&state, &name).context("opening what an interrupted run left behind")?;
             left.remove().context("removing what an interrupted run left behind")?;
         }
         let tools = tools()?.root().to_owned();

@@ -52,7 +52,7 @@ impl Lab {
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let plan = plan(&up.wishes, &secret)?;
         let Up { engine, replacements, source, tools, .. } = up;
-        let lab = Self::create(state, Record { engine, replacements, source, tools, plan })?;
+        let lab = Self::create(state, Record { engine, replacements: Some(replacements), source, tools, plan })?;
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
                 fs::copy(keys.path().join(file), lab.folder.path().join(file))?;

@@ -39,6 +39,8 @@ impl EngineRecord {
 
 /// Both engines of one lab.
 pub struct Engines {
+    /// What runs VMs that note nothing else.
+    pub usual: EngineRecord,
     /// Runs the system containers.
     pub containers: Containers,
     /// Runs the virtual machines.
@@ -48,7 +50,7 @@ pub struct Engines {
 impl Engines {
     /// The engine that runs a VM.
     pub fn of(&self, vm: &VmRecord) -> &dyn Engine {
-        match vm.engine {
+        match vm.engine.unwrap_or(self.usual) {
             EngineRecord::Container => &self.containers,
             EngineRecord::Qemu { .. } => &self.virtual_machines,
         }

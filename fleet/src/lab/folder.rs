@@ -32,8 +32,9 @@ pub struct VmRecord {
     pub name: String,
     /// What it was made from.
     pub source: Source,
-    /// What runs it.
-    pub engine: EngineRecord,
+    /// What runs it; in labs of earlier versions what runs the lab.
+    #[serde(default)]
+    pub engine: Option<EngineRecord>,
     /// BIOS UUID.
     pub uuid: Uuid,
     /// MAC address of the network interface.
@@ -301,7 +302,7 @@ mod tests {
         let vm = VmRecord {
             name: "node1".to_owned(),
             source: Source::Tree { tree: "/tree".into() },
-            engine: EngineRecord::Container,
+            engine: Some(EngineRecord::Container),
             uuid: Uuid::from_u128(1),
             mac: "00:50:56:00:00:01".to_owned(),
             address: None,
@@ -318,6 +319,18 @@ mod tests {
         assert_eq!(folder.vms().unwrap(), ["node1"]);
         assert_eq!(folder.holder(disk).unwrap().as_deref(), Some("node1"));
         assert_eq!(folder.holder(Uuid::from_u128(8)).unwrap(), None);
+    }
+
+    /// Version 0.1.0 noted no engine for each VM.
+    #[test]
+    fn a_vm_of_an_earlier_version_is_remembered() {
+        let record = r#"{"name": "cp1", "source": {"kind": "tree", "tree": "/t"},
+            "uuid": "00000000-0000-0000-0000-000000000001", "mac": "00:50:56:00:00:01", "address": null, "memory": 2048,
+            "processors": 2, "disks": [], "has_nic": true, "nic_connected": true, "cdrom_inserted": true, "process": null}"#;
+        let state = tempfile::tempdir().unwrap();
+        let folder = Folder::of(state.path(), "x").unwrap();
+        save_text(&folder.vm("cp1").join("vm.json"), record).unwrap();
+        assert_eq!(folder.load_vm("cp1").unwrap().engine, None);
     }
 
     #[test]

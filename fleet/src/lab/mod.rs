@@ -90,8 +90,9 @@ pub struct NewVm {
 struct Record {
     /// What runs the VMs that it was made with.
     engine: EngineRecord,
-    /// What runs the VMs that take their place.
-    replacements: EngineRecord,
+    /// What runs the VMs that take their place; in labs of earlier versions the same.
+    #[serde(default)]
+    replacements: Option<EngineRecord>,
     source: Source,
     /// Where the tools tree is.
     tools: PathBuf,
@@ -125,6 +126,14 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Whether there is a lab of this name.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub fn exists(state: &Path, name: &str) -> anyhow::Result<bool> {
+        Ok(Folder::of(state, name)?.record().exists())
+    }
+
     /// Opens a lab that was made before, by this command or another.
     ///
     /// # Errors
@@ -142,6 +151,7 @@ impl Lab {
         let name = record.plan.name.clone();
         let network = Network::of(&name);
         let engines = Engines {
+            usual: record.engine,
             containers: Containers::new(&name, folder.clone(), network.clone()),
             virtual_machines: VirtualMachines {
                 folder: folder.clone(),
@@ -169,7 +179,7 @@ impl Lab {
 
     /// What runs the VMs that take their place.
     pub fn replacements(&self) -> EngineRecord {
-        self.record.replacements
+        self.record.replacements.unwrap_or(self.record.engine)
     }
 
     /// The tools tree that it works with.
@@ -229,7 +239,7 @@ impl Lab {
         let mut record = VmRecord {
             name: vm.name.clone(),
             source: vm.source.clone().unwrap_or_else(|| self.record.source.clone()),
-            engine: vm.engine,
+            engine: Some(vm.engine),
             uuid,
             mac: plan::mac(uuid),
             address: vm.properties.get(ADDRESS).and_then(|address| address.split('/').next()).map(str::to_owned),

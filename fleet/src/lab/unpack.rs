@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use ova::Sha256;
@@ -21,6 +21,11 @@ const EFI_SYSTEM: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 const ROOT: &str = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709";
 /// Where the firmware looks for what to start on a removable medium.
 const REMOVABLE_PATH: &str = "::/EFI/BOOT/BOOTX64.EFI";
+
+/// What the names of folders begin with that are being made.
+const NEW: &str = "new-";
+/// What the names of folders begin with that are being removed.
+const GONE: &str = "gone-";
 
 /// An OVA taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,13 +55,16 @@ impl Unpacked {
         if !folder.exists() {
             say("checking the OVA");
             let (descriptor, _) = archive.verify(&mut |_| {}).with_context(attempt)?;
-            let new = tempfile::Builder::new().prefix("new-").tempdir_in(cache)?;
+            let new = tempfile::Builder::new().prefix(NEW).tempdir_in(cache)?;
             fs::write(new.path().join("descriptor.ovf"), archive.descriptor_xml()?)?;
             unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;
+            // After a power cut the folder under its name is whole or not there.
+            nix::unistd::syncfs(File::open(new.path())?).context("writing the unpacked OVA out")?;
             fs::rename(new.path(), &folder)?;
         }
         File::open(&folder)?.set_modified(SystemTime::now())?;
         forget_others(cache, &folder)?;
+        clear_left(cache)?;
         Ok(Self { folder })
     }
 
@@ -91,8 +99,11 @@ impl Unpacked {
     }
 }
 
-/// Removes what was unpacked of other OVAs, but for the last one used and those
-/// that labs are made from: each takes more than a gigabyte.
+/// Another command may be about to make a lab from an OVA that was used this recently.
+const RECENT: Duration = Duration::from_secs(60 * 60);
+
+/// Moves what was unpacked of other OVAs out of the way, but for the last one used, those that were used a short time ago
+/// and those that labs are made from: each takes more than a gigabyte.
 fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
     let labs = fs::read_dir(Folder::all()?).into_iter().flatten().flatten();
     let mut records = Vec::new();
@@ -105,16 +116,37 @@ fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(cache)? {
         let path = entry?.path();
         let used = records.iter().any(|record| record.contains(&*path.to_string_lossy()));
-        if path.join("descriptor.ovf").exists() && path != own && !used {
-            others.push((fs::metadata(&path)?.modified()?, path));
+        let modified = fs::metadata(&path)?.modified()?;
+        let recent = modified.elapsed().is_ok_and(|age| age < RECENT);
+        if path.join("descriptor.ovf").exists() && path != own && !used && !recent && !is_left(&path) {
+            others.push((modified, path));
         }
     }
     others.sort();
     others.pop();
     for (_, path) in others {
-        fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        fs::rename(&path, cache.join(format!("{GONE}{name}")))
+            .with_context(|| format!("removing {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Removes what is in nobody's use: what was moved out of the way, and what a command that was cut off left half made.
+/// The lock is held.
+fn clear_left(cache: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(cache)? {
+        let path = entry?.path();
+        if is_left(&path) {
+            fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_left(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    [NEW, GONE].iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn unpack(
@@ -182,4 +214,33 @@ fn find<'a>(partitions: &'a [Partition], kind: &str, name: &str) -> anyhow::Resu
         .iter()
         .find(|partition| partition.kind.eq_ignore_ascii_case(kind))
         .with_context(|| format!("its system disk has no {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder as [`unpack`] makes it, last used so long ago.
+    fn unpacked(cache: &Path, name: &str, age: Duration) -> PathBuf {
+        let folder = cache.join(name);
+        fs::create_dir_all(folder.join("tree")).unwrap();
+        fs::write(folder.join("descriptor.ovf"), "").unwrap();
+        File::open(&folder).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        folder
+    }
+
+    #[test]
+    fn old_ones_go_at_once_and_recent_ones_stay() {
+        let cache = tempfile::tempdir().unwrap();
+        let of = |name: &str, age: Duration| unpacked(cache.path(), name, age);
+        let own = of("own", Duration::ZERO);
+        let (recent, last, old) = (of("recent", RECENT / 2), of("last", RECENT * 2), of("old", RECENT * 3));
+        // What a command that was killed left behind is never taken for an unpacked OVA.
+        let half = [of("new-1", Duration::ZERO), of("gone-2", Duration::ZERO)];
+        forget_others(cache.path(), &own).unwrap();
+        assert!(cache.path().join("gone-old").is_dir(), "it is out of the way in one step");
+        clear_left(cache.path()).unwrap();
+        let there: Vec<bool> = [&own, &recent, &last, &old, &half[0], &half[1]].map(|path| path.exists()).into();
+        assert_eq!(there, [true, true, true, false, false, false]);
+    }
 }

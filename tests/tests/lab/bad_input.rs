@@ -86,9 +86,10 @@ pub mod short {
                 &["virtual-address.off-subnet", "range.overlap", "control-nodes.not-listed"],
             ),
         ];
-        scenario.power_on(&["cp1"]);
         for (environment, findings) in &cases {
             lab.insert_environment("cp1", environment.as_bytes()).unwrap();
+            // Off before the first, on ever after.
+            scenario.power_on(&["cp1"]);
             scenario.wait(&format!("cp1 to say {}, and nothing else", findings.join(", ")), MOMENT, || {
                 Ok(said_last(&lab.console_text("cp1")?, findings))
             });

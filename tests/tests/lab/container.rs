@@ -103,7 +103,8 @@ pub mod long {
             }
             let journal = scenario.inside(node, &["journalctl", "--unit=kaas-agent", "--output=cat"]);
             let (_, after) = journal.split_once("starts again with renewed credentials").unwrap_or_default();
-            Ok(!after.is_empty() && api_server() != before && scenario.lab().ready_nodes()?.len() == 3)
+            let now = api_server();
+            Ok(!after.is_empty() && !now.is_empty() && now != before && scenario.lab().ready_nodes()?.len() == 3)
         });
         println!("renew: {tries} writes, {failed} failed, at most {:.1} s between two", gap.as_secs_f64());
         // The kubelet sees to its rotating one itself.

@@ -113,10 +113,13 @@ impl Containers {
 
 impl Engine for Containers {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
-        // In this order: whoever puts limits back looks for cgroups first.
         let cgroup = self.cgroup(vm)?;
-        cgroup.create()?;
-        limits::raise()?;
+        {
+            // In this order: whoever puts limits back looks for cgroups first.
+            let _host = limits::lock()?;
+            cgroup.create()?;
+            limits::raise()?;
+        }
         self.network.add_container_port(&vm.name, vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
         let disks =
             vm.disks.iter().map(|disk| disk::attach(&self.folder.disk(*disk))).collect::<anyhow::Result<Vec<_>>>()?;
@@ -173,10 +176,13 @@ impl Engine for Containers {
             let file = self.folder.disk(*disk);
             until("the data disk to be let go", Duration::from_secs(30), || disk::release(&file).map(|()| true))?;
         }
-        let cgroup = self.cgroup(vm)?;
-        cgroup.remove()?;
-        if !cgroup.has_neighbours() {
-            limits::put_back()?;
+        {
+            let _host = limits::lock()?;
+            let cgroup = self.cgroup(vm)?;
+            cgroup.remove()?;
+            if !cgroup.has_neighbours() {
+                limits::put_back()?;
+            }
         }
         for left in ["propagate", "unix-export"] {
             let left = Path::new("/run/systemd/nspawn").join(left).join(self.machine(vm));

@@ -81,7 +81,12 @@ impl VirtualMachines {
 
 impl Engine for VirtualMachines {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
-        let EngineRecord::Qemu { kvm, hardware } = vm.engine else { bail!("{} is a system container", vm.name) };
+        let Some(EngineRecord::Qemu { kvm, hardware }) = vm.engine else {
+            bail!(
+                "{} was made by an earlier version of kaas: end its lab with `kaas lab down` and make it anew",
+                vm.name
+            )
+        };
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
         let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.folder.disk(*disk))).collect();
         let kernel_image = match hardware {
