@@ -63,7 +63,7 @@ bench: ova ## Measure speed and memory as ratios against other tools in the same
 	cargo build --locked -p scenarios --bin bench
 	KAAS_OVA="$(CURDIR)/build" $(AS_ROOT) $(CARGO_TARGET_DIR)/debug/bench
 
-cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova test"
+cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova"
 	cargo build --locked -p scenarios --bin cold
 	$(AS_ROOT) $(CARGO_TARGET_DIR)/debug/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(MAKE_THERE)
 

@@ -1,11 +1,13 @@
 //! Whom the builder works for. Trees take root, compilers do not: under sudo they run as the user who called it, so that
-//! what they keep in that user's folders stays that user's, and the next build without sudo finds nothing of root's there.
+//! what they keep in that user's folders stays that user's. Results in the cache, packages and OVAs are root's.
 
 use std::ffi::OsString;
-use std::os::unix::fs::{MetadataExt, lchown};
+use std::fs::OpenOptions;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
+use nix::libc;
 
 /// The user who called sudo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,29 +44,54 @@ impl Caller {
             .map(str::to_owned)
     }
 
-    /// Makes a folder, and what is in it, this user's, unless it is already.
+    /// Makes a file, or a folder and what is in it, this user's, unless it is already.
     ///
     /// # Errors
-    /// When the folder is not there or cannot be given away; part of it may have been then.
+    /// When it is not there, is a link, or cannot be given away; part of it may have been then.
     pub fn give(self, folder: &Path) -> Result<()> {
         let giving = || format!("giving {} to user {}", folder.display(), self.user);
-        if std::fs::metadata(folder).with_context(giving)?.uid() == self.user {
+        let metadata = std::fs::symlink_metadata(folder).with_context(giving)?;
+        if metadata.is_symlink() {
+            // What a link points at may be anything of root's.
+            let error = anyhow!("it is a link: put what it points at in its place, or XDG_CACHE_HOME there");
+            return Err(error.context(giving()));
+        }
+        if metadata.uid() == self.user {
             return Ok(());
         }
         // The folder comes last: its owner tells whether all of it was given.
-        for entry in walkdir::WalkDir::new(folder).contents_first(true) {
+        for entry in walkdir::WalkDir::new(folder).contents_first(true).follow_root_links(false) {
             lchown(entry.with_context(giving)?.path(), Some(self.user), Some(self.group)).with_context(giving)?;
         }
         Ok(())
     }
 }
 
-/// Makes a folder that a compiler writes to the calling user's, if there is one.
+/// Makes a folder that a compiler writes to, or a file that is that user's own, the calling user's, if there is one.
 ///
 /// # Errors
 /// As [`Caller::give`].
 pub fn lend(folder: &Path) -> Result<()> {
     Caller::of_environment().map_or(Ok(()), |caller| caller.give(folder))
+}
+
+/// Copies a program that a compiler made out of a folder that was lent. The copy is nobody's who could change it later,
+/// and a link is not followed: root would read there what the user may not.
+///
+/// # Errors
+/// When there is no file, or something else in its place, or the copy cannot be written; it must not be there yet.
+pub fn take(program: &Path, place: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    // A pipe in its place would not be opened before somebody writes to it.
+    let from = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(program);
+    let mut from = from.with_context(|| format!("opening {}", program.display()))?;
+    if !from.metadata().with_context(|| format!("reading {}", program.display()))?.is_file() {
+        bail!("{} is no file", program.display());
+    }
+    let to = OpenOptions::new().write(true).create_new(true).mode(0o755).open(place);
+    let mut to = to.with_context(|| format!("making {}", place.display()))?;
+    std::io::copy(&mut from, &mut to).with_context(|| format!("copying {}", program.display()))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -89,15 +116,47 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("below")).unwrap();
         std::fs::write(folder.path().join("below/file"), "").unwrap();
+        let alone = tempfile::NamedTempFile::new().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
         let own = nix::unistd::geteuid().as_raw();
         // Only root can give to somebody else; anybody can "give" what is theirs already.
         let user = if own == 0 { 4321 } else { own };
-        Caller { user, group: nix::unistd::getegid().as_raw() }.give(folder.path()).unwrap();
+        let caller = Caller { user, group: nix::unistd::getegid().as_raw() };
+        caller.give(folder.path()).unwrap();
+        caller.give(alone.path()).unwrap();
+        assert_eq!(std::fs::metadata(alone.path()).unwrap().uid(), user);
         for entry in walkdir::WalkDir::new(folder.path()) {
             let entry = entry.unwrap();
             assert_eq!(std::fs::symlink_metadata(entry.path()).unwrap().uid(), user, "{}", entry.path().display());
         }
         assert_ne!(std::fs::metadata("/etc/passwd").unwrap().uid(), 4321);
+    }
+
+    #[test]
+    fn a_link_in_the_folders_place_is_not_followed() {
+        let above = tempfile::tempdir().unwrap();
+        let (target, link) = (above.path().join("target"), above.path().join("link"));
+        std::fs::create_dir(&target).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let nobody = Caller { user: 65534, group: 65534 };
+        let error = format!("{:#}", nobody.give(&link).unwrap_err());
+        assert!(error.contains("it is a link"), "{error}");
+        assert_ne!(std::fs::metadata(&target).unwrap().uid(), 65534);
+    }
+
+    #[test]
+    fn what_a_compiler_made_is_kept_as_a_copy_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("made"), "program").unwrap();
+        take(&at("made"), &at("kept")).unwrap();
+        std::fs::write(at("made"), "changed").unwrap();
+        assert_eq!(std::fs::read_to_string(at("kept")).unwrap(), "program");
+        assert_eq!(std::fs::metadata(at("kept")).unwrap().mode() & 0o777, 0o755);
+        std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
+        assert!(take(&at("link"), &at("of a link")).is_err());
+        assert!(take(folder.path(), &at("of a folder")).unwrap_err().to_string().ends_with("is no file"));
+        std::os::unix::fs::symlink(at("elsewhere"), at("waiting")).unwrap();
+        assert!(take(&at("made"), &at("waiting")).is_err(), "written through a link");
     }
 }

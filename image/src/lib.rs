@@ -163,6 +163,8 @@ pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Resul
     }
     agent::files::write_atomically(&path, lock.text().as_bytes(), 0o644)
         .with_context(|| format!("writing {}", path.display()))?;
+    // It lies among the user's sources.
+    caller::lend(&path)?;
     let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
     Ok(Renewed { path, packages, changes: Changes::between(former.as_ref(), &lock) })
 }

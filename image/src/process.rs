@@ -80,6 +80,16 @@ impl Tool {
         self
     }
 
+    /// Takes away every environment variable whose name is `unwanted`, also of those that were set here.
+    pub fn without(mut self, unwanted: impl Fn(&str) -> bool) -> Self {
+        let set = self.command.get_envs().filter_map(|(name, value)| value.map(|_| name.to_owned()));
+        let names: Vec<_> = std::env::vars_os().map(|(name, _)| name).chain(set).collect();
+        for name in names.iter().filter(|name| name.to_str().is_some_and(&unwanted)) {
+            self.command.env_remove(name);
+        }
+        self
+    }
+
     /// Sets the folder in which the tool starts.
     pub fn current_dir(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(folder);

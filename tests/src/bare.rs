@@ -11,17 +11,21 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use fleet::lab::cache_folder;
+use image::cache::{file_digest, hex};
 use image::debian::sources::{Settings, Sources};
 use image::process::Tool;
 use image::progress::Progress;
+use nix::unistd::{Uid, User};
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::scenario::workspace;
 
 /// An ordinary user of the machine.
 pub const USER: &str = "builder";
-/// That user's number.
-const USER_ID: u32 = 1000;
+/// Of these that user gets the first number that nobody has on this host, where it would be somebody else's: what a killed
+/// run leaves behind is nobody's then.
+const USER_IDS: std::ops::Range<u32> = 30_000..60_000;
 /// Where the project lies in the home folder of whoever builds it.
 pub const PROJECT: &str = "kaas";
 /// What Debian gives root and ordinary users for a PATH.
@@ -50,8 +54,11 @@ const REGISTRIES: [&str; 12] = [
 
 /// A bare machine. It goes when the value is dropped.
 pub struct Bare {
-    tree: TempDir,
+    _folder: TempDir,
+    tree: PathBuf,
+    user_id: u32,
     shown: Vec<(PathBuf, String)>,
+    devices: Vec<PathBuf>,
 }
 
 /// What a command in the machine did.
@@ -79,14 +86,16 @@ impl Bare {
         let folder = cache_folder()?.join("bare");
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let sources = Sources::find(&Settings::of_environment(), Path::new("/"))?;
-        let base = base(suite, &sources, &folder).with_context(|| format!("making a bare {suite}"))?;
         remove_abandoned(&folder)?;
-        let prefix = format!("{suite}-{}-", std::process::id());
-        let tree = tempfile::Builder::new().prefix(&prefix).tempdir_in(&folder)?;
-        checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(&base).arg("-C").arg(tree.path()))?;
-        // systemd-nspawn wants to be let in.
-        fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755))?;
-        let bare = Self { tree, shown: Vec::new() };
+        let base = base(suite, &sources, &folder).with_context(|| format!("making a bare {suite}"))?;
+        let folder = own_folder(suite, &folder)?;
+        // Programs with root's rights are in the tree: nobody on this host gets past the folder above it. The machine's
+        // own users have to.
+        let tree = folder.path().join("root");
+        fs::create_dir(&tree)?;
+        fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
+        checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(&base).arg("-C").arg(&tree))?;
+        let bare = Self { _folder: folder, tree, user_id: free_user_id()?, shown: Vec::new(), devices: Vec::new() };
         bare.carry_in_settings(&sources)?;
         Ok(bare)
     }
@@ -101,12 +110,9 @@ impl Bare {
         for entry in walkdir::WalkDir::new(trusted).into_iter().flatten().filter(|entry| entry.file_type().is_file()) {
             self.copy_in(entry.path(), entry.path())?;
         }
-        checked(Command::new("chroot").arg(self.tree.path()).args([
-            "useradd",
-            "--create-home",
-            "--shell=/bin/bash",
-            USER,
-        ]))?;
+        let number = format!("--uid={}", self.user_id);
+        let useradd = ["useradd", "--create-home", "--user-group", "--shell=/bin/bash", &number, USER];
+        checked(Command::new("chroot").arg(&self.tree).args(useradd))?;
         let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let home = variable("HOME").unwrap_or_default();
         let cargo = variable("CARGO_HOME").unwrap_or_else(|| home.join(".cargo"));
@@ -163,6 +169,13 @@ impl Bare {
         Ok(())
     }
 
+    /// Lends the machine this host's loop devices and KVM, as far as they are there: disks and VMs take them.
+    pub fn lend_devices(&mut self) {
+        let loops = (0..16).map(|number| format!("loop{number}"));
+        let names = ["loop-control".to_owned(), "kvm".to_owned()].into_iter().chain(loops);
+        self.devices.extend(names.map(|name| Path::new("/dev").join(name)).filter(|device| device.exists()));
+    }
+
     /// Writes a file by its path in the machine.
     ///
     /// # Errors
@@ -193,7 +206,7 @@ impl Bare {
             "--console=pipe",
             "--hostname=bare",
         ]);
-        command.arg(format!("--directory={}", self.tree.path().display())).arg(format!("--user={user}"));
+        command.arg(format!("--directory={}", self.tree.display())).arg(format!("--user={user}"));
         command.arg(format!("--setenv=PATH={}", PATHS[usize::from(user != "root")]));
         for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_carried(name))
         {
@@ -202,6 +215,9 @@ impl Bare {
         }
         for (place, at) in &self.shown {
             command.arg(format!("--bind-ro={}:{at}", place.display()));
+        }
+        for device in &self.devices {
+            command.arg(format!("--bind={}", device.display()));
         }
         let script = format!("cd ~/{PROJECT} 2>/dev/null\n{script}");
         command.args(["/bin/sh", "-c", &script]).stdin(Stdio::null());
@@ -217,17 +233,13 @@ impl Bare {
         let output = self.command(user, &format!("exec 2>&1; echo {BEGUN}\n{script}")).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let Some((_, text)) = text.split_once(&format!("{BEGUN}\n")) else {
-            bail!(
-                "starting a container in {}: {}",
-                self.tree.path().display(),
-                String::from_utf8_lossy(&output.stderr)
-            );
+            bail!("starting a container in {}: {}", self.tree.display(), String::from_utf8_lossy(&output.stderr));
         };
         Ok(Said { well: output.status.success(), text: text.to_owned() })
     }
 
     fn inside(&self, path: &Path) -> PathBuf {
-        self.tree.path().join(path.strip_prefix("/").unwrap_or(path))
+        self.tree.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     fn copy_in(&self, file: &Path, to: &Path) -> anyhow::Result<()> {
@@ -242,7 +254,7 @@ impl Bare {
 
     fn own_home(&self) -> anyhow::Result<()> {
         for entry in walkdir::WalkDir::new(self.inside(&home_of(USER))) {
-            lchown(entry?.path(), Some(USER_ID), Some(USER_ID))?;
+            lchown(entry?.path(), Some(self.user_id), Some(self.user_id))?;
         }
         Ok(())
     }
@@ -275,27 +287,80 @@ fn apt_options() -> anyhow::Result<String> {
     checked(Command::new("apt-config").args(["dump", "Acquire"]))
 }
 
-/// The tree that machines start from, as a tar archive in `folder`: made anew now and then.
+/// A folder of this process that nobody else on this host gets into, and that a later run removes if this one is killed.
+fn own_folder(suite: &str, folder: &Path) -> anyhow::Result<TempDir> {
+    let prefix = format!("{suite}-{}-", std::process::id());
+    let own = fs::Permissions::from_mode(0o700);
+    Ok(tempfile::Builder::new().prefix(&prefix).permissions(own).tempdir_in(folder)?)
+}
+
+/// A user's number that nobody has on this host.
+fn free_user_id() -> anyhow::Result<u32> {
+    for number in USER_IDS {
+        if User::from_uid(Uid::from_raw(number)).context("asking whose a user's number is")?.is_none() {
+            return Ok(number);
+        }
+    }
+    bail!("all numbers from {} to {} are users' of this host", USER_IDS.start, USER_IDS.end)
+}
+
+/// What a tree that machines start from is made of.
+struct Recipe {
+    arguments: Vec<String>,
+    apt: String,
+    keyring: String,
+}
+
+impl Recipe {
+    fn of(suite: &str, sources: &Sources) -> anyhow::Result<Self> {
+        let lists = sources.lists(suite)?;
+        let list = lists.first().context("this host's apt configuration names no mirror")?;
+        let certificates = if list.contains(" https:") { ",ca-certificates" } else { "" };
+        let mut arguments =
+            ["--mode=root", "--variant=minbase", "--architectures=amd64", "--format=tar", "--dpkgopt=force-unsafe-io"]
+                .map(str::to_owned)
+                .to_vec();
+        arguments.push(format!("--include=make{certificates}"));
+        arguments.extend(list.lines().map(|line| format!("source {line}")));
+        Ok(Self { arguments, apt: apt_options()?, keyring: file_digest(&sources.keyring)? })
+    }
+
+    /// The name of the archive: another recipe has another. It has no dash, unlike the folders of processes.
+    fn file_name(&self, suite: &str) -> String {
+        let digest = Sha256::digest(format!("{:?}\n{}\n{}", self.arguments, self.apt, self.keyring));
+        format!("{suite}.{}.tar", &hex(&digest)[..16])
+    }
+}
+
+fn is_fresh(file: &Path) -> bool {
+    let made = fs::metadata(file).and_then(|metadata| metadata.modified());
+    made.is_ok_and(|made| SystemTime::now().duration_since(made).unwrap_or_default() < FRESH)
+}
+
+/// The tree that machines start from, as a tar archive in `folder`: made anew now and then, and for another recipe.
 fn base(suite: &str, sources: &Sources, folder: &Path) -> anyhow::Result<PathBuf> {
-    let place = folder.join(format!("{suite}.tar"));
-    let made = fs::metadata(&place).and_then(|metadata| metadata.modified());
-    if made.is_ok_and(|made| SystemTime::now().duration_since(made).unwrap_or_default() < FRESH) {
+    let recipe = Recipe::of(suite, sources)?;
+    let place = folder.join(recipe.file_name(suite));
+    if is_fresh(&place) {
         return Ok(place);
     }
-    let work = tempfile::tempdir_in(folder)?;
+    let work = own_folder(suite, folder)?;
     let (options, tree) = (work.path().join("apt.conf"), work.path().join("tree.tar"));
-    fs::write(&options, apt_options()?)?;
-    let lists = sources.lists(suite)?;
-    let list = lists.first().context("this host's apt configuration names no mirror")?;
-    let certificates = if list.contains(" https:") { ",ca-certificates" } else { "" };
+    fs::write(&options, &recipe.apt)?;
+    let (list, flags): (Vec<_>, Vec<_>) = recipe.arguments.iter().partition(|argument| argument.starts_with("source "));
     Tool::on_host("mmdebstrap")
-        .args(["--mode=root", "--variant=minbase", "--architectures=amd64", "--format=tar"])
-        .args(["--dpkgopt=force-unsafe-io", &format!("--include=make{certificates}")])
+        .args(flags)
         .args([OsString::from("--aptopt"), options.into()])
         .args([OsString::from(suite), tree.clone().into()])
-        .args(list.lines())
+        .args(list.iter().filter_map(|line| line.strip_prefix("source ")))
         .run(&Progress::on_stderr())?;
     fs::rename(&tree, &place).with_context(|| format!("keeping {}", place.display()))?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "tar") && !is_fresh(&path) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
     Ok(place)
 }
 
@@ -304,4 +369,47 @@ fn checked(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("starting {name}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     String::from_utf8(output.stdout).with_context(|| format!("reading what {name} says"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn another_recipe_is_kept_under_another_name() {
+        let recipe = |source: &str, apt: &str, keyring: &str| {
+            let arguments = vec!["--format=tar".to_owned(), format!("source {source}")];
+            Recipe { arguments, apt: apt.to_owned(), keyring: keyring.to_owned() }.file_name("trixie")
+        };
+        let first = recipe("deb a", "", "key");
+        assert_eq!(recipe("deb a", "", "key"), first);
+        for other in [recipe("deb b", "", "key"), recipe("deb a", "Proxy", "key"), recipe("deb a", "", "other")] {
+            assert_ne!(other, first);
+        }
+        assert!(first.starts_with("trixie.") && !first.contains('-'), "{first}");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let mine = own_folder("trixie", folder.path()).unwrap();
+        assert_eq!(fs::metadata(mine.path()).unwrap().mode() & 0o777, 0o700);
+        let mut ended = Command::new("true").spawn().unwrap();
+        let process = ended.id();
+        ended.wait().unwrap();
+        let left = folder.path().join(format!("trixie-{process}-abc"));
+        fs::create_dir_all(left.join("root")).unwrap();
+        let archive = folder.path().join("trixie.0123456789abcdef.tar");
+        fs::write(&archive, "").unwrap();
+        remove_abandoned(folder.path()).unwrap();
+        assert!(mine.path().exists() && archive.exists() && !left.exists());
+    }
+
+    #[test]
+    fn the_machines_user_is_nobody_on_this_host() {
+        let number = free_user_id().unwrap();
+        let known = Command::new("getent").args(["passwd", &number.to_string()]).output().unwrap();
+        assert!(!known.status.success(), "{number} is somebody's");
+    }
 }

@@ -10,6 +10,8 @@ pub mod bare;
 pub mod built_ova;
 pub mod by_hand;
 pub mod certificates;
+#[cfg(test)]
+mod deny;
 pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;

@@ -2,7 +2,6 @@
 
 mod sources;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -26,6 +25,23 @@ pub struct Agent {
 /// The C compiler, and what would have the build take another one or other flags.
 const CC: &str = "cc";
 const C_SETTINGS: [&str; 5] = ["CC", "CFLAGS", "AR", "ARFLAGS", "CRATE_CC_NO_DEFAULTS"];
+/// The compilers that Cargo would run in rustc's place, and their flags.
+const RUST_SETTINGS: [&str; 6] =
+    ["RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_BOOTSTRAP", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+
+/// Whether a variable of the environment can change the program that is built. Where crates come from and where Cargo
+/// keeps things is the user's to say.
+fn shapes_program(name: &str) -> bool {
+    let of_c = |setting: &str| {
+        let target = ["", "_x86_64-unknown-linux-gnu", "_x86_64_unknown_linux_gnu"];
+        let for_target = target.iter().any(|target| name.strip_suffix(target) == Some(setting));
+        for_target || ["TARGET_", "HOST_"].iter().any(|kind| name.strip_prefix(kind) == Some(setting))
+    };
+    let of_target = name.starts_with("CARGO_TARGET_")
+        && ["_LINKER", "_RUSTFLAGS", "_RUNNER"].iter().any(|setting| name.ends_with(setting));
+    let by_start = ["CARGO_PROFILE_", "CARGO_BUILD_", "AWS_LC_SYS_"].iter().any(|start| name.starts_with(start));
+    of_target || by_start || RUST_SETTINGS.contains(&name) || C_SETTINGS.iter().copied().any(of_c)
+}
 
 /// Builds the agent's program from its workspace, or finds it built from the same sources by the same compilers.
 ///
@@ -34,8 +50,11 @@ const C_SETTINGS: [&str; 5] = ["CC", "CFLAGS", "AR", "ARFLAGS", "CRATE_CC_NO_DEF
 pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
     let &Workshop { tools, cache, progress, .. } = workshop;
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
+    let sources = cache.sources()?;
+    sources::lay_out(&workspace, sources.path())?;
+    // Asked where Cargo builds: rustup chooses by folders.
     let first_line = |program: &str| -> Result<String> {
-        let said = Tool::as_caller(program).current_dir(&workspace).arg("--version").output(progress)?;
+        let said = Tool::as_caller(program).current_dir(sources.path()).arg("--version").output(progress)?;
         let said = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned();
         if said.is_empty() { bail!("{program} --version says nothing") } else { Ok(said) }
     };
@@ -48,17 +67,15 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
         .folder("agent", &workspace.join("agent"))?
         .key("tools", tools.key())
         .finish();
-    let place = cache.stage(&key, progress, |folder| {
-        let sources = cache.programs().join("sources");
-        sources::lay_out(&workspace, &sources)?;
-        let program = compile(&sources, workshop)?;
-        // Of two C libraries the older one's programs run with the newer one, not the other way round.
-        tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
-            "the agent does not run with the image's C library: build on a host whose C library is not newer",
-        )?;
-        fs::copy(&program, folder.join("kaas-agent")).context("keeping the agent's program")?;
-        Ok(())
-    })?;
+    let place =
+        cache.stage(&key, progress, |folder| {
+            let program = folder.join("kaas-agent");
+            caller::take(&compile(sources.path(), workshop)?, &program).context("keeping the agent's program")?;
+            // Of two C libraries the older one's programs run with the newer one, not the other way round.
+            tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
+                "the agent does not run with the image's C library: build on a host whose C library is not newer",
+            )
+        })?;
     Ok(Agent { program: place.join("kaas-agent"), rust, cc })
 }
 
@@ -71,23 +88,21 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
-    caller::lend(&cache.programs())?;
-    let mut cargo = Tool::as_caller("cargo").current_dir(sources);
-    for setting in C_SETTINGS {
-        for target in ["", "_x86_64-unknown-linux-gnu", "_x86_64_unknown_linux_gnu"] {
-            cargo = cargo.env_remove(format!("{setting}{target}"));
-        }
-        cargo = cargo.env_remove(format!("TARGET_{setting}")).env_remove(format!("HOST_{setting}"));
-    }
-    let said = cargo
-        .env("CC", CC)
-        .env("CARGO_ENCODED_RUSTFLAGS", flags)
+    let programs = cache.programs();
+    std::fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
+    caller::lend(&programs)?;
+    let said = settle(Tool::as_caller("cargo").current_dir(sources), flags)
         // A target folder of its own: other flags would make the developer's builds start over.
         .env("CARGO_TARGET_DIR", cache.programs())
         .args(["build", "--locked", "--package", "agent", "--bin", "kaas-agent", "--profile", "appliance"])
         .arg("--message-format=json-render-diagnostics")
         .output(progress)?;
     executable(&said).context("cargo named no program of the agent")
+}
+
+/// Leaves of the environment only what does not change the program.
+fn settle(cargo: Tool, flags: String) -> Tool {
+    cargo.without(shapes_program).env("CC", CC).env("CARGO_ENCODED_RUSTFLAGS", flags)
 }
 
 /// The program in Cargo's messages, one JSON object a line.
@@ -105,6 +120,38 @@ fn executable(messages: &[u8]) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_that_change_the_program_do_not_reach_its_build() {
+        let gone = [
+            "CARGO_PROFILE_APPLIANCE_OPT_LEVEL",
+            "CARGO_BUILD_TARGET",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTFLAGS",
+            "AWS_LC_SYS_NO_ASM",
+            "CFLAGS",
+            "TARGET_CFLAGS",
+            "CC_x86_64_unknown_linux_gnu",
+        ];
+        let kept =
+            ["CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_REGISTRIES_MINE_INDEX", "CARGO_HTTP_CAINFO", "CARGO_NET_RETRY"];
+        let cargo = gone.iter().chain(&kept).fold(Tool::on_host("env"), |tool, name| tool.env(name, "set"));
+        let said = settle(cargo, "--flag".to_owned()).output(&crate::progress::Progress::silent()).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let has = |line: &str| said.lines().any(|said| said == line);
+        for name in gone {
+            assert!(!has(&format!("{name}=set")), "{name}");
+        }
+        for name in kept {
+            assert!(has(&format!("{name}=set")), "{name}");
+        }
+        assert!(has("CC=cc") && has("CARGO_ENCODED_RUSTFLAGS=--flag"), "{said}");
+    }
 
     #[test]
     fn the_program_is_found_in_cargos_messages() {

@@ -1,5 +1,5 @@
 //! The workspace's sources as Cargo builds them for images: laid out at one
-//! place in the cache. Cargo takes a file that is older than its last build for
+//! place in the cache, where nobody else writes. Cargo takes a file that is older than its last build for
 //! unchanged, so here a file is written when its content differs, whichever clone it comes from.
 
 use std::collections::BTreeSet;

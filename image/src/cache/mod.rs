@@ -70,7 +70,8 @@ impl Cache {
     pub fn at(root: &Path) -> Result<Self> {
         let cache = Self { root: root.to_owned(), in_use: Arc::default() };
         for folder in [cache.work_folder(), cache.packages()] {
-            fs::create_dir_all(&folder).with_context(|| format!("making the cache folder {}", folder.display()))?;
+            let made = fs::create_dir_all(&folder);
+            made.map_err(|error| failed(error, &format!("making the cache folder {}", folder.display())))?;
         }
         cache.clear_abandoned();
         Ok(cache)
@@ -95,6 +96,28 @@ impl Cache {
         lock.lock_shared().context("locking the packages")?;
         self.keep_in_use(lock);
         Ok(())
+    }
+
+    /// Where sources are laid out for Cargo, held until the value is dropped: another build waits here. Nobody but who
+    /// runs this process writes there, since root may not write where a link of somebody else's could lead elsewhere.
+    ///
+    /// # Errors
+    /// When the folder is somebody else's and cannot be made anew, or cannot be locked.
+    pub fn sources(&self) -> Result<Sources> {
+        let folder = self.root.join("sources");
+        let making = || format!("making {} this user's own: run the command with sudo", folder.display());
+        let own = nix::unistd::geteuid().as_raw();
+        match fs::symlink_metadata(&folder) {
+            Ok(metadata) if metadata.is_dir() && metadata.uid() == own => {}
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&folder).with_context(making)?,
+            Ok(_) => fs::remove_file(&folder).with_context(making)?,
+            Err(_) => {}
+        }
+        let path = folder.join("workspace");
+        fs::create_dir_all(&path).with_context(making)?;
+        let lock = lock_of(&folder)?;
+        lock.lock().with_context(|| format!("locking {}", folder.display()))?;
+        Ok(Sources { path, _lock: lock })
     }
 
     /// Where Cargo keeps what it builds for images.
@@ -126,7 +149,8 @@ impl Cache {
     /// # Errors
     /// When it cannot be made.
     pub fn work(&self) -> Result<Work> {
-        Work::new(&self.work_folder()).context("making a folder for temporary files in the cache")
+        Work::new(&self.work_folder())
+            .map_err(|error| failed(error, &format!("making a folder for temporary files in {}", self.root.display())))
     }
 
     /// The result for `key`: as it stands, or made by `make` in the empty folder it is given. It is on the disk before
@@ -281,6 +305,19 @@ pub(crate) fn write_out(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The folder where sources are laid out for Cargo, held.
+pub struct Sources {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Sources {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 /// A folder for temporary files.
 pub struct Work {
     folder: PathBuf,
@@ -344,7 +381,16 @@ fn results(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn lock_of(folder: &Path) -> Result<File> {
-    File::create(folder.join(LOCK)).with_context(|| format!("locking {}", folder.display()))
+    let lock = File::create(folder.join(LOCK));
+    lock.map_err(|error| failed(error, &format!("locking {}", folder.display())))
+}
+
+/// Says what failed in the cache, and what to do where builds with sudo have left results of root's.
+fn failed(error: io::Error, what: &str) -> anyhow::Error {
+    let denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let advice =
+        if denied { ": it is another user's, as after a build with sudo: run the command with sudo" } else { "" };
+    anyhow::Error::new(error).context(format!("{what}{advice}"))
 }
 
 /// The room that a file or a folder with all that is in it takes, in bytes; what cannot be read counts as nothing.
@@ -379,6 +425,36 @@ mod tests {
         let second = build(&cache, "b", &mut made);
         assert_ne!(first, second);
         assert_eq!((made, fs::read_to_string(second.join("out")).unwrap().as_str()), (2, "b"));
+    }
+
+    #[test]
+    fn sources_are_laid_out_where_no_link_leads_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&folder.path().join("cache")).unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, cache.root().join("sources")).unwrap();
+        let sources = cache.sources().unwrap();
+        fs::write(sources.path().join("file"), "").unwrap();
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        drop(sources);
+        // What is laid out already stays: Cargo takes files that are written anew for changed.
+        assert!(cache.sources().unwrap().path().join("file").exists());
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::lchown(cache.root().join("sources"), Some(65534), None).unwrap();
+            assert!(
+                !cache.sources().unwrap().path().join("file").exists(),
+                "somebody else could have put a link there"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cache_of_root_is_said_with_what_to_do() {
+        let denied = failed(io::ErrorKind::PermissionDenied.into(), "locking /c/vmdk");
+        let expected = "locking /c/vmdk: it is another user's, as after a build with sudo: run the command with sudo";
+        assert_eq!(denied.to_string(), expected);
+        assert_eq!(failed(io::ErrorKind::StorageFull.into(), "locking /c/vmdk").to_string(), "locking /c/vmdk");
     }
 
     #[test]

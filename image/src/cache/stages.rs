@@ -36,7 +36,12 @@ stages! {
     /// The agent's program.
     AGENT = "agent", keep 3, by ["../agent_program/mod.rs", "../agent_program/sources.rs"];
     /// The programs of the upstream parts: two minors of Kubernetes and a few more, each in a few versions.
-    COMPONENTS = "components", keep 24, by ["../component/build.rs", "../component/go.rs"];
+    COMPONENTS = "components", keep 24, by [
+        "../component/build.rs",
+        "../component/download.rs",
+        "../component/go.rs",
+        "../component/toolchain.rs"
+    ];
     /// The Debian tree of an image.
     DEBIAN = "debian", keep 3, by ["../debian/bootstrap.rs"];
     /// The system disk.
@@ -91,7 +96,7 @@ mod tests {
     #[test]
     fn each_stage_has_a_folder_of_its_own_beside_what_is_no_stage() {
         for (index, stage) in Stage::ALL.iter().enumerate() {
-            assert!(!["cargo", "lab", "packages", "target", "work"].contains(&stage.name), "{}", stage.name);
+            assert!(!["cargo", "lab", "packages", "sources", "target", "work"].contains(&stage.name), "{}", stage.name);
             assert!(Stage::ALL[..index].iter().all(|earlier| earlier.name != stage.name), "{}", stage.name);
         }
     }
@@ -117,6 +122,55 @@ mod tests {
         }
         for constant in Stage::CONSTANTS {
             assert!(used.iter().any(|name| name == constant), "no module begins a key of {constant}");
+        }
+    }
+
+    /// Modules in the folders of the stages that are no source of any, each with the reason.
+    const NO_SOURCES: &[(&str, &str)] = &[
+        ("component/mod.rs", "reads the description; what it says of a part is in the part's key"),
+        ("component/module_file.rs", "reads module files to check them"),
+        ("component/upstream.rs", "checks the description"),
+        ("debian/changes.rs", "says what changed between two locks"),
+        ("debian/fetch.rs", "fetches packages, which their digests fix"),
+        ("debian/lock.rs", "the digests of the packages are in the keys"),
+        ("debian/mirrors.rs", "says where packages come from, which their digests fix"),
+        ("debian/mod.rs", "reads a list of packages; those that it comes to are in the keys"),
+        ("debian/resolve.rs", "makes locks"),
+        ("debian/sources.rs", "says where packages come from, which their digests fix"),
+        ("initial_root/contents.rs", "chooses files, which are in the keys with their content"),
+        ("initial_root/elf.rs", "finds the libraries of programs, which are in the keys with their content"),
+    ];
+
+    /// A module that came to a stage's folder and to no stage's sources would change results under their old keys.
+    #[test]
+    fn each_module_in_a_stages_folder_shapes_a_result_or_has_a_reason_not_to() {
+        let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut reasons = NO_SOURCES.to_vec();
+        for folder in fs::read_dir(&image).unwrap().map(|entry| entry.unwrap().path()) {
+            // The cache keeps what others make, and what a spec says is in the keys.
+            if !folder.is_dir() || ["cache", "spec"].iter().any(|none| folder.ends_with(none)) {
+                continue;
+            }
+            for (path, text) in sources_below(&folder) {
+                let name = path.strip_prefix(&image).unwrap().to_str().unwrap();
+                let is_source = Stage::ALL.iter().any(|stage| stage.sources.contains(&text.as_str()));
+                let excused = reasons.iter().position(|(module, _)| *module == name);
+                assert!(is_source != excused.is_some(), "{name}: name the stage that it belongs to, or why to none");
+                if let Some(index) = excused {
+                    reasons.remove(index);
+                }
+            }
+        }
+        assert!(reasons.is_empty(), "there is no {reasons:?}");
+    }
+
+    /// The Go that builds a part and what fetches one shape it as much as what puts it together.
+    #[test]
+    fn all_that_makes_parts_is_among_their_sources() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/component");
+        for name in ["build.rs", "download.rs", "go.rs", "toolchain.rs"] {
+            let text = fs::read_to_string(folder.join(name)).unwrap();
+            assert!(Stage::COMPONENTS.sources.contains(&text.as_str()), "{name}");
         }
     }
 

@@ -71,7 +71,7 @@ fn make(component: &Component, folder: &Path, cache: &Cache, progress: &Progress
     match &component.source {
         Source::GoModule(module) => {
             let go = toolchain::ensure(&module.go, cache, progress)?;
-            go::build(module, &go, folder, progress)?;
+            go::build(module, &go, folder, cache, progress)?;
         }
         Source::Url(downloads) => {
             for download in downloads {

@@ -1,11 +1,14 @@
 //! Builds Go programs from a module folder with the ordinary client.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 use super::GoModule;
 use super::toolchain::Toolchain;
+use crate::cache::Cache;
 use crate::caller;
 use crate::process::Tool;
 use crate::progress::Progress;
@@ -14,29 +17,81 @@ use crate::progress::Progress;
 /// those of the settings in; this one is given anyhow.
 pub(super) const FLAGS: &str = "-trimpath";
 
-/// A run of a toolchain's go command, which uses nothing of another. Where modules come from is the user's to say.
+/// What says where modules come from and where they are kept: the user's to say, and nothing else is.
+const ORIGINS: [&str; 11] = [
+    "GOPROXY",
+    "GOSUMDB",
+    "GONOSUMDB",
+    "GONOPROXY",
+    "GOPRIVATE",
+    "GOINSECURE",
+    "GOVCS",
+    "GOAUTH",
+    "GOMODCACHE",
+    "GOCACHE",
+    "GOPATH",
+];
+/// What else may come from the environment, since no program that is made depends on it.
+const HARMLESS: [&str; 5] = ["GOENV", "GOTMPDIR", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
+
+/// Whether a variable of the environment can change what is built: every setting of go that is not known to be harmless,
+/// also those of releases to come.
+fn shapes_programs(name: &str) -> bool {
+    let of_go = name.starts_with("GO") || name.starts_with("CGO_") || name == "GCCGO";
+    of_go && !ORIGINS.contains(&name) && !HARMLESS.contains(&name)
+}
+
+/// A run of a toolchain's go command, which uses nothing of another and, of the environment, no settings but those of
+/// where modules come from.
 pub(super) fn command(toolchain: &Toolchain) -> Tool {
-    Tool::as_caller(toolchain.root().join("bin/go"))
+    settle(Tool::as_caller(toolchain.root().join("bin/go")), toolchain)
+}
+
+fn settle(go: Tool, toolchain: &Toolchain) -> Tool {
+    go.without(shapes_programs)
         .env("GOROOT", toolchain.root())
         .env("GOTOOLCHAIN", "local")
         .env("GOWORK", "off")
         .env("GO111MODULE", "on")
         .env("GOFLAGS", FLAGS)
-        .env_remove("GOEXPERIMENT")
-        .env_remove("GOTOOLDIR")
 }
 
-/// Builds the module's programs into `folder`.
+/// Where this user's modules come from, by the environment and by what `go env -w` has noted. `folder` holds no module.
+fn origins(go: Tool, folder: &Path, progress: &Progress) -> Result<BTreeMap<String, String>> {
+    let said = go.current_dir(folder).args(["env", "-json"]).args(ORIGINS).output(progress)?;
+    serde_json::from_slice(&said).context("understanding what go env says of where modules come from")
+}
+
+/// Builds the module's programs into `folder`, which stays root's if root builds.
 ///
 /// # Errors
 /// When Go fails: a module or sum is missing, or the sources do not compile.
-pub fn build(module: &GoModule, toolchain: &Toolchain, folder: &Path, progress: &Progress) -> Result<()> {
+pub fn build(
+    module: &GoModule,
+    toolchain: &Toolchain,
+    folder: &Path,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<()> {
+    build_by(&|| command(toolchain), module, folder, cache, progress)
+}
+
+fn build_by(go: &dyn Fn() -> Tool, module: &GoModule, folder: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
     let ldflags = ["-s", "-w", "-buildid="].into_iter().chain(module.ldflags.iter().map(String::as_str));
     let ldflags = ldflags.collect::<Vec<_>>().join(" ");
-    caller::lend(folder)?;
+    let work = cache.work()?;
+    let lent = work.path().join("built");
+    fs::create_dir(&lent).with_context(|| format!("making {}", lent.display()))?;
+    caller::lend(&lent)?;
+    let origins = origins(go(), &lent, progress)?;
     for package in &module.packages {
-        let output = folder.join(&package.program.output);
-        let mut tool = command(toolchain)
+        let output = lent.join(&package.program.output);
+        // What `go env -w` has noted could change programs too.
+        let mut tool = go().env("GOENV", "off");
+        for (name, value) in &origins {
+            tool = tool.env(name, value);
+        }
+        tool = tool
             .current_dir(&module.folder)
             // The target is the image's, not this user's.
             .env("CGO_ENABLED", "0")
@@ -52,9 +107,70 @@ pub fn build(module: &GoModule, toolchain: &Toolchain, folder: &Path, progress: 
             tool = tool.arg(format!("-tags={}", module.tags.join(",")));
         }
         tool.arg(format!("-ldflags={ldflags}")).arg("-o").arg(&output).arg(&package.package).run(progress)?;
-        if !output.is_file() {
-            bail!("go build made no {}", output.display());
-        }
+        caller::take(&output, &folder.join(&package.program.output)).context("keeping what go build made")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::toolchain::Pin;
+    use crate::component::{GoPackage, Program};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_shapes_programs_is_taken_away_and_where_modules_come_from_is_not() {
+        for name in
+            ["GOEXPERIMENT", "GOTOOLDIR", "GOCACHEPROG", "GODEBUG", "GO_EXTLINK_ENABLED", "GOARCH", "CGO_LDFLAGS"]
+        {
+            assert!(shapes_programs(name), "{name}");
+        }
+        for name in ["GOPROXY", "GOSUMDB", "GOMODCACHE", "GOENV", "HTTPS_PROXY", "HOME", "XDG_CACHE_HOME"] {
+            assert!(!shapes_programs(name), "{name}");
+        }
+    }
+
+    /// A go that heeds the user's settings as the real one does, and writes what it was given as the program.
+    const GO: &str = r#"#!/bin/sh
+if [ "$1" = env ]; then
+    [ "$GOENV" = off ] && exit 3
+    [ -z "$(ls)" ] || exit 4
+    echo '{ "GOPROXY": "file:///of-the-user", "GOPRIVATE": "" }'
+    exit
+fi
+while [ "$1" != -o ]; do shift; done
+env >"$2"
+"#;
+
+    #[test]
+    fn settings_of_the_user_reach_no_build_but_for_where_modules_come_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, progress) = (Cache::at(&folder.path().join("cache")).unwrap(), Progress::silent());
+        let go = folder.path().join("go");
+        fs::write(&go, GO).unwrap();
+        fs::set_permissions(&go, fs::Permissions::from_mode(0o755)).unwrap();
+        let result = folder.path().join("result");
+        fs::create_dir(&result).unwrap();
+        let toolchain = Toolchain::at(folder.path());
+        let program = Program { output: "program".to_owned(), names: Vec::new() };
+        let package = GoPackage { package: ".".to_owned(), program };
+        let module = GoModule {
+            go: Pin::default(),
+            folder: folder.path().to_owned(),
+            modfile: None,
+            tags: Vec::new(),
+            ldflags: Vec::new(),
+            packages: vec![package],
+        };
+        let with_settings = || {
+            let tool = Tool::on_host(&go).env("GOEXPERIMENT", "nodwarf5").env("GOTOOLDIR", "/other");
+            settle(tool.env("GOENV", "/home/anna/go-env"), &toolchain)
+        };
+        build_by(&with_settings, &module, &result, &cache, &progress).unwrap();
+        let given = fs::read_to_string(result.join("program")).unwrap();
+        let has = |line: &str| given.lines().any(|given| given == line);
+        assert!(has("GOENV=off") && has("GOPROXY=file:///of-the-user") && has("GOFLAGS=-trimpath"), "{given}");
+        assert!(!given.contains("GOEXPERIMENT") && !given.contains("GOTOOLDIR"), "{given}");
+    }
 }

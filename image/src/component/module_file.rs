@@ -7,7 +7,8 @@
 pub struct ModuleFile {
     /// The module's own path.
     pub module: String,
-    requires: Vec<(String, String)>,
+    /// The modules that are required, each with its version.
+    pub requires: Vec<(String, String)>,
     /// What is replaced.
     pub replaces: Vec<Replace>,
 }

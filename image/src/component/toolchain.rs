@@ -146,6 +146,11 @@ impl Toolchain {
     pub fn root(&self) -> &Path {
         &self.root
     }
+
+    #[cfg(test)]
+    pub(super) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
 }
 
 #[cfg(test)]

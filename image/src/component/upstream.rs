@@ -8,6 +8,9 @@ use crate::document::{Located, Table};
 
 /// Kubernetes releases its libraries beside itself, with another major.
 const KUBERNETES: &str = "k8s.io/kubernetes";
+/// Modules beside them that have numbers of their own.
+const OTHER_NUMBERS: [&str; 5] =
+    ["k8s.io/gengo", "k8s.io/klog", "k8s.io/kube-openapi", "k8s.io/system-validators", "k8s.io/utils"];
 
 /// What a component built from a Go module says of itself.
 pub(super) struct Claims<'c> {
@@ -42,8 +45,18 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &Located<Str
         }
         if module.value == KUBERNETES {
             let is_library = |path: &str| path.starts_with("k8s.io/") && path != KUBERNETES;
+            let library = version.split_once('.').map(|(_, rest)| format!("v0.{rest}"));
+            let other = |path: &str| {
+                let mut names = OTHER_NUMBERS.iter();
+                names.any(|name| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+            };
+            let replaced = |path: &str| file.replaces.iter().any(|replace| replace.path == path);
+            for (path, taken) in &file.requires {
+                if is_library(path) && !other(path) && !replaced(path) && Some(taken) != library.as_ref() {
+                    wrong(format!("takes {path} {taken}"));
+                }
+            }
             for replace in file.replaces.iter().filter(|replace| is_library(&replace.path)) {
-                let library = version.split_once('.').map(|(_, rest)| format!("v0.{rest}"));
                 if replace.by != replace.path || replace.by_version != library {
                     let by_version = replace.by_version.as_deref().unwrap_or_default();
                     wrong(format!("replaces {} by {} {by_version}", replace.path, replace.by));
@@ -145,11 +158,17 @@ packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, {
                 "replace k8s.io/kubernetes => k8s.io/kubernetes v1.36.1\nreplace ",
                 "takes k8s.io/kubernetes v1.36.1",
             ),
+            ("client-go v0.36.3", "client-go v0.36.2", "takes k8s.io/client-go v0.36.2"),
+            ("client-go v0.36.3", "client-go v0.0.0-20260101000000-000000000000", "takes k8s.io/client-go v0.0.0-2026"),
             ("k8s.io/api v0.36.3", "k8s.io/api v0.36.2", "replaces k8s.io/api by k8s.io/api v0.36.2"),
         ] {
             let found = with(from, to);
-            assert!(found.contains(&but(what)), "{to}: {found:#?}");
+            assert!(found.iter().any(|mistake| mistake.starts_with(&but(what))), "{to}: {found:#?}");
         }
+        assert_eq!(
+            with("require k8s.io/client-go", "require k8s.io/klog/v2 v2.140.0\nrequire k8s.io/client-go"),
+            [""; 0]
+        );
         let found = with("replace ", "replace k8s.io/kubernetes => ../fork\nreplace ");
         assert!(found.contains(&but("replaces k8s.io/kubernetes by ../fork")), "{found:#?}");
         // A replacement of a version that is not required changes nothing.

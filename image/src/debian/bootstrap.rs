@@ -22,10 +22,20 @@ pub enum Form {
     Folder,
 }
 
-/// Adds to a key what goes into a tree of these packages.
-pub fn add_to_key(key: KeyBuilder, lock: &Lock) -> KeyBuilder {
-    let key = key.text("epoch", lock.epoch().to_string());
-    lock.packages.iter().fold(key, |key, package| key.text("package", format!("{} {}", package.name, package.sha256)))
+/// Adds to a key what goes into a tree of these packages: they, and the release of this host's mmdebstrap, whose defaults
+/// and clean-up shape the tree.
+///
+/// # Errors
+/// When the host's mmdebstrap does not say which release it is.
+pub fn add_to_key(key: KeyBuilder, lock: &Lock, progress: &Progress) -> Result<KeyBuilder> {
+    add_by(Tool::on_host("mmdebstrap"), key, lock, progress)
+}
+
+fn add_by(mmdebstrap: Tool, key: KeyBuilder, lock: &Lock, progress: &Progress) -> Result<KeyBuilder> {
+    let said = mmdebstrap.arg("--version").output(progress).context("asking mmdebstrap which release it is")?;
+    let key = key.text("mmdebstrap", String::from_utf8_lossy(&said).trim()).text("epoch", lock.epoch().to_string());
+    let packages = lock.packages.iter();
+    Ok(packages.fold(key, |key, package| key.text("package", format!("{} {}", package.name, package.sha256))))
 }
 
 /// The packages of an image as a tar archive, made or found made.
@@ -33,7 +43,7 @@ pub fn add_to_key(key: KeyBuilder, lock: &Lock) -> KeyBuilder {
 /// # Errors
 /// As [`bootstrap`].
 pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
-    let key = add_to_key(Key::of(Stage::DEBIAN), lock).finish();
+    let key = add_to_key(Key::of(Stage::DEBIAN), lock, progress)?.finish();
     let place =
         cache.stage(&key, progress, |folder| bootstrap(lock, Form::Tar, &folder.join("root.tar"), cache, progress))?;
     Ok(place.join("root.tar"))
@@ -90,4 +100,22 @@ fn lay_out_archive(lock: &Lock, folder: &Path, cache: &Cache, progress: &Progres
         fs::hard_link(&file, &place).with_context(|| format!("laying out the package {name}"))?;
     }
     Ok(fs::write(folder.join("Packages"), index)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_release_of_mmdebstrap_makes_another_tree() {
+        let lock: Lock = toml::from_str("suite = \"trixie\"\nrequest = \"\"\nindexes = []\npackages = []\n").unwrap();
+        let key = |release: &str| {
+            let tool = Tool::on_host("sh").args(["-c", &format!("echo mmdebstrap {release}")]);
+            add_by(tool, Key::of(Stage::DEBIAN), &lock, &Progress::silent()).unwrap().finish()
+        };
+        assert_eq!(key("1.5.7"), key("1.5.7"));
+        assert_ne!(key("1.5.7"), key("1.5.8"));
+        let silent = add_by(Tool::on_host("false"), Key::of(Stage::DEBIAN), &lock, &Progress::silent());
+        assert!(silent.is_err(), "a tree of an unknown release would be kept");
+    }
 }

@@ -204,7 +204,7 @@ fn pocket_name(pocket: Pocket) -> &'static str {
 
 /// What to do about a lock that does not fit.
 pub fn advice(spec: &Path) -> String {
-    format!("run `kaas image lock {}`", spec.display())
+    format!("run `kaas image lock {}`, with sudo if builds run with it", spec.display())
 }
 
 #[cfg(test)]
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_lock_for_another_list_says_what_to_run() {
         let error = Lock::parse(&lock().text(), Path::new("s.lock"), "r2", Path::new("s.toml")).unwrap_err();
-        let expected = "s.lock was made for another list of packages: run `kaas image lock s.toml`";
+        let expected = "s.lock was made for another list of packages: run `kaas image lock s.toml`, with sudo if builds run with it";
         assert_eq!(error.to_string(), expected);
     }
 }

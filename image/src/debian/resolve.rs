@@ -105,8 +105,10 @@ impl Apt {
         let index = |pocket: Pocket| {
             let path = self.list(&format!("_dists_{}_InRelease", pocket.suite(release)))?;
             let text = fs::read_to_string(&path).context("reading a signed index")?;
-            let date =
-                text.lines().find_map(|line| line.strip_prefix("Date: ")).context("a signed index without a date")?;
+            let date = signed_part(&text).and_then(|signed| {
+                signed.lines().find_map(|line| line.strip_prefix("Date: ")).context("it has no date")
+            });
+            let date = date.with_context(|| format!("reading the signed index of {}", pocket.suite(release)))?;
             let date = parse_date(date).with_context(|| format!("a signed index has the date {date:?}"))?;
             Ok(Index { pocket, date, sha256: file_digest(&path)? })
         };
@@ -139,6 +141,18 @@ impl Apt {
         }
         Ok(chosen)
     }
+}
+
+/// What the signature of a signed index covers (RFC 9580, section 7). apt passes over headers before it, and a mirror
+/// can add some: only the header that the form asks for is let in.
+fn signed_part(text: &str) -> Result<&str> {
+    let text = text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----").context("it does not begin as one")?;
+    let (headers, rest) = text.split_once("\n\n").context("its signed part has no beginning")?;
+    if let Some(header) = headers.lines().skip(1).find(|header| !header.starts_with("Hash: ")) {
+        bail!("it has the line {header:?}, which is not signed: choose another mirror");
+    }
+    let (signed, _) = rest.split_once("\n-----BEGIN PGP SIGNATURE-----").context("its signed part has no end")?;
+    Ok(signed)
 }
 
 /// `Inst NAME (VERSION …`
@@ -249,6 +263,33 @@ mod tests {
         assert_eq!(parse_date("Sat, 29 Feb 2020 12:30:05 UTC"), Some(1_582_979_405));
         assert_eq!(parse_date("Sat, 15 Nov 2025 08:21:45 UTC"), Some(1_763_194_905));
         assert_eq!(parse_date("yesterday"), None);
+    }
+
+    #[test]
+    fn the_date_of_an_index_is_one_that_is_signed() {
+        let date_of = |headers: &str, body: &str, end: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let apt = Apt { folder: folder.path().to_owned() };
+            fs::create_dir_all(apt.lists()).unwrap();
+            for pocket in Pocket::ALL {
+                let path = apt.lists().join(format!("mirror_dists_{}_InRelease", pocket.suite("trixie")));
+                let text = format!("-----BEGIN PGP SIGNED MESSAGE-----\n{headers}\n{body}{end}");
+                fs::write(path, text).unwrap();
+            }
+            let indexes = apt.indexes("trixie").map_err(|error| format!("{error:#}"))?;
+            Ok::<_, String>(indexes[0].date)
+        };
+        let (hash, signed) = ("Hash: SHA256\n", "Suite: stable\nDate: Sat, 15 Nov 2025 08:21:45 UTC\n");
+        let end = "-----BEGIN PGP SIGNATURE-----\n\nDate: Fri, 15 Nov 2030 08:21:45 UTC\n";
+        assert_eq!(date_of(hash, signed, end), Ok(1_763_194_905));
+        assert_eq!(date_of("", signed, end), Ok(1_763_194_905));
+        for added in ["Date: Fri, 15 Nov 2030 08:21:45 UTC\n", " \n", "Comment: x\n"] {
+            let error = date_of(&format!("{hash}{added}"), signed, end).unwrap_err();
+            assert!(error.contains("is not signed"), "{error}");
+        }
+        let error = date_of(hash, "Suite: stable\n", end).unwrap_err();
+        assert!(error.contains("it has no date"), "what follows the signature is not signed: {error}");
+        assert!(date_of(hash, signed, "").unwrap_err().contains("no end"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result
     let document = Document::new(spec, SPEC);
     let set = document.read(|top| top.required_table("debian", |table| PackageSet::read(table, None)))?;
     let lock = Lock::parse(LOCK, &Lock::path_for(spec), &set.request(), spec)?;
-    let key = bootstrap::add_to_key(Key::of(Stage::TOOLS), &lock).finish();
+    let key = bootstrap::add_to_key(Key::of(Stage::TOOLS), &lock, progress)?.finish();
     let root = cache.stage(&key, progress, |result| {
         let renew = crate::debian::lock::advice(spec);
         fetch::fetch(&lock, settings, cache, progress, &renew)?;

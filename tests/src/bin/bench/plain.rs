@@ -39,7 +39,7 @@ pub fn make(spec: &Spec, tools: &ToolsTree, settings: &Settings) -> Result<Plain
         .context("the packages hold no kernel")?;
     let kernel = format!("{} {}", kernel.name, kernel.version);
     let parameters = spec.kernel.command_line.join(" ");
-    let key = bootstrap::add_to_key(Key::of(Stage::PLAIN_DEBIAN), &lock)
+    let key = bootstrap::add_to_key(Key::of(Stage::PLAIN_DEBIAN), &lock, &progress)?
         .text("parameters", &parameters)
         .key("tools", tools.key())
         .finish();
