@@ -4,8 +4,7 @@
 //! ESXi without vCenter gives no environment at power-on; it may be given later.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -13,7 +12,7 @@ use zeroize::Zeroizing;
 use super::backdoor::Port;
 use super::document::{self, Document};
 use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
-use super::iso;
+use super::{drive, iso};
 use crate::codes;
 use crate::finding::{Finding, Findings};
 
@@ -129,23 +128,19 @@ fn from_guestinfo(guestinfo: &mut GuestInfo<impl Port>) -> Place {
 }
 
 fn from_medium(path: &Path) -> Place {
-    let read = || -> Result<Option<Vec<u8>>, iso::Error> {
-        iso::read_file(&mut File::open(path)?, FILE_NAME, document::LARGEST)
-    };
-    match read() {
+    let mut opened = None;
+    let read = drive::open(path)
+        .map_err(iso::Error::from)
+        .and_then(|file| iso::read_file(opened.insert(file), FILE_NAME, document::LARGEST));
+    match read {
         Ok(Some(bytes)) => parsed(&Zeroizing::new(bytes), Origin::Medium(path.to_owned())),
         Ok(None) => Place::Nothing(format!("{} has no {FILE_NAME}", path.display())),
         Err(iso::Error::NotIso) => Place::Nothing(format!("{} holds no ISO 9660 file system", path.display())),
-        Err(iso::Error::Io(error)) if is_empty_drive(&error) => Place::Nothing(format!("{} is empty", path.display())),
+        Err(iso::Error::Io(error)) if drive::is_empty(opened.as_mut(), &error) => {
+            Place::Nothing(format!("{} is empty", path.display()))
+        }
         Err(error) => Place::Bad(medium(path, &error), Origin::Medium(path.to_owned())),
     }
-}
-
-/// Whether opening failed because no medium or no drive is there.
-fn is_empty_drive(error: &std::io::Error) -> bool {
-    use nix::errno::Errno;
-    let codes = [Errno::ENOMEDIUM, Errno::ENXIO, Errno::ENODEV].map(|code| code as i32);
-    error.kind() == ErrorKind::NotFound || error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 fn medium(path: &Path, error: &iso::Error) -> Finding {
@@ -236,7 +231,11 @@ pub fn read_limited(stream: &mut dyn Read) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
     use flate2::read::GzDecoder;
     use tempfile::TempDir;
@@ -326,6 +325,19 @@ mod tests {
         }
         let findings = Bench::new().read(None).document().unwrap_err();
         assert_eq!(findings.iter().next().unwrap().code, "environment.absent");
+    }
+
+    #[test]
+    fn a_drive_is_opened_without_waiting_for_it() {
+        let bench = Bench::new();
+        // To open it without O_NONBLOCK waits for a writer, as an optical drive closes its tray.
+        let path = bench.folder.path().join("sr0");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            tell.send(matches!(read(None::<&mut GuestInfo<Hypervisor>>, &[path]), Outcome::Refused(_)))
+        });
+        assert!(told.recv_timeout(Duration::from_secs(20)).expect("it is still being opened"), "it cannot be read");
     }
 
     #[test]
