@@ -15,6 +15,7 @@ use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
 use super::{drive, iso};
 use crate::codes;
 use crate::finding::{Finding, Findings};
+use crate::platform::Platform;
 
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";
@@ -96,6 +97,11 @@ pub fn read(guestinfo: Option<&mut GuestInfo<impl Port>>, media: &[PathBuf]) -> 
     let mut places: Vec<Place> = guestinfo.map(from_guestinfo).into_iter().collect();
     places.extend(media.iter().map(|path| from_medium(path)));
     choose(places)
+}
+
+/// Looks in all places of the node that this is.
+pub fn of(platform: &Platform) -> Outcome {
+    read(GuestInfo::of_this_machine().as_mut(), &platform.environment_media().unwrap_or_default())
 }
 
 /// Reads a document from the content of a file: the XML itself, or an ISO 9660 image with it.
@@ -182,6 +188,11 @@ fn choose(places: Vec<Place>) -> Outcome {
             Place::Nothing(why) => looked.push(why),
             Place::Bad(finding, origin) => bad.push((finding, origin)),
         }
+    }
+    // What was scrubbed is left of what was taken before: something newer wins,
+    // whatever it says, and it is no reason to pass over a place that is bad.
+    if !bad.is_empty() || documents.iter().any(|(document, _)| document.fingerprint().is_some()) {
+        documents.retain(|(document, _): &(Document, Origin)| !document.is_scrubbed());
     }
     let mut documents = documents.into_iter();
     let Some((mut document, mut origin)) = documents.next() else {
@@ -373,6 +384,28 @@ mod tests {
         assert_eq!(found(bench.read(Some(GOOD))).0, Origin::GuestInfo);
         let scrubbed = document::scrubbed(GOOD.as_bytes()).unwrap().unwrap();
         assert_eq!(found(bench.read(Some(&scrubbed))).0, Origin::Medium(bench.media[0].clone()));
+    }
+
+    #[test]
+    fn what_is_left_of_a_document_yields_to_another_one_and_hides_no_bad_one() {
+        let bench = Bench::new().cdrom(replaced("\"192.168.10.1\"", "\"192.168.10.2\""));
+        let scrubbed = document::scrubbed(GOOD.as_bytes()).unwrap().unwrap();
+        assert_eq!(found(bench.read(Some(&scrubbed))).0, Origin::Medium(bench.media[0].clone()));
+        assert_eq!(codes(bench.read(Some(GOOD))), ["environment.conflict"]);
+        // A form whose secret was never filled in says nothing of having been read.
+        let secret = Document::parse(GOOD.as_bytes()).unwrap();
+        let secret =
+            secret.value(properties::find(properties::DEPLOYMENT_SECRET).unwrap()).unwrap().unwrap().to_owned();
+        let unfilled = scrubbed[..scrubbed.rfind("<!--").unwrap()].to_owned();
+        assert!(!unfilled.contains(&secret));
+        assert_eq!(codes(bench.read(Some(&unfilled))), ["environment.conflict"]);
+        let two = Bench::new().cdrom(replaced("\"192.168.10.1\"", "\"192.168.10.2\""));
+        let two = two.cdrom(|image| image[..38_000].to_vec());
+        let (origin, warnings) = found(two.read(Some(&scrubbed)));
+        assert_eq!(origin, Origin::Medium(two.media[0].clone()));
+        assert_eq!(warnings.iter().next().unwrap().code, "environment.source-ignored");
+        let bad = Bench::new().cdrom(|image| image[..38_000].to_vec());
+        assert_eq!(codes(bad.read(Some(&scrubbed))), ["environment.medium-unreadable"]);
     }
 
     #[test]
