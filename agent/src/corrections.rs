@@ -4,14 +4,13 @@
 //! this node or on another one is mended in the form, without a new disk and
 //! without a restart: at the next power-on, or when another CD-ROM is attached.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::amend::{self, Amendments, Standing};
 use crate::config::{Config, Intake};
-use crate::environment::guestinfo::GuestInfo;
 use crate::environment::{Outcome, source};
-use crate::finding::Findings;
+use crate::finding::{Finding, Findings};
 use crate::image::ImageFacts;
 use crate::platform::Platform;
 use crate::records::Records;
@@ -37,69 +36,100 @@ pub struct Found {
 /// # Errors
 /// All findings, when one of them is an error.
 pub fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<Found, Findings> {
+    from_source(platform, image, || source::of(platform))
+}
+
+/// Reads the `environment` once: the fingerprint is that of what is taken.
+fn from_source(
+    platform: &Platform,
+    image: &ImageFacts,
+    environment: impl FnOnce() -> Outcome,
+) -> Result<Found, Findings> {
     let amendments = Amendments::load(platform.root()).unwrap_or_else(|error| {
         log::warn!("{error:#}");
         Amendments::default()
     });
-    let Intake { config, secret, warnings } = amend::intake(platform, image, &amendments, SystemTime::now())?;
-    Ok(Found { config, secret, fingerprint: fingerprint(platform), warnings })
+    let (intake, fingerprint) = amend::intake(environment(), image, &amendments, SystemTime::now())?;
+    let Intake { config, secret, warnings } = intake;
+    Ok(Found { config, secret, fingerprint, warnings })
 }
 
-/// Tells the OVF environment that is there now from others; none without one,
-/// or when its secrets were scrubbed.
-fn fingerprint(platform: &Platform) -> Option<String> {
-    let media = platform.environment_media().unwrap_or_default();
-    match source::read(GuestInfo::of_this_machine().as_mut(), &media) {
-        Outcome::Found { document, .. } => document.fingerprint(),
-        Outcome::Absent { .. } | Outcome::Refused(_) => None,
-    }
+/// What a look at the OVF environment has found, on a node that has a
+/// configuration already.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Whether there is another environment than the one that the configuration
+    /// came from, and it counts.
+    pub another: bool,
+    /// What is wrong with one that can therefore not be taken up: warnings, for
+    /// the node works with what it has.
+    pub passed_over: Findings,
 }
 
 /// Properties that were corrected after the configuration had been saved, with
 /// what is wrong with them; none where there are none, or where they do not
-/// count any more.
+/// count any more. And what was passed over.
 ///
 /// # Errors
 /// The records on the data disk cannot be read.
-pub fn corrected(platform: &Platform, image: &ImageFacts) -> anyhow::Result<Option<Result<Found, Findings>>> {
-    let saved = matches!(Standing::of(platform.root())?, Standing::Unformed(_));
-    Ok((saved && is_another(platform, None)?).then(|| from_environment(platform, image)))
+pub fn corrected(
+    platform: &Platform,
+    image: &ImageFacts,
+) -> anyhow::Result<(Option<Result<Found, Findings>>, Findings)> {
+    if !matches!(Standing::of(platform.root())?, Standing::Unformed(_)) {
+        return Ok((None, Findings::default()));
+    }
+    let sight = look(platform, None)?;
+    Ok((sight.another.then(|| from_environment(platform, image)), sight.passed_over))
 }
 
-/// Whether there is another OVF environment now than the one that the
-/// configuration came from, and it counts. `taken` is the one that was read at
-/// this boot, which may not be saved yet.
+/// Looks for another OVF environment than the one that the configuration came
+/// from. `taken` is the one that was read at this boot, which may not be saved yet.
 ///
 /// # Errors
 /// The records on the data disk cannot be read.
-pub fn is_another(platform: &Platform, taken: Option<&str>) -> anyhow::Result<bool> {
+pub fn look(platform: &Platform, taken: Option<&str>) -> anyhow::Result<Sight> {
+    look_at(platform, taken, || source::of(platform))
+}
+
+fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() -> Outcome) -> anyhow::Result<Sight> {
     let taken = match (Standing::of(platform.root())?, taken) {
-        (Standing::Settled(_), _) => return Ok(false),
+        (Standing::Settled(_), _) => return Ok(Sight::default()),
         (Standing::Unformed(_), None) => Records::new(platform.root()).environment()?,
         (_, taken) => taken.map(str::to_owned),
     };
-    let there = fingerprint(platform);
-    Ok(there.is_some() && there != taken)
+    let (there, wrong) = match environment() {
+        Outcome::Found { document, warnings, .. } => (document.fingerprint(), warnings),
+        Outcome::Absent { .. } => (None, Findings::default()),
+        Outcome::Refused(findings) => (None, findings),
+    };
+    let mut passed_over = Findings::default();
+    for finding in wrong.iter().cloned() {
+        let seen = format!("{}; the node goes on with the properties that it has", finding.seen);
+        passed_over.push(Finding { seen, ..finding.softened() });
+    }
+    Ok(Sight { another: there.is_some() && there != taken, passed_over })
 }
 
 /// Looks for corrected properties every [`AGAIN`] at most, however often it is asked.
 #[derive(Default)]
 pub struct Lookout {
-    looked: Cell<Option<(Instant, bool)>>,
+    looked: RefCell<Option<(Instant, Sight)>>,
 }
 
 impl Lookout {
     /// What `look` has found, at `now` or shortly before.
-    pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<bool>) -> bool {
-        match self.looked.get() {
-            Some((at, found)) if now < at + AGAIN => found,
+    pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<Sight>) -> Sight {
+        let mut looked = self.looked.borrow_mut();
+        match looked.as_ref() {
+            Some((at, sight)) if now < *at + AGAIN => sight.clone(),
             _ => {
-                let found = look().unwrap_or_else(|error| {
+                let sight = look().unwrap_or_else(|error| {
                     log::warn!("looking for corrected properties: {error:#}");
-                    false
+                    Sight::default()
                 });
-                self.looked.set(Some((now, found)));
-                found
+                *looked = Some((now, sight.clone()));
+                sight
             }
         }
     }
@@ -107,6 +137,7 @@ impl Lookout {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fs;
     use std::io::Read as _;
     use std::path::Path;
@@ -115,6 +146,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::environment::backdoor::emulated::Hypervisor;
+    use crate::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
     use crate::files;
     use crate::platform::CONTAINER_FILE;
     use crate::records::Progress;
@@ -174,7 +207,7 @@ mod tests {
         }
 
         fn is_another(&self, taken: Option<&str>) -> bool {
-            is_another(&self.platform, taken).unwrap()
+            look(&self.platform, taken).unwrap().another
         }
     }
 
@@ -224,7 +257,7 @@ mod tests {
         let records = Records::new(node.path());
         records.save_config(&found.config, &found.secret).unwrap();
         records.save_environment(&found.fingerprint.unwrap()).unwrap();
-        let corrected = || corrected(&node.platform, &node.image).unwrap();
+        let corrected = || corrected(&node.platform, &node.image).unwrap().0;
         assert!(!node.is_another(None) && corrected().is_none());
         // As after each boot: the medium is ejected, for it holds secrets.
         node.eject();
@@ -242,15 +275,66 @@ mod tests {
         assert!(!node.is_another(None) && corrected().is_none(), "the cluster was formed with the other one");
     }
 
+    /// What a node on vCenter finds: its guestinfo, and its drive.
+    fn both(node: &Node, guestinfo: &mut GuestInfo<Hypervisor>) -> Outcome {
+        source::read(Some(guestinfo), &node.platform.environment_media().unwrap())
+    }
+
+    #[test]
+    fn on_vcenter_a_corrected_medium_is_taken_up_once_guestinfo_is_scrubbed_and_else_the_conflict_is_shown() {
+        let node = Node::new();
+        node.insert_good();
+        let found = from_environment(&node.platform, &node.image).ok().unwrap();
+        let records = Records::new(node.path());
+        records.save_config(&found.config, &found.secret).unwrap();
+        records.save_environment(&found.fingerprint.unwrap()).unwrap();
+        node.eject();
+        let good = include_str!("environment/fixtures/three-nodes.xml");
+        let mut guestinfo = GuestInfo::new(Hypervisor::with(OVF_ENVIRONMENT, good));
+        let look =
+            |guestinfo: &mut GuestInfo<Hypervisor>| look_at(&node.platform, None, || both(&node, guestinfo)).unwrap();
+        assert_eq!(look(&mut guestinfo), Sight::default());
+        node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+        let sight = look(&mut guestinfo);
+        assert!(!sight.another && !sight.passed_over.has_errors());
+        assert_eq!(sight.passed_over.iter().next().unwrap().code, "environment.conflict");
+        assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Secrets);
+        assert_eq!(look(&mut guestinfo), Sight { another: true, ..Sight::default() });
+        let found = from_source(&node.platform, &node.image, || both(&node, &mut guestinfo)).ok().unwrap();
+        assert_eq!(found.config.node.interfaces[0].gateway, Some([192, 168, 10, 2].into()));
+        node.insert("</Environment>", "<!-- cut off -");
+        let sight = look(&mut guestinfo);
+        assert!(!sight.another && !sight.passed_over.has_errors());
+        assert_eq!(sight.passed_over.iter().next().unwrap().code, "environment.truncated");
+        records.save_progress(Progress { etcd: true, ..Progress::default() }).unwrap();
+        assert_eq!(look(&mut guestinfo), Sight::default(), "nothing is to be corrected any more");
+    }
+
+    #[test]
+    fn the_fingerprint_is_that_of_the_document_that_was_taken() {
+        let node = Node::new();
+        node.insert_good();
+        let taken = from_source(&node.platform, &node.image, || {
+            let first = source::of(&node.platform);
+            // Whoever reads again finds another one.
+            node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+            first
+        });
+        let taken = taken.ok().unwrap();
+        assert_eq!(taken.config.node.interfaces[0].gateway, Some([192, 168, 10, 1].into()));
+        assert!(node.is_another(taken.fingerprint.as_deref()), "the other one is still to be taken up");
+    }
+
     #[test]
     fn the_medium_is_read_every_few_seconds_however_often_it_is_asked_for() {
         let (lookout, start) = (Lookout::default(), Instant::now());
         let looks = Cell::new(0);
         let ask = |after: Duration, found: anyhow::Result<bool>| {
-            lookout.ask(start + after, || {
+            let sight = lookout.ask(start + after, || {
                 looks.set(looks.get() + 1);
-                found
-            })
+                found.map(|another| Sight { another, ..Sight::default() })
+            });
+            sight.another
         };
         assert!(!ask(Duration::ZERO, Ok(false)));
         assert!(!ask(AGAIN / 2, Ok(true)), "it is not due");

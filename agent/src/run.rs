@@ -185,7 +185,8 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter) {
                 }
                 Err(trouble) => trouble,
             };
-            let standing = machine.standing();
+            let mut standing = machine.standing();
+            standing.extend(machine.passed_over().without(&standing));
             reporter.update(|status| show(status, &trouble, standing));
             if let Trouble::Failed(error) = &trouble {
                 log::warn!("{step}: {error:#}");
@@ -293,13 +294,16 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         let looked = Instant::now();
         let saved = match saved {
             Some(config) => match corrected(platform, image)? {
-                None => Some((config, records.secret()?, None)),
-                Some(Ok(found)) => {
+                (None, passed_over) => {
+                    findings.extend(passed_over);
+                    Some((config, records.secret()?, None))
+                }
+                (Some(Ok(found)), _) => {
                     log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
                     findings.extend(found.warnings);
                     Some((found.config, Some(found.secret), found.fingerprint))
                 }
-                Some(Err(mut wrong)) => {
+                (Some(Err(mut wrong)), _) => {
                     wrong.extend(findings);
                     refuse(reporter, wrong, AGAIN);
                     continue;

@@ -21,8 +21,7 @@ use zeroize::Zeroizing;
 use crate::codes;
 use crate::config::{self, Config, Intake};
 use crate::environment::document::Adapter;
-use crate::environment::guestinfo::GuestInfo;
-use crate::environment::{Document, source};
+use crate::environment::{Document, Outcome, source};
 use crate::finding::Findings;
 use crate::image::ImageFacts;
 use crate::platform::Platform;
@@ -163,8 +162,7 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
         Standing::Unformed(config) => saved(&config, Records::new(root).secret()?.as_ref()),
         Standing::Settled(config) => saved(&config, None),
         Standing::Unconfigured => {
-            let media = Platform::detect(root)?.environment_media().unwrap_or_default();
-            let found = source::read(GuestInfo::of_this_machine().as_mut(), &media).document();
+            let found = source::of(&Platform::detect(root)?).document();
             let document = found.map_or_else(|_| Document::of(Vec::new(), Vec::new()), |(document, ..)| document);
             let document = document.amended(Amendments::load(root)?.iter());
             let text = |property| Some(Secret::new(document.value(property).ok()??.to_owned()));
@@ -173,20 +171,19 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
     })
 }
 
-/// What the OVF environment and the amendments of this boot give together.
-/// The agent asks again and again until they are in order.
+/// What the OVF `environment` and the amendments of this boot give together, and
+/// the fingerprint of the environment, if it was used and not scrubbed. The agent
+/// asks again and again until they are in order.
 ///
 /// # Errors
 /// All findings, when one of them is an error.
 pub fn intake(
-    platform: &Platform,
+    environment: Outcome,
     image: &ImageFacts,
     amendments: &Amendments,
     now: SystemTime,
-) -> Result<Intake, Findings> {
-    let media = platform.environment_media().unwrap_or_default();
-    let found = source::read(GuestInfo::of_this_machine().as_mut(), &media).document();
-    let (document, warnings) = match found {
+) -> Result<(Intake, Option<String>), Findings> {
+    let (document, warnings) = match environment.document() {
         Ok((document, _, warnings)) => (document, warnings),
         Err(findings) if amendments.is_empty() => return Err(findings),
         // What was given by hand may be all that is needed.
@@ -195,7 +192,7 @@ pub fn intake(
             return match config::validate(&document, image, now) {
                 Ok(mut intake) => {
                     intake.warnings.extend(ignored(&findings));
-                    Ok(intake)
+                    Ok((intake, None))
                 }
                 Err(more) => {
                     let mut all = findings;
@@ -205,11 +202,12 @@ pub fn intake(
             };
         }
     };
+    let fingerprint = document.fingerprint();
     let mut intake = config::validate(&document.amended(amendments.iter()), image, now)?;
     let mut all = warnings;
     all.extend(intake.warnings);
     intake.warnings = all;
-    Ok(intake)
+    Ok((intake, fingerprint))
 }
 
 /// An environment that could not be used does no harm any more.
@@ -242,8 +240,8 @@ fn amend_environment(
     for (property, text) in changes {
         amendments.set(property, text);
     }
-    let platform = Platform::detect(root)?;
-    let intake = judged(intake(&platform, image, &amendments, now))?;
+    let environment = source::of(&Platform::detect(root)?);
+    let (intake, _) = judged(intake(environment, image, &amendments, now))?;
     Ok((amendments.save(root)?, intake.warnings))
 }
 

@@ -96,7 +96,8 @@ impl Node {
     fn intake(&self) -> Result<Intake, Findings> {
         let platform = Platform::detect(self.path()).unwrap();
         let image = ImageFacts::read(self.path()).unwrap();
-        super::intake(&platform, &image, &Amendments::load(self.path()).unwrap(), SystemTime::UNIX_EPOCH)
+        let amendments = Amendments::load(self.path()).unwrap();
+        super::intake(source::of(&platform), &image, &amendments, SystemTime::UNIX_EPOCH).map(|(intake, _)| intake)
     }
 }
 

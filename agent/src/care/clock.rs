@@ -13,6 +13,7 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
     findings.extend(time::unsynchronized(platform, servers).into());
     findings.extend(clock::judge(now, false).into());
-    findings.extend(host_clock::ensure(platform, machine.runner(), servers).err().into());
+    let earliest = clock::earliest(platform.root(), now.image);
+    findings.extend(host_clock::ensure(platform, machine.runner(), servers, earliest).err().into());
     Ok(findings)
 }

@@ -224,7 +224,7 @@ impl<'a, P: Port> Channel<'a, P> {
 }
 
 #[cfg(test)]
-pub(super) mod emulated {
+pub(crate) mod emulated {
     //! The hypervisor's side of the protocol, as strict as it is: each step is
     //! taken only in its place, on the right channel and with its cookie.
 
@@ -242,7 +242,7 @@ pub(super) mod emulated {
         Given,
     }
 
-    pub(in crate::environment) struct Hypervisor {
+    pub struct Hypervisor {
         pub values: BTreeMap<String, Vec<u8>>,
         /// Where this is false, guests may not set anything.
         pub writable: bool,

@@ -21,6 +21,10 @@ const MOST_NODES: u32 = 10_000;
 /// Most attributes of one element: the XML reader compares each with each.
 const MOST_ATTRIBUTES: usize = 500;
 
+/// The comment that scrubbing leaves behind the document, which tells what is left
+/// of one that was read from one whose secrets were never filled in.
+const SCRUBBED: &str = " The OVF environment was read and its secrets were removed. ";
+
 /// What messages call the document.
 const SUBJECT: &str = "OVF environment";
 
@@ -31,6 +35,7 @@ const VMWARE: &str = "http://www.vmware.com/schema/ovfenv";
 pub struct Document {
     properties: Vec<(String, Zeroizing<String>)>,
     adapters: Vec<Adapter>,
+    scrubbed: bool,
 }
 
 /// A virtual network adapter as the hypervisor names it.
@@ -100,12 +105,12 @@ impl Document {
                 network: attribute(node, VMWARE, "network").map(str::to_owned).filter(|name| !name.is_empty()),
             })
             .collect();
-        Ok(Self { properties, adapters })
+        Ok(Self { properties, adapters, scrubbed: is_marked(&tree) })
     }
 
     /// A document made of these values: what a person gave on the node itself.
     pub fn of(properties: Vec<(String, Zeroizing<String>)>, adapters: Vec<Adapter>) -> Self {
-        Self { properties, adapters }
+        Self { properties, adapters, scrubbed: false }
     }
 
     /// The same document with other values for these properties: whatever key
@@ -193,6 +198,13 @@ impl Document {
         properties::table().iter().filter(differ).map(|property| property.key).collect()
     }
 
+    /// Whether this is what scrubbing has left of a document that was read before:
+    /// it says so itself, and has no secret. One that merely lacks them is none.
+    pub fn is_scrubbed(&self) -> bool {
+        let lacks = |row: &Property| matches!(self.value(row), Ok(None));
+        self.scrubbed && properties::table().iter().filter(|row| row.scrubbed()).all(lacks)
+    }
+
     /// Whether all secrets that `other` has are in this document too.
     pub fn has_secrets_of(&self, other: &Self) -> bool {
         let has = |document: &Self, property| document.value(property).is_ok_and(|value| value.is_some());
@@ -200,8 +212,12 @@ impl Document {
     }
 }
 
+fn is_marked(tree: &roxmltree::Document<'_>) -> bool {
+    tree.root().children().any(|node| node.is_comment() && node.text() == Some(SCRUBBED))
+}
+
 /// The same document with empty values in place of secrets, this VM's and its
-/// neighbours'; none when there is nothing to remove.
+/// neighbours', and a comment that says so; none when there is nothing to remove.
 ///
 /// # Errors
 /// As [`Document::parse`], for documents that are not XML.
@@ -225,6 +241,9 @@ pub fn scrubbed(bytes: &[u8]) -> Result<Option<String>, Finding> {
         copied = secret.end;
     }
     clean.push_str(&text[copied..]);
+    if !is_marked(&tree) {
+        clean.push_str(&format!("<!--{SCRUBBED}-->"));
+    }
     Ok(Some(clean))
 }
 
@@ -467,6 +486,13 @@ mod tests {
         assert!(!clean.contains("x7$Qm") && !clean.contains("neighbour-secret") && !clean.contains("proxypass"));
         assert_eq!(scrubbed(clean.as_bytes()), Ok(None));
         assert_eq!(before.differences(&after), Vec::<&str>::new());
+        assert!(after.is_scrubbed() && !before.is_scrubbed());
+        let refilled = clean.replace("deployment-secret\" oe:value=\"", "deployment-secret\" oe:value=\"again");
+        assert!(refilled != clean && !Document::parse(refilled.as_bytes()).unwrap().is_scrubbed());
+        let again = scrubbed(refilled.as_bytes()).unwrap().unwrap();
+        assert_eq!(again, clean, "it is said once");
+        let never_filled = clean.replace(&format!("<!--{SCRUBBED}-->"), "");
+        assert!(!Document::parse(never_filled.as_bytes()).unwrap().is_scrubbed());
         assert!(before.has_secrets_of(&after) && !after.has_secrets_of(&before));
     }
 

@@ -5,16 +5,12 @@
 //! locked it, and sends START STOP UNIT: the image has that program, and the
 //! request to the kernel would take unsafe code and more rights here.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::source::FILE_NAME;
-use super::{document, iso};
+use super::{document, drive, iso};
 use crate::codes;
 use crate::command::{Command, Runner};
-use crate::disk::device::forget_cached;
 use crate::finding::Findings;
 use crate::platform::Platform;
 
@@ -50,23 +46,17 @@ pub fn eject(platform: &Platform, runner: &dyn Runner) -> (bool, Findings) {
 
 /// Whether the medium in a drive, if there is one, has the file of the OVF environment. Opened so
 /// that an open drive stays open, and read from the medium, not from memory.
-fn holds_environment(drive: &Path) -> bool {
+fn holds_environment(path: &Path) -> bool {
     let look = || -> Result<bool, iso::Error> {
-        let mut file = open(drive)?;
-        forget_cached(&file, 0, 0);
-        Ok(iso::read_file(&mut file, FILE_NAME, document::LARGEST)?.is_some())
+        Ok(iso::read_file(&mut drive::open(path)?, FILE_NAME, document::LARGEST)?.is_some())
     };
     look().unwrap_or(false)
-}
-
-fn open(drive: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(drive)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Read;
+    use std::io::{self, Read};
     use std::path::PathBuf;
 
     use flate2::read::GzDecoder;

@@ -6,6 +6,7 @@
 
 pub mod backdoor;
 pub mod document;
+mod drive;
 pub mod guestinfo;
 mod hardware;
 pub mod iso;

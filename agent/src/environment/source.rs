@@ -4,8 +4,7 @@
 //! ESXi without vCenter gives no environment at power-on; it may be given later.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -13,9 +12,10 @@ use zeroize::Zeroizing;
 use super::backdoor::Port;
 use super::document::{self, Document};
 use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
-use super::iso;
+use super::{drive, iso};
 use crate::codes;
 use crate::finding::{Finding, Findings};
+use crate::platform::Platform;
 
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";
@@ -99,6 +99,11 @@ pub fn read(guestinfo: Option<&mut GuestInfo<impl Port>>, media: &[PathBuf]) -> 
     choose(places)
 }
 
+/// Looks in all places of the node that this is.
+pub fn of(platform: &Platform) -> Outcome {
+    read(GuestInfo::of_this_machine().as_mut(), &platform.environment_media().unwrap_or_default())
+}
+
 /// Reads a document from the content of a file: the XML itself, or an ISO 9660 image with it.
 ///
 /// # Errors
@@ -129,23 +134,19 @@ fn from_guestinfo(guestinfo: &mut GuestInfo<impl Port>) -> Place {
 }
 
 fn from_medium(path: &Path) -> Place {
-    let read = || -> Result<Option<Vec<u8>>, iso::Error> {
-        iso::read_file(&mut File::open(path)?, FILE_NAME, document::LARGEST)
-    };
-    match read() {
+    let mut opened = None;
+    let read = drive::open(path)
+        .map_err(iso::Error::from)
+        .and_then(|file| iso::read_file(opened.insert(file), FILE_NAME, document::LARGEST));
+    match read {
         Ok(Some(bytes)) => parsed(&Zeroizing::new(bytes), Origin::Medium(path.to_owned())),
         Ok(None) => Place::Nothing(format!("{} has no {FILE_NAME}", path.display())),
         Err(iso::Error::NotIso) => Place::Nothing(format!("{} holds no ISO 9660 file system", path.display())),
-        Err(iso::Error::Io(error)) if is_empty_drive(&error) => Place::Nothing(format!("{} is empty", path.display())),
+        Err(iso::Error::Io(error)) if drive::is_empty(opened.as_mut(), &error) => {
+            Place::Nothing(format!("{} is empty", path.display()))
+        }
         Err(error) => Place::Bad(medium(path, &error), Origin::Medium(path.to_owned())),
     }
-}
-
-/// Whether opening failed because no medium or no drive is there.
-fn is_empty_drive(error: &std::io::Error) -> bool {
-    use nix::errno::Errno;
-    let codes = [Errno::ENOMEDIUM, Errno::ENXIO, Errno::ENODEV].map(|code| code as i32);
-    error.kind() == ErrorKind::NotFound || error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 fn medium(path: &Path, error: &iso::Error) -> Finding {
@@ -187,6 +188,11 @@ fn choose(places: Vec<Place>) -> Outcome {
             Place::Nothing(why) => looked.push(why),
             Place::Bad(finding, origin) => bad.push((finding, origin)),
         }
+    }
+    // What was scrubbed is left of what was taken before: something newer wins,
+    // whatever it says, and it is no reason to pass over a place that is bad.
+    if !bad.is_empty() || documents.iter().any(|(document, _)| document.fingerprint().is_some()) {
+        documents.retain(|(document, _): &(Document, Origin)| !document.is_scrubbed());
     }
     let mut documents = documents.into_iter();
     let Some((mut document, mut origin)) = documents.next() else {
@@ -236,7 +242,11 @@ pub fn read_limited(stream: &mut dyn Read) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
     use flate2::read::GzDecoder;
     use tempfile::TempDir;
@@ -329,6 +339,19 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_is_opened_without_waiting_for_it() {
+        let bench = Bench::new();
+        // To open it without O_NONBLOCK waits for a writer, as an optical drive closes its tray.
+        let path = bench.folder.path().join("sr0");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            tell.send(matches!(read(None::<&mut GuestInfo<Hypervisor>>, &[path]), Outcome::Refused(_)))
+        });
+        assert!(told.recv_timeout(Duration::from_secs(20)).expect("it is still being opened"), "it cannot be read");
+    }
+
+    #[test]
     fn what_is_there_but_bad_is_refused() {
         assert_eq!(codes(Bench::new().read(Some("<a>"))), ["environment.truncated"]);
         let bench = Bench::new().cdrom(|image| image[..38_000].to_vec());
@@ -361,6 +384,28 @@ mod tests {
         assert_eq!(found(bench.read(Some(GOOD))).0, Origin::GuestInfo);
         let scrubbed = document::scrubbed(GOOD.as_bytes()).unwrap().unwrap();
         assert_eq!(found(bench.read(Some(&scrubbed))).0, Origin::Medium(bench.media[0].clone()));
+    }
+
+    #[test]
+    fn what_is_left_of_a_document_yields_to_another_one_and_hides_no_bad_one() {
+        let bench = Bench::new().cdrom(replaced("\"192.168.10.1\"", "\"192.168.10.2\""));
+        let scrubbed = document::scrubbed(GOOD.as_bytes()).unwrap().unwrap();
+        assert_eq!(found(bench.read(Some(&scrubbed))).0, Origin::Medium(bench.media[0].clone()));
+        assert_eq!(codes(bench.read(Some(GOOD))), ["environment.conflict"]);
+        // A form whose secret was never filled in says nothing of having been read.
+        let secret = Document::parse(GOOD.as_bytes()).unwrap();
+        let secret =
+            secret.value(properties::find(properties::DEPLOYMENT_SECRET).unwrap()).unwrap().unwrap().to_owned();
+        let unfilled = scrubbed[..scrubbed.rfind("<!--").unwrap()].to_owned();
+        assert!(!unfilled.contains(&secret));
+        assert_eq!(codes(bench.read(Some(&unfilled))), ["environment.conflict"]);
+        let two = Bench::new().cdrom(replaced("\"192.168.10.1\"", "\"192.168.10.2\""));
+        let two = two.cdrom(|image| image[..38_000].to_vec());
+        let (origin, warnings) = found(two.read(Some(&scrubbed)));
+        assert_eq!(origin, Origin::Medium(two.media[0].clone()));
+        assert_eq!(warnings.iter().next().unwrap().code, "environment.source-ignored");
+        let bad = Bench::new().cdrom(|image| image[..38_000].to_vec());
+        assert_eq!(codes(bad.read(Some(&scrubbed))), ["environment.medium-unreadable"]);
     }
 
     #[test]

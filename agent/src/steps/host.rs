@@ -165,23 +165,57 @@ impl Machine {
         // Certificates made at such a time would be useless.
         let forms = self.records.rendezvous()? == Record::Unformed;
         let mut passing = Findings::from(unsynchronized);
-        let changed = match host_clock::ensure(&self.platform, &self.runner, servers) {
+        let earliest = clock::earliest(self.root(), now.image);
+        let changed = match host_clock::ensure(&self.platform, &self.runner, servers, earliest) {
             Ok(switched) => changed || switched,
             Err(finding) => {
                 passing.push(finding);
                 changed
             }
         };
-        match clock::judge(now, forms) {
-            Some(finding) if forms => return Err(finding.into()),
-            implausible => passing.extend(implausible.into()),
+        let implausible = clock::judge(now, forms);
+        let refused = implausible.clone().filter(|_| forms);
+        if refused.is_none() {
+            passing.extend(implausible.into());
         }
-        self.passing.extend(passing);
+        // Also beside what stops the step: it may be the reason.
+        self.passing = renewed(&self.passing, passing);
+        if let Some(finding) = refused {
+            return Err(finding.into());
+        }
         clock::keep(self.root(), now, time::synchronized(&self.platform))?;
         Ok(changed.into())
     }
 
     pub(super) fn access(&mut self) -> Result<Done, Trouble> {
         Ok(access::ensure(&self.platform, &self.runner, &self.services(), &self.config.node)?.into())
+    }
+}
+
+/// What was found before, with what is found of the clock now in place of what
+/// an earlier attempt found of it.
+fn renewed(before: &Findings, clock: Findings) -> Findings {
+    let mut all = Findings::default();
+    before.iter().filter(|finding| !finding.code.starts_with("clock.")).for_each(|finding| all.push(finding.clone()));
+    all.extend(clock);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codes;
+
+    #[test]
+    fn what_is_found_of_the_clock_takes_the_place_of_what_was() {
+        let gateway = codes::GATEWAY_SILENT.finding("gateway", "silent", "look");
+        let host = codes::CLOCK_HOST.finding("clock", "behind", "set it");
+        let before = Findings::from(gateway.clone());
+        let mut both = before.clone();
+        both.push(host.clone());
+        let once = renewed(&before, host.clone().into());
+        assert_eq!(once, both);
+        assert_eq!(renewed(&once, host.into()), both, "a second attempt does not say it twice");
+        assert_eq!(renewed(&both, Findings::default()), before, "it was mended meanwhile");
     }
 }

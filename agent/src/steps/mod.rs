@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use crate::bus::{self, Bus};
 use crate::command::{Host, Runner};
 use crate::config::{Config, ControlNode};
-use crate::corrections::{self, Lookout};
+use crate::corrections::{self, Lookout, Sight};
 use crate::disk::{DataDisk, Identity};
 use crate::endpoint::Endpoint;
 use crate::finding::Findings;
@@ -184,7 +184,16 @@ impl Machine {
     /// Whether the node was given other properties than it has, and is to start
     /// again with them. Cheap enough to be asked often.
     pub fn sees_corrections(&self) -> bool {
-        let look = || corrections::is_another(&self.platform, self.environment.as_deref());
+        self.sight().another
+    }
+
+    /// What is wrong with properties that this node was given and cannot take up.
+    pub fn passed_over(&self) -> Findings {
+        self.sight().passed_over
+    }
+
+    fn sight(&self) -> Sight {
+        let look = || corrections::look(&self.platform, self.environment.as_deref());
         self.lookout.ask(Instant::now(), look)
     }
 

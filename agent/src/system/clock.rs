@@ -31,6 +31,12 @@ fn floor(root: &Path, image: SystemTime) -> Option<SystemTime> {
     Clock { now: kept, image }.implausible().is_none().then_some(kept)
 }
 
+/// The earliest time that can be right below `root`: the last known one, else
+/// when the `image` was made.
+pub fn earliest(root: &Path, image: SystemTime) -> SystemTime {
+    floor(root, image).unwrap_or(image)
+}
+
 fn place(root: &Path) -> std::path::PathBuf {
     files::below(root, FLOOR)
 }
@@ -123,7 +129,9 @@ mod tests {
     fn a_clock_behind_the_last_known_time_is_set_to_it() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(raised(root.path(), day(3)), (None, Findings::default()), "nothing is known yet");
+        assert_eq!(earliest(root.path(), day(19_900)), day(19_900));
         kept(root.path(), day(20_000));
+        assert_eq!(earliest(root.path(), day(19_900)), day(20_000));
         let (set, findings) = raised(root.path(), day(3));
         assert_eq!(set, Some(day(20_000)));
         assert!(findings.to_string().contains("clock.behind") && !findings.has_errors(), "{findings}");
@@ -136,6 +144,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         for time in [day(40_000), day(3)] {
             kept(root.path(), time);
+            assert_eq!(earliest(root.path(), day(19_900)), day(19_900));
             assert_eq!(raised(root.path(), day(20_000)), (None, Findings::default()));
         }
     }

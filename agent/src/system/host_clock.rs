@@ -4,12 +4,16 @@
 //!
 //! The host keeps the setting with the VM (`tools.syncTime`) and tells it to the
 //! daemon of VMware Tools, whose plugin `timeSync` then corrects the clock once
-//! a minute.
+//! a minute. It sets the clock back as well, and at once when it is switched on:
+//! a host whose clock is behind is not followed.
+
+use std::time::{Duration, SystemTime};
 
 use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::Finding;
 use crate::platform::Platform;
+use crate::preflight::show;
 
 const TOOLS: &str = "vmware-toolbox-cmd";
 
@@ -20,18 +24,30 @@ const UNIT: &str = "open-vm-tools.service";
 /// sysexits(3), as vmware-toolbox-cmd(1) has it.
 const OFF: i32 = 69;
 
+/// How far the host may be behind: the VM's own clock drifts, and the last known
+/// time is by it.
+const TOLERANCE: Duration = Duration::from_secs(60);
+
+const SET_THE_HOST: &str = "Set the clock of the ESXi host, or give time servers";
+
 /// Switches periodic time synchronization with the host on where there are no
-/// time `servers`, else off. On other hypervisors and in a container nothing is
-/// done. Says whether something was changed.
+/// time `servers`, else off; not on, where the host's clock says a time before
+/// `earliest`, the earliest time that can be right. On other hypervisors and in a
+/// container nothing is done. Says whether something was changed.
 ///
 /// # Errors
 /// A warning that says what could not be done.
-pub fn ensure(platform: &Platform, runner: &dyn Runner, servers: &[String]) -> Result<bool, Finding> {
+pub fn ensure(
+    platform: &Platform,
+    runner: &dyn Runner,
+    servers: &[String],
+    earliest: SystemTime,
+) -> Result<bool, Finding> {
     if !platform.is_vmware() {
         return Ok(false);
     }
     let wanted = servers.is_empty();
-    set(runner, wanted).map_err(|seen| {
+    set(runner, wanted, earliest).map_err(|trouble| {
         let (purpose, action) = match wanted {
             true => (
                 "without time servers the VM is to follow the clock of its ESXi host",
@@ -42,18 +58,70 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, servers: &[String]) -> R
                 "Switch off \"Synchronize time periodically\" in the VM's options of VMware Tools",
             ),
         };
+        let (seen, action) = match trouble {
+            Trouble::Tools(seen) => (seen, action),
+            Trouble::Host(seen) => (seen, SET_THE_HOST),
+        };
         codes::CLOCK_HOST.finding("clock", format!("{purpose}, but {seen}"), action)
     })
 }
 
+/// Why the setting is not as it should be.
+enum Trouble {
+    /// VMware Tools do not do what they are asked for.
+    Tools(String),
+    /// The host's clock is not to be followed.
+    Host(String),
+}
+
+impl From<String> for Trouble {
+    fn from(seen: String) -> Self {
+        Self::Tools(seen)
+    }
+}
+
 /// Without the daemon, to have it switched on changes nothing.
-fn set(runner: &dyn Runner, wanted: bool) -> Result<bool, String> {
+fn set(runner: &dyn Runner, wanted: bool, earliest: SystemTime) -> Result<bool, Trouble> {
+    let on = is_on(runner)?;
+    if wanted && !on {
+        is_not_behind(runner, earliest)?;
+    }
     let started = wanted && start_daemon(runner)?;
-    if is_on(runner)? == wanted {
+    if on == wanted {
         return Ok(started);
     }
     runner.run(&timesync(if wanted { "enable" } else { "disable" })).map_err(|error| error.to_string())?;
     Ok(true)
+}
+
+/// Without the host's time nobody knows whether following it sets the clock back.
+fn is_not_behind(runner: &dyn Runner, earliest: SystemTime) -> Result<(), Trouble> {
+    // It writes local time, with the names of months in the locale's language.
+    let command = Command::new(TOOLS).args(["stat", "hosttime"]).env("TZ", "UTC").env("LC_ALL", "C");
+    let answer = runner.run(&command).map_err(|error| error.to_string())?;
+    let Some(host) = host_time(&answer) else {
+        let answer: String = String::from_utf8_lossy(&answer).trim().chars().take(80).collect();
+        return Err(Trouble::Host(format!("{command} answers {answer:?}, which is no time, so it is not followed")));
+    };
+    if host + TOLERANCE < earliest {
+        return Err(Trouble::Host(format!(
+            "that says {}, and it is {} or later, as this node or its image knows: it is not followed",
+            show(host),
+            show(earliest)
+        )));
+    }
+    Ok(())
+}
+
+/// Reads what `vmware-toolbox-cmd stat hosttime` prints: `%d %b %Y %H:%M:%S` of
+/// strftime(3) and the end of the line.
+fn host_time(answer: &[u8]) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let line = std::str::from_utf8(answer).ok()?;
+    let words: Vec<&str> = line.strip_suffix('\n').unwrap_or(line).split(' ').collect();
+    let [day, month, year, time] = words.as_slice() else { return None };
+    let month = MONTHS.iter().position(|name| name == month)? + 1;
+    humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{time}Z")).ok()
 }
 
 fn start_daemon(runner: &dyn Runner) -> Result<bool, String> {
@@ -100,11 +168,24 @@ mod tests {
         daemon: Mutex<bool>,
         /// The verb that fails, with this exit status.
         fails: Option<(&'static str, i32)>,
+        /// What it answers when it is asked for its time.
+        time: &'static str,
         changes: Mutex<Vec<String>>,
     }
 
+    /// What this node knows: the default host is a second behind, which does no harm.
+    fn earliest() -> SystemTime {
+        humantime::parse_rfc3339("2026-11-22T12:00:01Z").unwrap()
+    }
+
     fn host(on: bool, daemon: bool) -> Host {
-        Host { on: on.into(), daemon: daemon.into(), fails: None, changes: Mutex::default() }
+        Host {
+            on: on.into(),
+            daemon: daemon.into(),
+            fails: None,
+            time: "22 Nov 2026 12:00:00\n",
+            changes: Mutex::default(),
+        }
     }
 
     impl Runner for Host {
@@ -125,6 +206,7 @@ mod tests {
             let changed = || self.changes.lock().unwrap().push(verb.to_owned());
             match verb {
                 "status" => ended(if *self.on.lock().unwrap() { 0 } else { OFF }),
+                "hosttime" => Ok(self.time.as_bytes().to_vec()),
                 "is-active" => ended(if *self.daemon.lock().unwrap() { 0 } else { 3 }),
                 "enable" | "disable" => {
                     changed();
@@ -176,10 +258,10 @@ mod tests {
             let servers: Vec<String> = servers.iter().map(|server| (*server).to_owned()).collect();
             let host = host(on, daemon);
             let case = format!("{carrier} {servers:?} on: {on} daemon: {daemon}");
-            assert_eq!(ensure(&platform, &host, &servers), Ok(!expected.is_empty()), "{case}");
+            assert_eq!(ensure(&platform, &host, &servers, earliest()), Ok(!expected.is_empty()), "{case}");
             assert_eq!(*host.changes.lock().unwrap(), expected, "{case}");
             // Again: everything is as it should be.
-            assert_eq!(ensure(&platform, &host, &servers), Ok(false), "{case}");
+            assert_eq!(ensure(&platform, &host, &servers, earliest()), Ok(false), "{case}");
             assert_eq!(host.changes.lock().unwrap().len(), expected.len(), "{case}");
         }
     }
@@ -190,7 +272,7 @@ mod tests {
         let platform = platform(root.path(), "VMware, Inc.");
         let (host, servers) = (host(false, true), ["10.0.0.1".to_owned()]);
         for (servers, on) in [(&[][..], true), (&servers[..], false), (&[][..], true)] {
-            assert_eq!(ensure(&platform, &host, servers), Ok(true));
+            assert_eq!(ensure(&platform, &host, servers, earliest()), Ok(true));
             assert_eq!(*host.on.lock().unwrap(), on);
         }
     }
@@ -208,12 +290,54 @@ mod tests {
             (&servers, ("disable", 1), "vmware-toolbox-cmd timesync disable: exit status: 1: no"),
         ] {
             let host = Host { fails: Some(fails), ..host(!servers.is_empty(), false) };
-            let finding = ensure(&platform, &host, servers).unwrap_err();
+            let finding = ensure(&platform, &host, servers, earliest()).unwrap_err();
             assert!(finding.seen.contains(expected), "{finding}");
             assert_eq!(finding.code, "clock.host");
             assert_eq!(finding.severity, crate::finding::Severity::Warning);
             let asked = if servers.is_empty() { "Switch on" } else { "Switch off" };
             assert!(finding.action.starts_with(asked), "{finding}");
         }
+    }
+
+    #[test]
+    fn a_host_whose_clock_is_behind_or_not_understood_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let platform = platform(root.path(), "VMware, Inc.");
+        for (time, on, expected) in [
+            ("22 Nov 2026 12:00:00\n", false, None),
+            ("22 Nov 2026 11:59:02\n", false, None),
+            ("01 Dec 2026 00:00:00", false, None),
+            ("22 Nov 2026 11:58:59\n", false, Some("Nov 22 11:58:59 2026")),
+            ("01 Jan 2010 00:00:00\n", false, Some("Jan  1 00:00:00 2010")),
+            ("01 Jan 1970 00:00:00\n", false, Some("Jan  1 00:00:00 1970")),
+            // It is followed already: to say so at each look would help nobody.
+            ("01 Jan 2010 00:00:00\n", true, None),
+            ("", false, Some("which is no time")),
+            ("\n", false, Some("which is no time")),
+            ("1795348800\n", false, Some("which is no time")),
+            ("22 nov. 2026 12:00:00\n", false, Some("which is no time")),
+            ("22 Nov 2026 12:00:00 +01:00\n", false, Some("which is no time")),
+            ("22 Nov 2026 12:00\n", false, Some("which is no time")),
+            ("31 Feb 2026 12:00:00\n", false, Some("which is no time")),
+            ("22 Nov 26 12:00:00\n", false, Some("which is no time")),
+            ("22 Nov 2026 12:00:00\nmore\n", false, Some("which is no time")),
+        ] {
+            let host = Host { time, ..host(on, false) };
+            let outcome = ensure(&platform, &host, &[], earliest());
+            let Some(expected) = expected else {
+                assert_eq!(outcome, Ok(true), "{time:?}");
+                assert!(*host.on.lock().unwrap(), "{time:?}");
+                continue;
+            };
+            let finding = outcome.unwrap_err();
+            assert!(finding.seen.contains(expected), "{time:?}: {finding}");
+            assert!(expected.starts_with("which") || finding.seen.contains("Nov 22 12:00:01 2026"), "{finding}");
+            assert_eq!((finding.code.as_str(), finding.action.as_str()), ("clock.host", SET_THE_HOST));
+            assert!(host.changes.lock().unwrap().is_empty(), "{time:?}: neither it nor the daemon is started");
+        }
+        let host = Host { fails: Some(("hosttime", 75)), ..host(false, true) };
+        let finding = ensure(&platform, &host, &[], earliest()).unwrap_err();
+        assert!(finding.seen.contains("vmware-toolbox-cmd stat hosttime: exit status: 75"), "{finding}");
+        assert!(host.changes.lock().unwrap().is_empty());
     }
 }
