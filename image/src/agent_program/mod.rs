@@ -90,6 +90,12 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let programs = cache.programs();
     std::fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
+    // Earlier versions laid the sources out there. Cargo notes files below its folder by their paths from there, and would
+    // take what is left of them for the sources of today, unchanged.
+    let former = programs.join("sources");
+    if former.symlink_metadata().is_ok() {
+        std::fs::remove_dir_all(&former).with_context(|| format!("removing {}", former.display()))?;
+    }
     caller::lend(&programs)?;
     let said = settle(Tool::as_caller("cargo").current_dir(sources), flags)
         // A target folder of its own: other flags would make the developer's builds start over.
