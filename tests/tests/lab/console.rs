@@ -9,8 +9,8 @@ use fleet::lab::Hardware;
 use scenarios::scenario::{Scenario, Setting};
 
 /// Emulated processors are slow, and the machine may be busy.
-const FORMING: Duration = Duration::from_secs(15 * 60);
-const WORK: Duration = Duration::from_secs(5 * 60);
+const FORMING: Duration = Duration::from_secs(30 * 60);
+const WORK: Duration = Duration::from_secs(15 * 60);
 
 /// Which start of the system it is.
 fn boot(scenario: &Scenario) -> anyhow::Result<String> {

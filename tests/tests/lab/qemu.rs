@@ -11,8 +11,8 @@ use scenarios::upgrade::Upgrade;
 use scenarios::workload::Workload;
 
 /// Emulated processors are slow, and the machine may be busy.
-const FORMING: Duration = Duration::from_secs(15 * 60);
-const WORK: Duration = Duration::from_secs(5 * 60);
+const FORMING: Duration = Duration::from_secs(30 * 60);
+const WORK: Duration = Duration::from_secs(15 * 60);
 
 pub mod short {
     use super::*;
