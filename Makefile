@@ -57,7 +57,7 @@ lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
 
 scenario: ova-earlier ## Run the scenarios whose names contain NAME
-	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --test lab -- $(NAME)
+	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --test lab -- $(or $(NAME),$(error give a part of a name: make scenario NAME=three_nodes::))
 
 bench: ova ## Measure speed and memory as ratios against other tools in the same run
 	cargo build --locked -p scenarios --bin bench
