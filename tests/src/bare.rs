@@ -36,6 +36,13 @@ pub const LENT_RUST: &str = "/opt/rust";
 /// Each machine brings itself up to date, so the tree that it starts from need not be of today.
 const FRESH: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Makes the lent kernel's interfaces usable: a loop device can only be opened where it has a file, and systemd-nspawn
+/// mounts cgroups read-only.
+const TAKE_KERNEL: &str = r#"for n in $(seq 0 63); do mknod -m 600 /dev/loop$n b 7 $n; done
+sed -n 's/^\([^ ]* \)\{4\}\([^ ]*\) .* - cgroup2\{0,1\} .*/\2/p' /proc/self/mountinfo |
+while read -r place; do mount -o remount,bind,rw "$place"; done
+"#;
+
 /// What clients of registries read of the environment, by the beginnings of names.
 const REGISTRIES: [&str; 12] = [
     "CARGO_HTTP_",
@@ -58,7 +65,7 @@ pub struct Bare {
     tree: PathBuf,
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
-    devices: Vec<PathBuf>,
+    has_kernel: bool,
 }
 
 /// What a command in the machine did.
@@ -95,7 +102,7 @@ impl Bare {
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
         checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(&base).arg("-C").arg(&tree))?;
-        let bare = Self { _folder: folder, tree, user_id: free_user_id()?, shown: Vec::new(), devices: Vec::new() };
+        let bare = Self { _folder: folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false };
         bare.carry_in_settings(&sources)?;
         Ok(bare)
     }
@@ -169,11 +176,10 @@ impl Bare {
         Ok(())
     }
 
-    /// Lends the machine this host's loop devices and KVM, as far as they are there: disks and VMs take them.
-    pub fn lend_devices(&mut self) {
-        let loops = (0..16).map(|number| format!("loop{number}"));
-        let names = ["loop-control".to_owned(), "kvm".to_owned()].into_iter().chain(loops);
-        self.devices.extend(names.map(|name| Path::new("/dev").join(name)).filter(|device| device.exists()));
+    /// Lends the machine what labs take of this host's kernel: loop devices, KVM if it is there, cgroups and settings.
+    /// Only its root has them.
+    pub fn lend_kernel(&mut self) {
+        self.has_kernel = true;
     }
 
     /// Writes a file by its path in the machine.
@@ -216,10 +222,14 @@ impl Bare {
         for (place, at) in &self.shown {
             command.arg(format!("--bind-ro={}:{at}", place.display()));
         }
-        for device in &self.devices {
-            command.arg(format!("--bind={}", device.display()));
+        let has_kernel = self.has_kernel && user == "root";
+        if has_kernel {
+            command.env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "yes");
+            let devices = ["/dev/kmsg", "/dev/loop-control", "/dev/kvm"].into_iter();
+            command.args(devices.filter(|device| Path::new(device).exists()).map(|device| format!("--bind={device}")));
         }
-        let script = format!("cd ~/{PROJECT} 2>/dev/null\n{script}");
+        let prepare = if has_kernel { TAKE_KERNEL } else { "" };
+        let script = format!("{prepare}cd ~/{PROJECT} 2>/dev/null\n{script}");
         command.args(["/bin/sh", "-c", &script]).stdin(Stdio::null());
         command
     }
