@@ -32,8 +32,8 @@ pub enum Image {
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
     ///
-    /// Results of the build's stages and packages go, unless a command that runs uses them. What Cargo builds and what
-    /// the lab has unpacked stays.
+    /// Results of the build's stages and packages go, unless a running command or a lab uses them. What Cargo builds and
+    /// what the lab has unpacked stays.
     Clean(Clean),
 }
 
@@ -221,14 +221,14 @@ fn clean(arguments: &Clean) -> Result<()> {
         bail!("--days {} is out of range", arguments.days);
     };
     let cache = Cache::of_user()?;
-    let cleaned = cache.clean(Duration::from_secs(seconds))?;
+    let cleaned = cache.clean(Duration::from_secs(seconds), &fleet::lab::tools_in_use()?)?;
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
         true => println!("{}: nothing removed", cache.root().display()),
         false => println!("{}: removed {} ({} MiB)", cache.root().display(), counts.join(", "), cleaned.bytes >> 20),
     }
     if !cleaned.in_use.is_empty() {
-        println!("left what commands that run use of {}", cleaned.in_use.join(", "));
+        println!("left what running commands and labs use of {}", cleaned.in_use.join(", "));
     }
     Ok(())
 }

@@ -2,6 +2,9 @@
 //! Knows nothing of what they do.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,6 +13,10 @@ use libtest_mimic::{Arguments, Trial};
 
 /// How many scenarios must be run, where the caller knows it: a run of fewer, or of more, has failed.
 const EXPECTED: &str = "KAAS_SCENARIOS";
+
+/// Held by a run as long as it lasts. Labs are named by scenarios: another run would take this one's for what an
+/// interrupted one has left, and end them.
+const LOCK: &str = "/run/kaas-scenarios.lock";
 
 /// A scenario by its name, `module::short::what_it_shows` or `module::long::…`.
 pub struct Entry {
@@ -39,6 +46,13 @@ pub fn run(scenarios: &[Entry]) -> ExitCode {
         eprintln!("error: {why}");
         return ExitCode::FAILURE;
     }
+    let _alone = match (arguments.list, alone(Path::new(LOCK))) {
+        (false, Err(why)) => {
+            eprintln!("error: {why}");
+            return ExitCode::FAILURE;
+        }
+        (_, lock) => lock,
+    };
     let (times, started) = (Times::default(), Instant::now());
     let trials = scenarios.iter().map(|entry| trial(entry, &times)).collect();
     let lanes = arguments.test_threads.unwrap_or(1);
@@ -99,6 +113,19 @@ fn check(scenarios: &[Entry], chosen: usize, expected: Option<&str>) -> Result<(
     }
 }
 
+/// Makes this the only run on this machine, while the returned file is open.
+fn alone(lock: &Path) -> Result<File, String> {
+    let file = File::options().create(true).truncate(false).write(true).open(lock);
+    let file = file.map_err(|error| format!("opening {}: {error}", lock.display()))?;
+    file.try_lock().map_err(|error| match io::Error::from(error) {
+        error if error.kind() == io::ErrorKind::WouldBlock => {
+            "scenarios are being run on this machine already: wait until they have ended".to_owned()
+        }
+        error => format!("locking {}: {error}", lock.display()),
+    })?;
+    Ok(file)
+}
+
 fn table(times: &[Took], whole: Duration, lanes: usize) -> String {
     let minutes = |time: Duration| time.as_secs_f64() / 60.0;
     let mut sorted = times.to_vec();
@@ -129,6 +156,16 @@ mod tests {
         assert!(check(&scenarios, 1, Some("2")).unwrap_err().contains("1 scenarios would be run, not 2"));
         assert!(check(&scenarios, 1, Some("many")).unwrap_err().contains("no number"));
         assert!(check(&list(&["a", "a"]), 2, None).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn a_second_run_is_refused_while_the_first_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join("lock");
+        let first = alone(&lock).unwrap();
+        assert!(alone(&lock).unwrap_err().contains("being run on this machine already"));
+        drop(first);
+        alone(&lock).unwrap();
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod folder;
 mod forward;
 mod host;
 mod hypervisor;
+mod machine;
 mod network;
 mod plan;
 mod power;
@@ -41,6 +42,7 @@ use agent::properties::ADDRESS;
 use container::Containers;
 use engine::Engines;
 use folder::{Folder, VmRecord};
+use machine::Claim;
 use network::Network;
 use qemu::VirtualMachines;
 
@@ -119,6 +121,7 @@ impl Lab {
         if folder.record().exists() {
             bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", record.plan.name);
         }
+        take_name(&record.plan.name, &folder)?;
         fs::create_dir_all(folder.path().join("disks"))?;
         folder::save(&folder.record(), &record)?;
         let lab = Self::assemble(folder, record)?;
@@ -299,6 +302,7 @@ impl Lab {
     /// When something cannot be removed; it can be tried again then.
     pub fn remove(self) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
+        take_name(&self.name, &self.folder)?;
         self.close_door()?;
         for vm in self.folder.vms()? {
             if let Ok(record) = self.folder.load_vm(&vm) {
@@ -314,8 +318,16 @@ impl Lab {
                 fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
             }
         }
-        fs::remove_dir_all(self.folder.path()).with_context(|| format!("removing {}", self.folder.path().display()))
+        fs::remove_dir_all(self.folder.path()).with_context(|| format!("removing {}", self.folder.path().display()))?;
+        let _machine = machine::lock()?;
+        Claim::of(&self.name, self.folder.path()).give_back()
     }
+}
+
+/// Makes sure that a lab's name is its own on this machine.
+fn take_name(name: &str, folder: &Folder) -> anyhow::Result<()> {
+    let _machine = machine::lock()?;
+    Claim::of(name, folder.path()).take()
 }
 
 /// The folder that holds the user's labs, each in a folder of its name.
@@ -324,6 +336,16 @@ impl Lab {
 /// When the user has no home folder.
 pub fn state_folder() -> anyhow::Result<PathBuf> {
     Folder::all()
+}
+
+/// The tools trees that this user's labs work with.
+///
+/// # Errors
+/// When the user has no home folder.
+pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
+    let labs = fs::read_dir(Folder::all()?).into_iter().flatten().flatten();
+    let records = labs.filter_map(|lab| folder::load::<Record>(&lab.path().join("lab.json")).ok());
+    Ok(records.map(|record| record.tools).collect())
 }
 
 /// The OVA that `path` means: itself, or the only one in a folder.

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use super::folder::VmRecord;
 use super::wait::until;
-use super::{Lab, PowerState};
+use super::{Lab, PowerState, take_name};
 
 impl Lab {
     /// Powers a VM on; nothing happens when it is on already.
@@ -15,6 +15,8 @@ impl Lab {
     /// When it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
+        // After a reboot of this machine it may be another lab's.
+        take_name(&self.name, &self.folder)?;
         let mut record = self.folder.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if engine.is_on(&record) && !self.end_half_start(&record)? {

@@ -65,6 +65,8 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
         .file("manifest", &workspace.join("Cargo.toml"))?
         .file("lock", &workspace.join("Cargo.lock"))?
         .folder("agent", &workspace.join("agent"))?
+        // It may name a linker, flags or another profile.
+        .text("Cargo's configuration", &configuration(cargo_home().as_deref()))
         .key("tools", tools.key())
         .finish();
     let place =
@@ -81,10 +83,7 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
 
 fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     let &Workshop { cache, progress, .. } = workshop;
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME")?;
-        Some(PathBuf::from(home).join(".cargo"))
-    });
+    let home = cargo_home();
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
@@ -104,6 +103,20 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
         .arg("--message-format=json-render-diagnostics")
         .output(progress)?;
     executable(&said).context("cargo named no program of the agent")
+}
+
+/// Cargo's folder of the user who builds.
+fn cargo_home() -> Option<PathBuf> {
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME")?;
+        Some(PathBuf::from(home).join(".cargo"))
+    })
+}
+
+/// What that user has set for Cargo: the first of these files that is there, as Cargo takes them.
+fn configuration(home: Option<&Path>) -> String {
+    let files = home.into_iter().flat_map(|home| ["config", "config.toml"].map(|name| home.join(name)));
+    files.filter_map(|file| std::fs::read_to_string(file).ok()).next().unwrap_or_default()
 }
 
 /// Leaves of the environment only what does not change the program.
@@ -126,6 +139,15 @@ fn executable(messages: &[u8]) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_users_configuration_of_cargo_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(configuration(Some(home.path())), "");
+        assert_eq!(configuration(None), "");
+        std::fs::write(home.path().join("config.toml"), "[profile.appliance]\n").unwrap();
+        assert_eq!(configuration(Some(home.path())), "[profile.appliance]\n");
+    }
 
     #[test]
     fn settings_that_change_the_program_do_not_reach_its_build() {

@@ -41,7 +41,7 @@ pub struct Cleaned {
     pub removed: Vec<(&'static str, usize)>,
     /// The room they took on the disk, in bytes.
     pub bytes: u64,
-    /// Of which stages something was old enough to go and stayed, because a command that runs uses it.
+    /// Of which stages something was old enough to go and stayed, because it is in use.
     pub in_use: Vec<&'static str>,
 }
 
@@ -215,12 +215,12 @@ impl Cache {
     }
 
     /// Removes every result of the build's stages, and every package, that no build has used for `unused`. What a
-    /// command that runs uses stays, and so does everything in the cache folder that belongs to no stage: what Cargo
-    /// builds, and what the lab unpacks.
+    /// command that runs uses stays, and so do results that `spared` names or names something in, and everything in the
+    /// cache folder that belongs to no stage: what Cargo builds, and what the lab unpacks.
     ///
     /// # Errors
     /// When the cache cannot be read, or something in it cannot be removed.
-    pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
+    pub fn clean(&self, unused: Duration, spared: &[PathBuf]) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         for name in Stage::ALL.iter().map(|stage| stage.name).chain([PACKAGES]) {
             let folder = self.root.join(name);
@@ -231,7 +231,8 @@ impl Cache {
             let lock = lock_of(&folder)?;
             let mut removed = 0;
             for result in &old {
-                if lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
+                let spared = spared.iter().any(|path| path.starts_with(result));
+                if spared || lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
                     if !cleaned.in_use.contains(&name) {
                         cleaned.in_use.push(name);
                     }
@@ -542,13 +543,13 @@ mod tests {
             make_older(place);
         }
 
-        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
+        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::from_secs(60), &[]).unwrap();
         assert_eq!((cleaned.removed, cleaned.in_use), (vec![("vmdk", 1), ("packages", 1)], vec![]));
         assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
         assert!(!old.exists() && !package.exists() && new.exists());
         assert!(foreign.iter().all(|path| path.exists()));
 
-        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
+        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::ZERO, &[]).unwrap();
         assert_eq!(cleaned.removed, [("vmdk", 1)]);
         assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
     }
@@ -561,7 +562,7 @@ mod tests {
         let package = running.packages().join("0123456789abcdef".repeat(4));
         fs::write(&package, "").unwrap();
         running.use_packages().unwrap();
-        let clean = || Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
+        let clean = || Cache::at(folder.path()).unwrap().clean(Duration::ZERO, &[]).unwrap();
         assert_eq!(clean(), Cleaned { in_use: vec!["vmdk", "packages"], ..Cleaned::default() });
         assert!(place.exists() && package.exists());
 
@@ -572,6 +573,17 @@ mod tests {
         assert_eq!(clean().in_use, ["vmdk"]);
         drop(lock);
         assert_eq!(clean().removed, [("vmdk", 1)]);
+    }
+
+    #[test]
+    fn cleaning_leaves_what_it_is_told_to_spare() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = || Cache::at(folder.path()).unwrap();
+        let place = build(&cache(), "a", &mut 0);
+        let cleaned = cache().clean(Duration::ZERO, &[place.join("root"), PathBuf::from("/elsewhere")]).unwrap();
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["vmdk"]));
+        assert!(place.exists());
+        assert_eq!(cache().clean(Duration::ZERO, &[]).unwrap().removed, [("vmdk", 1)]);
     }
 
     #[test]

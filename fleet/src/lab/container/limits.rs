@@ -2,7 +2,7 @@
 //! kernel, and with it one user's number of inotify instances, by default 128.
 //! It is raised while containers run, and put back after the last one.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
@@ -12,20 +12,6 @@ const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
 const BEFORE: &str = "/run/kaas-lab-inotify-instances";
 /// A node takes about 45.
 const ENOUGH: u32 = 2048;
-
-/// Held while cgroups that all labs of this host share, and the limit with them, are made or removed.
-const LOCK: &str = "/run/kaas-lab.lock";
-
-/// Keeps other labs from making or removing what all labs of this host share, while the returned file is open.
-///
-/// # Errors
-/// When the file cannot be made.
-pub fn lock() -> anyhow::Result<File> {
-    let file = File::options().create(true).truncate(false).write(true).open(LOCK);
-    let file = file.with_context(|| format!("opening {LOCK}"))?;
-    file.lock().with_context(|| format!("locking {LOCK}"))?;
-    Ok(file)
-}
 
 /// Raises the limit if it is lower.
 ///

@@ -19,6 +19,7 @@ use super::disk;
 use super::engine::Engine;
 use super::folder::{Folder, VmRecord};
 use super::host::{program, run};
+use super::machine;
 use super::network::Network;
 use super::process::{ProcessId, start};
 use super::wait::until;
@@ -116,7 +117,7 @@ impl Engine for Containers {
         let cgroup = self.cgroup(vm)?;
         {
             // In this order: whoever puts limits back looks for cgroups first.
-            let _host = limits::lock()?;
+            let _host = machine::lock()?;
             cgroup.create()?;
             limits::raise()?;
         }
@@ -177,7 +178,7 @@ impl Engine for Containers {
             until("the data disk to be let go", Duration::from_secs(30), || disk::release(&file).map(|()| true))?;
         }
         {
-            let _host = limits::lock()?;
+            let _host = machine::lock()?;
             let cgroup = self.cgroup(vm)?;
             cgroup.remove()?;
             if !cgroup.has_neighbours() {
