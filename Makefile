@@ -65,7 +65,7 @@ bench: ova ## Measure speed and memory as ratios against other tools in the same
 
 cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova"
 	cargo build --locked -p scenarios --bin cold
-	$(AS_ROOT) $(CARGO_TARGET_DIR)/debug/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(MAKE_THERE)
+	$(AS_ROOT) $(CARGO_TARGET_DIR)/debug/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(if $(KEEP),--keep) $(MAKE_THERE)
 
 deny: setup ## Check licences, sources and known weaknesses of the dependencies
 	@.ci/deny "$(CACHE)/cargo-deny" --strict

@@ -61,7 +61,7 @@ const REGISTRIES: [&str; 12] = [
 
 /// A bare machine. It goes when the value is dropped.
 pub struct Bare {
-    _folder: TempDir,
+    folder: TempDir,
     tree: PathBuf,
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
@@ -102,7 +102,7 @@ impl Bare {
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
         checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(&base).arg("-C").arg(&tree))?;
-        let bare = Self { _folder: folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false };
+        let bare = Self { folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false };
         bare.carry_in_settings(&sources)?;
         Ok(bare)
     }
@@ -180,6 +180,12 @@ impl Bare {
     /// Only its root has them.
     pub fn lend_kernel(&mut self) {
         self.has_kernel = true;
+    }
+
+    /// Leaves the machine behind when the value is dropped; the next run removes it. Returns its root tree.
+    pub fn keep(mut self) -> PathBuf {
+        self.folder.disable_cleanup(true);
+        self.tree.clone()
     }
 
     /// Writes a file by its path in the machine.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -32,7 +32,7 @@ const ORIGINS: [&str; 11] = [
     "GOPATH",
 ];
 /// What else may come from the environment, since no program that is made depends on it.
-const HARMLESS: [&str; 5] = ["GOENV", "GOTMPDIR", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
+const HARMLESS: [&str; 4] = ["GOENV", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
 
 /// Whether a variable of the environment can change what is built: every setting of go that is not known to be harmless,
 /// also those of releases to come.
@@ -80,14 +80,19 @@ fn build_by(go: &dyn Fn() -> Tool, module: &GoModule, folder: &Path, cache: &Cac
     let ldflags = ["-s", "-w", "-buildid="].into_iter().chain(module.ldflags.iter().map(String::as_str));
     let ldflags = ldflags.collect::<Vec<_>>().join(" ");
     let work = cache.work()?;
-    let lent = work.path().join("built");
-    fs::create_dir(&lent).with_context(|| format!("making {}", lent.display()))?;
-    caller::lend(&lent)?;
+    let lend = |name: &str| -> Result<PathBuf> {
+        let folder = work.path().join(name);
+        fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
+        caller::lend(&folder)?;
+        Ok(folder)
+    };
+    // Kubernetes takes gigabytes while it is built: more than /tmp has where that is in memory, as on Debian 13.
+    let (lent, temporary) = (lend("built")?, lend("temporary")?);
     let origins = origins(go(), &lent, progress)?;
     for package in &module.packages {
         let output = lent.join(&package.program.output);
         // What `go env -w` has noted could change programs too.
-        let mut tool = go().env("GOENV", "off");
+        let mut tool = go().env("GOENV", "off").env("GOTMPDIR", &temporary);
         for (name, value) in &origins {
             tool = tool.env(name, value);
         }
@@ -171,6 +176,8 @@ env >"$2"
         let given = fs::read_to_string(result.join("program")).unwrap();
         let has = |line: &str| given.lines().any(|given| given == line);
         assert!(has("GOENV=off") && has("GOPROXY=file:///of-the-user") && has("GOFLAGS=-trimpath"), "{given}");
+        let cache = format!("GOTMPDIR={}/", cache.root().display());
+        assert!(given.lines().any(|given| given.starts_with(&cache)), "{given}");
         assert!(!given.contains("GOEXPERIMENT") && !given.contains("GOTOOLDIR"), "{given}");
     }
 }

@@ -19,6 +19,9 @@ struct Options {
     /// Lend it this host's Rust, read-only, for where none can be downloaded
     #[arg(long)]
     lend_rust: bool,
+    /// Leave the machine's tree behind, until the next run, to look into
+    #[arg(long)]
+    keep: bool,
     /// What to make, one after the other
     #[arg(default_values = ["setup", "ova", "test"])]
     targets: Vec<String>,
@@ -48,6 +51,14 @@ fn run(options: &Options) -> anyhow::Result<()> {
         println!("cold: this host's Rust is lent to the machine, read-only");
     }
     println!("cold: a bare {} with a clean clone, {} s", options.suite, started.elapsed().as_secs());
+    let made = make(options, &bare, &path);
+    if options.keep {
+        println!("cold: the machine's tree is {}", bare.keep().display());
+    }
+    made
+}
+
+fn make(options: &Options, bare: &Bare, path: &str) -> anyhow::Result<()> {
     for target in &options.targets {
         let started = Instant::now();
         let status = bare.command("root", &format!("{path}exec make {target}")).status()?;
