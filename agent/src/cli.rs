@@ -16,7 +16,7 @@ use crate::etcd::{replace, restore};
 use crate::files;
 use crate::image::ImageFacts;
 use crate::kubernetes::upgrade;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::pod_network::desired::Settings;
 use crate::preflight::Clock;
 use crate::records::Records;
@@ -239,7 +239,7 @@ fn status(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
-    let text = match std::fs::read_to_string(files::below(root, run::PLAN)) {
+    let text = match std::fs::read_to_string(files::below(root, plan::PATH)) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             eprintln!("kaas-agent: nothing has been decided yet since power-on; `kaas-agent status` says why");

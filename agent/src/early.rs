@@ -20,12 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::codes;
 use crate::disk::identity::{Identity, MachineId, Slots, State};
+use crate::disk::ownership::{Candidate, may_take};
 use crate::files::{self, write_atomically};
 use crate::finding::Findings;
 use crate::image::ImageFacts;
 use crate::platform::Platform;
-use crate::swap::Candidate;
-use crate::swap::holder::may_take;
 
 /// Where the outcome is left for the system, below its root.
 pub const REPORT: &str = "/run/kaas/early.json";

@@ -11,10 +11,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::config::Config;
-use crate::etcd::replace::Admission;
-use crate::etcd::restore::Restored;
 use crate::files;
-use crate::kubernetes::upgrade::Begun;
 use crate::paths;
 use crate::rendezvous::Record;
 use crate::secret::Secret;
@@ -25,12 +22,16 @@ const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
 const PROGRESS: &str = "progress.json";
 const PLAN: &str = "plan.json";
-const ADMISSION: &str = "admission.json";
-const RESTORED: &str = "restored.json";
 const STANDING: &str = "standing.json";
-const SWAP: &str = "swap.json";
 const SWAPS: &str = "swaps.log";
-const KUBERNETES_UPGRADE: &str = "kubernetes-upgrade.json";
+
+/// Something that is kept in a file of its own, for as long as it lasts.
+pub trait Entry: Serialize + DeserializeOwned {
+    /// The file's name: no other entry's.
+    const FILE: &'static str;
+    /// What it is, for errors.
+    const WHAT: &'static str;
+}
 
 /// What this node has done once and need not, or must not, do again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +60,11 @@ pub struct Counted {
 pub struct Cordon {
     /// The swap.
     pub swap: uuid::Uuid,
+}
+
+impl Entry for Cordon {
+    const FILE: &'static str = "swap.json";
+    const WHAT: &'static str = "the cordon";
 }
 
 /// The folder of records.
@@ -141,6 +147,30 @@ impl Records {
         self.save(ENVIRONMENT, &fingerprint)
     }
 
+    /// An entry, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn entry<T: Entry>(&self) -> anyhow::Result<Option<T>> {
+        self.load(T::FILE)
+    }
+
+    /// Saves an entry. Says whether it is news.
+    ///
+    /// # Errors
+    /// The file system's; the old one then still stands.
+    pub fn save_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
+        self.save(T::FILE, entry)
+    }
+
+    /// Forgets an entry, if there is one.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn forget<T: Entry>(&self) -> anyhow::Result<()> {
+        files::remove(&self.path(T::FILE)).map(drop).with_context(|| format!("forgetting {}", T::WHAT))
+    }
+
     /// What the node remembers of the rendezvous.
     ///
     /// # Errors
@@ -157,46 +187,6 @@ impl Records {
         self.save(RENDEZVOUS, record).map(drop)
     }
 
-    /// The node that is being admitted in place of a lost one, if any is.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
-    pub fn admission(&self) -> anyhow::Result<Option<Admission>> {
-        self.load(ADMISSION)
-    }
-
-    /// Saves which node is being admitted and how far that is.
-    ///
-    /// # Errors
-    /// The file system's; the old record then still stands.
-    pub fn save_admission(&self, admission: &Admission) -> anyhow::Result<bool> {
-        self.save(ADMISSION, admission)
-    }
-
-    /// Forgets the admission: it is over.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn forget_admission(&self) -> anyhow::Result<()> {
-        files::remove(&self.path(ADMISSION)).map(drop).context("forgetting the admission")
-    }
-
-    /// The cluster of etcd members that a snapshot was last restored to here, if any was.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
-    pub fn restored(&self) -> anyhow::Result<Option<Restored>> {
-        self.load(RESTORED)
-    }
-
-    /// Saves what a snapshot is restored to.
-    ///
-    /// # Errors
-    /// The file system's; the old record then still stands.
-    pub fn save_restored(&self, restored: &Restored) -> anyhow::Result<bool> {
-        self.save(RESTORED, restored)
-    }
-
     /// What the disk knows of its standing in the cluster.
     ///
     /// # Errors
@@ -211,54 +201,6 @@ impl Records {
     /// The file system's; the old record then still stands.
     pub fn save_counted(&self, counted: Counted) -> anyhow::Result<bool> {
         self.save(STANDING, &counted)
-    }
-
-    /// That a swap has cordoned this node, if one has.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
-    pub fn cordon(&self) -> anyhow::Result<Option<Cordon>> {
-        self.load(SWAP)
-    }
-
-    /// Saves that a swap cordons this node: before it does.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn save_cordon(&self, cordon: Cordon) -> anyhow::Result<bool> {
-        self.save(SWAP, &cordon)
-    }
-
-    /// Forgets the cordon: it is undone.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn forget_cordon(&self) -> anyhow::Result<()> {
-        files::remove(&self.path(SWAP)).map(drop).context("forgetting the cordon")
-    }
-
-    /// The upgrade of Kubernetes that was begun, if one was and has not ended.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
-    pub fn kubernetes_upgrade(&self) -> anyhow::Result<Option<Begun>> {
-        self.load(KUBERNETES_UPGRADE)
-    }
-
-    /// Saves that an upgrade of Kubernetes was begun: before anything changes.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn save_kubernetes_upgrade(&self, begun: &Begun) -> anyhow::Result<bool> {
-        self.save(KUBERNETES_UPGRADE, begun)
-    }
-
-    /// Forgets the upgrade of Kubernetes: it has ended.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn forget_kubernetes_upgrade(&self) -> anyhow::Result<()> {
-        files::remove(&self.path(KUBERNETES_UPGRADE)).map(drop).context("forgetting the upgrade of Kubernetes")
     }
 
     /// Notes in one line of the data disk's log of swaps what became of the disk.

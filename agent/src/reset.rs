@@ -16,15 +16,15 @@ use clap::Args;
 use crate::codes;
 use crate::command::Runner;
 use crate::config::Config;
+use crate::disk::ownership::Candidate;
 use crate::disk::{self, DataDisk, Disk, Identity, erase};
-use crate::etcd;
+use crate::etcd::member;
 use crate::finding::Finding;
 use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::services;
-use crate::swap::Candidate;
 
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -138,7 +138,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
 
 fn survivors(config: &Config, pki: &Path) -> Cluster {
     let patience = config.patiently(REQUEST);
-    let healthy = config.peers().filter(|node| etcd::member_healthy(node, pki, patience)).count();
+    let healthy = config.peers().filter(|node| member::healthy(node, pki, patience)).count();
     judge(config.cluster.control_nodes.len(), healthy)
 }
 

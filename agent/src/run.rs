@@ -20,6 +20,7 @@ use crate::care::Care;
 use crate::command::Host;
 use crate::config::Config;
 use crate::corrections::{AGAIN, Found, corrected, from_environment};
+use crate::disk::ownership::Candidate;
 use crate::disk::{self, DataDisk, State};
 use crate::files;
 use crate::finding::{Finding, Findings};
@@ -35,11 +36,7 @@ use crate::secret::Secret;
 use crate::services;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
-use crate::swap::Candidate;
 use crate::system::clock;
-
-/// Where the plan of this boot is kept for everybody to read.
-pub const PLAN: &str = "/run/kaas/plan.json";
 
 /// The pause before disks are looked at again: proving one blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);
@@ -327,7 +324,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         return Ok(Known {
             progress: if ours { records.progress()? } else { Progress::default() },
             upgrading: match ours {
-                true => records.kubernetes_upgrade()?.filter(Begun::is_under_way).map(|begun| begun.to),
+                true => records.entry::<Begun>()?.filter(Begun::is_under_way).map(|begun| begun.to),
                 false => None,
             },
             rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
@@ -374,5 +371,5 @@ fn wait_for_environment(
 
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(plan)?;
-    files::write_atomically(&files::below(root, PLAN), &text, 0o644).context("saving the plan")
+    files::write_atomically(&files::below(root, plan::PATH), &text, 0o644).context("saving the plan")
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 
 use crate::config::Config;
-use crate::etcd;
+use crate::etcd::member;
 use crate::files;
 use crate::kubernetes::PKI;
 use crate::kubernetes::api::{self, Api};
@@ -145,7 +145,7 @@ impl Shared {
         let pki = files::below(&self.root, PKI);
         let members = self.config.cluster.control_nodes.iter();
         let etcd: Vec<Member> = members
-            .map(|node| Member { name: node.name.clone(), healthy: etcd::member_healthy(node, &pki, patience) })
+            .map(|node| Member { name: node.name.clone(), healthy: member::healthy(node, &pki, patience) })
             .collect();
         let virtual_address = self
             .config

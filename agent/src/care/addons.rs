@@ -6,7 +6,7 @@ use std::fs;
 
 use anyhow::Context as _;
 
-use super::errand::Job;
+use super::job::Job;
 use crate::addons;
 use crate::command::{Host, Runner};
 use crate::etcd::gateway::Gateway;
@@ -14,7 +14,7 @@ use crate::files;
 use crate::finding::Findings;
 use crate::kubernetes::api;
 use crate::steps::Machine;
-use crate::swap::desk::Site;
+use crate::swap::site::Site;
 use crate::swap::standing;
 
 /// Says, until the VM restarts, which build the add-ons were seen to be of.

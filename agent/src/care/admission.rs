@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::errand::{Job, Told};
+use super::job::{Job, Told};
 use crate::codes;
 use crate::config::{Config, ControlNode};
 use crate::etcd::gateway::Gateway;
@@ -29,7 +29,7 @@ const REQUEST: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_secs(2);
 
 pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let Some(admission) = machine.records.admission()? else { return Ok(None) };
+    let Some(admission) = machine.records.entry::<Admission>()? else { return Ok(None) };
     let cluster = machine.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
     let listed = machine.config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
     let admitting = Admitting {
@@ -89,7 +89,7 @@ impl Admitting {
         let state = format!("the blank node is awaited; its code expires {}", shown(until));
         let mut watch = |report: &Report| {
             self.say(told, &state, report.findings.clone());
-            let replaced = self.records().admission().is_ok_and(|now| now.as_ref() != Some(admission));
+            let replaced = self.records().entry::<Admission>().is_ok_and(|now| now.as_ref() != Some(admission));
             if expired() || replaced { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         match rendezvous.admit(&mut watch) {
@@ -97,7 +97,7 @@ impl Admitting {
             Err(rendezvous::Error::Stopped) => {
                 // What was saved last counts: the node may have come in this moment.
                 drop(rendezvous);
-                let now = self.records().admission()?;
+                let now = self.records().entry::<Admission>()?;
                 if expired() && now.as_ref() == Some(admission) {
                     self.expire()?;
                 }
@@ -109,7 +109,7 @@ impl Admitting {
 
     fn expire(&self) -> anyhow::Result<()> {
         log::warn!("the code for {} has expired unused", self.node.name);
-        self.records().forget_admission()
+        self.records().forget::<Admission>()
     }
 
     /// Adds the node's etcd as a learner and gives it its vote.
@@ -122,13 +122,13 @@ impl Admitting {
                 Ok(None) => break,
                 Err(error) => self.say(told, &format!("it is not a member yet: {error:#}"), Findings::default()),
             }
-            if self.records().admission()?.is_none_or(|now| now.stage != Stage::HandedOver) {
+            if self.records().entry::<Admission>()?.is_none_or(|now| now.stage != Stage::HandedOver) {
                 return Ok(());
             }
             thread::sleep(PACE);
         }
         log::info!("{} is a member", self.node.name);
-        self.records().forget_admission()
+        self.records().forget::<Admission>()
     }
 
     /// One step further; none once the node is a member with a vote.
@@ -156,8 +156,8 @@ fn keep(root: &Path, admission: Admission) -> rendezvous::Keep {
     let records = Records::new(root);
     Box::new(move |record| {
         if let Record::Admitting { saved: true, .. } = record {
-            anyhow::ensure!(records.admission()?.as_ref() == Some(&admission), "the code is no longer good");
-            records.save_admission(&Admission { stage: Stage::HandedOver, ..admission.clone() })?;
+            anyhow::ensure!(records.entry::<Admission>()?.as_ref() == Some(&admission), "the code is no longer good");
+            records.save_entry(&Admission { stage: Stage::HandedOver, ..admission.clone() })?;
         }
         Ok(())
     })

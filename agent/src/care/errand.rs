@@ -2,39 +2,13 @@
 //! is prepared in passing and then done on a thread of its own, one at a time of
 //! each kind. Ends with the process; what was cut off is begun again.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{addons, admission, etcd, failed, snapshots, swap};
+use super::job::{Job, Told, failed};
+use super::{addons, admission, etcd, snapshots, swap};
 use crate::finding::Findings;
 use crate::steps::Machine;
-
-/// What is done on the thread. It may tell what it finds as it goes on, and ends
-/// with what there is to say until the next time.
-pub(super) type Job = Box<dyn FnOnce(&Told) -> anyhow::Result<Findings> + Send>;
-
-/// Where an errand says what it finds.
-#[derive(Clone, Default)]
-pub(super) struct Told(Arc<Mutex<(Findings, bool)>>);
-
-impl Told {
-    /// Replaces what was said before.
-    pub(super) fn say(&self, findings: Findings) {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        said.1 |= said.0 != findings;
-        said.0 = findings;
-    }
-
-    fn findings(&self) -> Findings {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
-    }
-
-    /// Whether there is news since this was last asked.
-    fn news(&self) -> bool {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).1)
-    }
-}
 
 /// An errand that recurs.
 struct Errand {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::errand::Job;
+use super::job::Job;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::upkeep;
 use crate::finding::Findings;

@@ -10,6 +10,7 @@ mod data_disk;
 mod endpoint;
 mod errand;
 mod etcd;
+mod job;
 mod runtime;
 mod snapshots;
 mod space;
@@ -19,8 +20,9 @@ mod swap;
 use std::time::{Duration, Instant};
 
 use errand::Errands;
+use job::failed;
 
-use crate::finding::{Finding, Findings};
+use crate::finding::Findings;
 use crate::steps::Machine;
 
 /// Something that recurs.
@@ -92,19 +94,10 @@ impl Care {
     }
 }
 
-fn failed(what: &str, error: &anyhow::Error) -> Findings {
-    Finding::warning(
-        "care.failed",
-        what,
-        format!("looking after it failed: {error:#}"),
-        "It is tried again; if it stays, look at the journal of kaas-agent",
-    )
-    .into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::Finding;
 
     #[test]
     fn a_failing_duty_becomes_a_finding_that_names_it() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use super::errand::Job;
+use super::job::Job;
 use crate::codes;
 use crate::command::Host;
 use crate::config::Config;

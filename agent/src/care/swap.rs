@@ -1,10 +1,11 @@
 //! Tells the cluster each minute how this node's data disk stands, goes on with an upgrade of
 //! Kubernetes, and lets pods come back once a node that they had left is ready.
 
-use super::errand::Job;
+use super::job::Job;
 use crate::command::Host;
 use crate::finding::Findings;
-use crate::kubernetes::upgrade;
+use crate::kubernetes::upgrade::{self, Begun};
+use crate::records::Cordon;
 use crate::steps::Machine;
 use crate::swap::leave::uncordon as undo;
 
@@ -17,7 +18,7 @@ pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
 /// The upgrade of Kubernetes leaves the node as a swap does.
 pub(super) fn upgrade(machine: &Machine) -> anyhow::Result<Option<Job>> {
     let Some(site) = machine.endpoint.swaps().site() else { return Ok(None) };
-    if site.records().kubernetes_upgrade()?.is_none() {
+    if site.records().entry::<Begun>()?.is_none() {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| upgrade::go_on(&site))))
@@ -26,7 +27,7 @@ pub(super) fn upgrade(machine: &Machine) -> anyhow::Result<Option<Job>> {
 pub(super) fn uncordon(machine: &Machine) -> anyhow::Result<Option<Job>> {
     let desk = machine.endpoint.swaps().clone();
     let Some(site) = desk.site() else { return Ok(None) };
-    if desk.under_way().is_some() || site.records().cordon()?.is_none() || !site.reporter.status().is_ready() {
+    if desk.under_way().is_some() || site.records().entry::<Cordon>()?.is_none() || !site.reporter.status().is_ready() {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {

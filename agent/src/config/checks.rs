@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use ipnet::Ipv4Net;
 
-use super::validate::Draft;
+use super::draft::Draft;
 use crate::codes;
 use crate::finding::Findings;
 use crate::image::ImageFacts;

@@ -6,6 +6,7 @@
 
 mod checks;
 mod command;
+mod draft;
 mod properties;
 mod validate;
 

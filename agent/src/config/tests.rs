@@ -5,8 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{ControlNode, Route};
 use crate::finding::Severity;
 use crate::image::ImageFacts;
+use crate::properties;
 
 const SECRET: &str = "x7$Qm!p2<Wz&9%rT'v\"B ü";
 

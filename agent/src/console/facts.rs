@@ -129,7 +129,7 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&crate::config::Conf
 
 /// Of the data disk that the plan of this boot names.
 fn identity(root: &Path) -> Option<crate::disk::Identity> {
-    let text = fs::read(files::below(root, crate::run::PLAN)).ok()?;
+    let text = fs::read(files::below(root, crate::plan::PATH)).ok()?;
     let plan: crate::plan::Plan = serde_json::from_slice(&text).ok()?;
     crate::disk::Slots::read(plan.data_disk()?).ok()?.newest().cloned()
 }

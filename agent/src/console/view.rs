@@ -13,7 +13,6 @@ use super::input::Input;
 use super::state::{Confirm, Screen, State};
 use crate::finding::{Finding, Severity};
 use crate::status::Phase;
-use crate::swap::command::words;
 
 /// Columns of names on the left of a page.
 const NAMES: usize = 18;
@@ -181,7 +180,7 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
         page.row("cluster", cluster, width, NORMAL);
     }
     if let Some(swap) = &status.swap {
-        page.row("image swap", &words(swap), width, WORSE);
+        page.row("image swap", &swap.to_string(), width, WORSE);
     }
     health(&mut page, facts, width);
     if let Some(disk) = &facts.disk {

@@ -11,13 +11,12 @@ use super::blank;
 use super::device::Disk;
 use super::identity::{Identity, Preparation, Slots, State};
 use super::layout;
+use super::ownership::{self, Candidate};
 use super::refused::not_ours;
 use crate::codes;
 use crate::command::{Command, Error, Runner};
 use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
-use crate::swap::Candidate;
-use crate::swap::holder;
 
 /// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
 /// snapshot of it must fit beside it.
@@ -151,7 +150,7 @@ fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Conte
         });
     }
     if let Some(preparation) = slots.preparation {
-        return Ok(match super::prepare::may_resume(disk, &preparation, own, runner)? {
+        return Ok(match super::resume::may_resume(disk, &preparation, own, runner)? {
             Ok(()) => Content::Interrupted(preparation),
             Err(reason) => Content::Damaged(format!("its preparation was interrupted, but {reason}")),
         });
@@ -306,7 +305,7 @@ fn take(disk: Disk, content: &Content, candidate: &Candidate, findings: &mut Fin
     }
     match content {
         Content::Ours { identity, redundant } => {
-            if let Err(refusal) = holder::may_take(identity, candidate) {
+            if let Err(refusal) = ownership::may_take(identity, candidate) {
                 findings.push(not_ours(&name, identity, &refusal, candidate));
                 return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
             }

@@ -9,11 +9,11 @@ use std::process::Command;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::ownership::{Candidate, Use};
 use super::{DataDisk, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, State, examine};
 use crate::command::Host;
 use crate::files;
 use crate::platform::{CONTAINER_FILE, Container, Platform};
-use crate::swap::{Candidate, Use};
 
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
 

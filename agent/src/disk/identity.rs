@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use super::frame::{self, Frame};
 use super::layout;
+use super::ownership::Swap;
 use crate::files::power;
-use crate::swap::Swap;
 
 const MAGIC: &[u8; 8] = b"KaaSIDNT";
 const PREPARATION_MAGIC: &[u8; 8] = b"KaaSPREP";
@@ -117,7 +117,7 @@ pub struct Identity {
     /// cluster forms and by a commit only: an image that does not know of it never has to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
-    /// The swap that is prepared or not committed yet; see [`crate::swap::holder`].
+    /// The swap that is prepared or not committed yet; see [`super::ownership`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
 }

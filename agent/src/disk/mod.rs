@@ -14,8 +14,10 @@ pub mod grow;
 pub mod identity;
 pub mod layout;
 mod mount;
+pub mod ownership;
 mod prepare;
 mod refused;
+mod resume;
 
 pub use device::Disk;
 pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};

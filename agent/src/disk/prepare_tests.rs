@@ -1,3 +1,5 @@
+use std::io;
+
 use std::cell::Cell;
 use std::fs;
 use std::sync::Mutex;
@@ -5,6 +7,7 @@ use std::sync::Mutex;
 use super::super::fixture::{Loop, Machine, OWN, alone, name, owner, put, run};
 use super::super::{Slots, mount, unmount};
 use super::*;
+use crate::command::Error;
 use crate::command::Host;
 
 const SIZE: u64 = MINIMUM_SIZE;

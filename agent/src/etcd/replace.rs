@@ -25,7 +25,7 @@ use crate::config::{API_PORT, Config, ControlNode, Output};
 use crate::files;
 use crate::kubernetes::{PKI, api};
 use crate::properties::parse::secret;
-use crate::records::Records;
+use crate::records::{Entry, Records};
 use crate::rendezvous::Proof;
 use crate::secret::Secret;
 
@@ -56,6 +56,11 @@ pub struct Admission {
     pub node: String,
     /// How far it is.
     pub stage: Stage,
+}
+
+impl Entry for Admission {
+    const FILE: &'static str = "admission.json";
+    const WHAT: &'static str = "the admission";
 }
 
 /// How far an admission is.
@@ -117,7 +122,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         Ok(lost) => lost.clone(),
         Err(refusal) => return refuse(refusal),
     };
-    if let Some(other) = records.admission()?.filter(|admission| admission.node != lost.name) {
+    if let Some(other) = records.entry::<Admission>()?.filter(|admission| admission.node != lost.name) {
         return refuse(Refusal::Other(other.node));
     }
     if let Some(what) = answering(&config, &lost) {
@@ -144,7 +149,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
     let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
-    records.save_admission(&Admission { node: lost.name.clone(), stage })?;
+    records.save_entry(&Admission { node: lost.name.clone(), stage })?;
     let until = humantime::format_rfc3339_seconds(until);
     match options.output {
         Output::Json => {
@@ -268,12 +273,12 @@ mod tests {
         assert_eq!((code.expose().len(), secret::judge(code.expose())), (32, Ok(())));
         let stage = Stage::Open { proof: Proof::of(&code), until: 9 };
         let admission = Admission { node: "node3".into(), stage };
-        records.save_admission(&admission).unwrap();
-        assert_eq!(records.admission().unwrap(), Some(admission));
+        records.save_entry(&admission).unwrap();
+        assert_eq!(records.entry::<Admission>().unwrap(), Some(admission));
         let kept = std::fs::read_to_string(root.path().join("data/kaas/admission.json")).unwrap();
         assert!(!kept.contains(code.expose()), "{kept}");
-        records.forget_admission().unwrap();
-        records.forget_admission().unwrap();
-        assert_eq!(records.admission().unwrap(), None);
+        records.forget::<Admission>().unwrap();
+        records.forget::<Admission>().unwrap();
+        assert_eq!(records.entry::<Admission>().unwrap(), None);
     }
 }

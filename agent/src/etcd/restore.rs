@@ -29,7 +29,7 @@ use crate::command::{Command, Host, Runner};
 use crate::config::{API_PORT, Config, ControlNode};
 use crate::files;
 use crate::kubernetes::{MANIFESTS, kubelet};
-use crate::records::Records;
+use crate::records::{Entry, Records};
 use crate::services::{AGENT, Services};
 
 /// How far revisions jump: more than a busy cluster writes in a week.
@@ -64,6 +64,11 @@ pub struct Restored {
     pub members: Vec<String>,
     /// When, as RFC 3339 writes it.
     pub at: String,
+}
+
+impl Entry for Restored {
+    const FILE: &'static str = "restored.json";
+    const WHAT: &'static str = "the restored cluster";
 }
 
 /// Restores and says what comes next.
@@ -165,7 +170,7 @@ impl Restoring {
         runner.run(&command).context("restoring the snapshot")?;
         let at = humantime::format_rfc3339_seconds(now).to_string();
         let members = self.members.iter().map(|node| node.name.clone()).collect();
-        records.save_restored(&Restored { token: self.token.clone(), members, at: at.clone() })?;
+        records.save_entry(&Restored { token: self.token.clone(), members, at: at.clone() })?;
         let (member, kept) = (data.join("member"), data.join(format!("member.before-restore-{at}")));
         let had = member.exists();
         if had {
@@ -282,7 +287,7 @@ mod tests {
         let kept = restoring.put_in_place(root.path(), &records, &runner, now).unwrap().unwrap();
         assert!(kept.ends_with("member.before-restore-2026-11-21T14:30:05Z") && kept.join("wal").is_dir());
         assert!(data.join("member/new").exists() && !data.join("restoring").exists());
-        let restored = records.restored().unwrap().unwrap();
+        let restored = records.entry::<Restored>().unwrap().unwrap();
         assert_eq!(restored.members, ["node1", "node2", "node3"]);
         assert!(restored.token.starts_with(&CLUSTER.to_string()) && restored.token.ends_with(&restoring.code));
         let asked = runner.0.lock().unwrap().join("\n");
@@ -344,6 +349,6 @@ mod tests {
         let none = Records::new(folder.path());
         let refused = command(folder.path(), &options, &mut Vec::new()).unwrap_err().to_string();
         assert!(refused.contains("nothing to restore into"), "{refused}");
-        assert!(none.restored().unwrap().is_none());
+        assert!(none.entry::<Restored>().unwrap().is_none());
     }
 }

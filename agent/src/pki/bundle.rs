@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::examine;
-use super::leaf::beside;
+use super::issue::beside;
 use super::{Authorities, Certified, Error, Leaf};
 use crate::config::ControlNode;
 

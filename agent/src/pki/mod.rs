@@ -25,6 +25,7 @@
 mod authorities;
 mod bundle;
 mod examine;
+mod issue;
 mod kubeconfig;
 mod leaf;
 #[cfg(test)]
@@ -40,8 +41,9 @@ use crate::secret::Secret;
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
 pub use examine::{expiry, serial, verified};
+pub use issue::RENEW_BEFORE;
 pub use kubeconfig::{Kubeconfig, embedded, ensure_kubeconfig, point_at};
-pub use leaf::{Leaf, RENEW_BEFORE};
+pub use leaf::Leaf;
 
 /// Certificates are valid from this long before they are made: a peer's clock
 /// may be behind. Peers whose clocks differ by more do not form a cluster.

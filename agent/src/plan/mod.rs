@@ -18,6 +18,9 @@ use crate::finding::Finding;
 use crate::image::ImageFacts;
 use crate::records::Progress;
 
+/// Where the plan of this boot is kept for everybody to read.
+pub const PATH: &str = "/run/kaas/plan.json";
+
 /// What was seen before deciding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {

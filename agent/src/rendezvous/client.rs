@@ -13,7 +13,7 @@ use super::hall::{Hall, clock};
 use super::meeting::{self, Answer, Said};
 use super::message::{Ask, Hello, Reply};
 use super::report::Why;
-use crate::config::{API_PORT, ControlNode};
+use crate::config::ControlNode;
 
 /// How long reaching a node and exchanging proofs and introductions may take,
 /// before patience.
@@ -116,9 +116,6 @@ async fn api_answers(hall: &Hall, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
         timeout(hall.settings.config.patiently(PROBE_TIME), connect).await;
     matches!(connected, Ok(Ok(_)))
 }
-
-/// The default of [`super::Settings::api_port`].
-pub(super) const PROBED_PORT: u16 = API_PORT;
 
 fn why(error: &channel::Error) -> Why {
     match error {

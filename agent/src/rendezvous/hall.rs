@@ -9,10 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 use uuid::Uuid;
 
 use super::channel::Endpoint;
+use super::error::Error;
 use super::meeting::Own;
 use super::message::{Facts, Hello, Progress, State};
 use super::record::Record;
-use super::{Error, Keep, Settings};
+use super::settings::{Keep, Settings};
 use crate::codes;
 use crate::config::ControlNode;
 use crate::finding::{Finding, Findings, Severity};

@@ -35,7 +35,7 @@
 //!   answers, that is named.
 //! - There are no tokens that could expire while a node is away. A node that holds its bundle
 //!   holds the authorities, and makes the certificates anew by itself. In a bundle that
-//!   is fetched so late that its certificates end within [`pki::RENEW_BEFORE`], they are made anew.
+//!   is fetched so late that its certificates end within [`crate::pki::RENEW_BEFORE`], they are made anew.
 //! - If the first node is lost for good, nobody decides in its place. Before etcd had a quorum
 //!   there is nothing to lose: reset the other nodes and deploy again. Afterwards members
 //!   that have a quorum without it replace it as they would any member.
@@ -80,12 +80,14 @@
 
 mod channel;
 mod client;
+mod error;
 mod hall;
 mod meeting;
 mod message;
 mod record;
 mod report;
 mod server;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -98,94 +100,28 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 
-use crate::config::{Config, ControlNode};
+use crate::config::ControlNode;
 use crate::finding::Findings;
-use crate::pki::{self, MemberBundle};
+use crate::pki::MemberBundle;
 
 pub use channel::Proof;
+pub use error::Error;
 pub use message::{Difference, Progress, State};
 pub use record::Record;
 pub use report::{Report, Waiting, Why};
+pub use settings::{Keep, PORT, Settings};
 
 use channel::Endpoint;
 use hall::Hall;
 use meeting::{Answer, Said, Verdict};
 use message::{Ask, Reply};
 
-/// The TCP port of the rendezvous.
-pub const PORT: u16 = 9443;
-
-/// How long to wait between two rounds.
-const PACE: Duration = Duration::from_secs(2);
-
 /// How many times longer the first node waits once it only looks who is still
 /// missing: those who come back call by themselves.
 const CALM: u32 = 5;
 
-/// Saves a record on the data disk so that it survives a power cut. Until it
-/// returns, nothing that the record says has happened.
-pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
-
 /// Is given the state of things after each round, and may end the waiting.
 pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
-
-/// What a rendezvous needs to know.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The node's configuration.
-    pub config: Config,
-    /// Made from the deployment secret, or from a one-time code in its place.
-    pub proof: Proof,
-    /// Names the appliance image and the Kubernetes version it forms with: the same on all nodes.
-    pub image: String,
-    /// Where every node's rendezvous listens.
-    pub port: u16,
-    /// Where an API server would answer on a node that was formed.
-    pub api_port: u16,
-    /// The pause between two rounds.
-    pub pace: Duration,
-}
-
-impl Settings {
-    /// The settings of an appliance.
-    pub fn new(config: Config, proof: Proof, image: impl Into<String>) -> Self {
-        Self { config, proof, image: image.into(), port: PORT, api_port: client::PROBED_PORT, pace: PACE }
-    }
-}
-
-/// Why a call of the rendezvous did not reach what it is for.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The port could not be opened: the address is not set, or the port is in use.
-    #[error("opening the rendezvous at {address}: {source}")]
-    Listen {
-        /// Address and port.
-        address: String,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// This node is not in its own control node list.
-    #[error("this node is not in the control node list")]
-    NotListed,
-    /// A thread, a runtime or the TLS library could not be set up.
-    #[error("setting up the rendezvous: {0}")]
-    Setup(String),
-    /// Keys or certificates could not be made, or those handed over are wrong.
-    #[error(transparent)]
-    Pki(#[from] pki::Error),
-    /// The record could not be saved; nothing that it says has happened.
-    #[error("saving the record of the rendezvous: {0:#}")]
-    Keep(anyhow::Error),
-    /// The watcher ended the waiting.
-    #[error("stopped while waiting for the other control nodes")]
-    Stopped,
-    /// The rendezvous closed earlier: there is nothing left to do.
-    #[error("the rendezvous of cluster {0} has closed")]
-    Closed(Uuid),
-    /// The call needs a decision or a bundle that this node does not have yet.
-    #[error("this node belongs to no cluster yet")]
-    NotFormed,
-}
 
 /// A node's side of the meeting. Dropping it closes the port; the record stays.
 pub struct Rendezvous {

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::{Phase, Status};
 use crate::finding::{Finding, Severity};
-use crate::swap::command;
 
 /// The page, without any terminal control.
 pub(crate) fn page(status: &Status) -> String {
@@ -23,7 +22,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     line("state", &status.summary());
     if let Some(swap) = &status.swap {
-        line("image swap", &command::words(swap));
+        line("image swap", &swap.to_string());
     }
     if let Some(health) = &status.health {
         line("API on this node", if health.api { "serving" } else { "not serving" });

@@ -8,19 +8,21 @@ use anyhow::Context as _;
 
 use super::{Done, Machine, REQUEST, Trouble};
 use crate::disk;
+use crate::disk::ownership::{Candidate, Use};
+use crate::etcd;
 use crate::etcd::gateway::Gateway;
-use crate::etcd::{self, Beginning};
+use crate::etcd::member::{self, Beginning};
+use crate::etcd::restore::Restored;
 use crate::files;
 use crate::finding::{Finding, Findings};
 use crate::pki;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::run;
 use crate::status::{self, Phase, Reporter};
-use crate::swap::desk::Site;
 use crate::swap::publisher;
+use crate::swap::site::Site;
 use crate::swap::standing::{self, Teller};
 use crate::swap::taking;
-use crate::swap::{Candidate, Use};
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.
@@ -105,7 +107,7 @@ impl Machine {
     }
 
     pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
-        if self.progress.etcd && !etcd::has_data(self.root()) {
+        if self.progress.etcd && !member::has_data(self.root()) {
             return Err(Finding::error(
                 "etcd.data-lost",
                 etcd::DATA,
@@ -119,23 +121,23 @@ impl Machine {
             self.is_the_true_disk()?;
         }
         self.take_the_disk()?;
-        if !self.progress.etcd && stopped && etcd::start_over_if_never_begun(self.root())? {
+        if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
         // A member that is joining has begun with what it was given.
         let record = self.records.rendezvous()?;
         let joining = record.admitted() && !self.progress.etcd;
         let laid = self.path(etcd::CONFIGURATION);
-        let changed = if joining && etcd::has_data(self.root()) && laid.exists() {
+        let changed = if joining && member::has_data(self.root()) && laid.exists() {
             false
         } else {
             let beginning = self.beginning(&record, joining)?;
             let configuration =
-                etcd::configuration(&self.config, &beginning).context("this node has no etcd member")?;
+                member::configuration(&self.config, &beginning).context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
         let started = self.services().start_with(etcd::UNIT, changed)?;
-        if !etcd::healthy(self.config.patiently(REQUEST)) {
+        if !member::own_healthy(self.config.patiently(REQUEST)) {
             return Err(Trouble::Waiting(self.missing_members()));
         }
         self.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
@@ -160,7 +162,7 @@ impl Machine {
     /// How this node's member comes into its cluster.
     fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, Trouble> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
-        if let Some(restored) = self.records.restored()? {
+        if let Some(restored) = self.records.entry::<Restored>()? {
             return Ok(Beginning::of_restored(&self.config, &restored));
         }
         if !joining {

@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::holder::Image;
 use super::wire::{Node, Refused, Request, Stage, State};
 use crate::config::Output;
+use crate::disk::ownership::Image;
 use crate::endpoint::{ADMINISTRATORS, PORT};
 use crate::files;
 use crate::https::{Answer, Client};
@@ -85,7 +85,7 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     loop {
         let state = agent.node()?.swap.filter(|swap| swap.id == id).context("the swap was cancelled")?;
         if options.output == Output::Text && said != Some(state.stage) {
-            writeln!(out, "{}", words(&state))?;
+            writeln!(out, "{state}")?;
         }
         said = Some(state.stage);
         match state.stage {
@@ -118,20 +118,6 @@ pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         None => writeln!(out, "there was nothing to commit")?,
     }
     Ok(())
-}
-
-/// The state of a swap in words, for pages and terminals.
-pub fn words(state: &State) -> String {
-    let to = state.to.as_ref().map(|to| format!(" to image {}", to.version)).unwrap_or_default();
-    match state.stage {
-        Stage::Judging => format!("swap{to}: looking whether it may be done"),
-        Stage::Yielding => format!("swap{to}: yielding the virtual address"),
-        Stage::MovingLeader => format!("swap{to}: moving etcd's leadership"),
-        Stage::Draining => format!("swap{to}: moving the pods away"),
-        Stage::Prepared => format!("swap{to} prepared: shut this VM down"),
-        Stage::Failed => format!("swap{to} failed: {}", state.error.as_deref().unwrap_or("see the journal")),
-        Stage::Taken => format!("taken over from image {}, not committed yet", state.from.version),
-    }
 }
 
 /// The running agent of this node.

@@ -8,16 +8,16 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::Context as _;
 
-use super::holder::Swap;
 use super::judge::{self, Seen};
 use super::prepare::Work;
 use super::saved::Saved;
-pub use super::site::Site;
+use super::site::Site;
 use super::wire::{Refused, Request, Stage, State};
 use super::{good, publisher};
 use crate::codes;
 use crate::command::{Host, Runner};
 use crate::disk::Identity;
+use crate::disk::ownership::Swap;
 
 /// A handle on the one swap of a node; clones share it.
 #[derive(Clone, Default)]
@@ -77,7 +77,7 @@ impl Desk {
 
     /// The swap that is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
     pub fn under_way(&self) -> Option<uuid::Uuid> {
-        let swap = self.state().filter(|state| is_under_way(state.stage)).map(|state| state.id);
+        let swap = self.state().filter(|state| state.stage.is_under_way()).map(|state| state.id);
         swap.or_else(|| self.site().and_then(|site| site.upgrade()).map(|begun| begun.id))
     }
 
@@ -284,11 +284,6 @@ impl Inner {
             site.reporter.update(|status| status.swap = self.state.clone());
         }
     }
-}
-
-/// Whether a swap is between its beginning and the shutdown of the VM.
-pub fn is_under_way(stage: Stage) -> bool {
-    !matches!(stage, Stage::Failed | Stage::Taken)
 }
 
 /// The swap by which this VM has the disk of another one, if it has taken it already.

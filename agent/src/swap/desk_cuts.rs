@@ -11,12 +11,13 @@ use super::tests::{candidate, request, site, taken};
 use super::*;
 use crate::command::{Command, Error};
 use crate::config::Config;
+use crate::disk::ownership::{self, Candidate, Use};
 use crate::files::{self, power};
 use crate::plan::tests::three_nodes;
+use crate::records::Cordon;
 use crate::swap::fake_etcd::FakeEtcd;
-use crate::swap::holder::{self, Use};
 use crate::swap::leave::uncordon;
-use crate::swap::{Candidate, standing, taking};
+use crate::swap::{standing, taking};
 
 /// Three nodes' configuration, keys and etcd: the same for all that one test does.
 struct Cluster {
@@ -139,7 +140,7 @@ impl Rig {
         assert_eq!(self.site.identity().unwrap().swap, None, "{when}");
         assert!(!self.path("/run/kaas/virtual-address-held-back").exists(), "{when}: the address is held back");
         assert!(!*self.kubernetes.0.lock().unwrap(), "{when}: the node is cordoned");
-        assert_eq!(self.site.records().cordon().unwrap(), None, "{when}");
+        assert_eq!(self.site.records().entry::<Cordon>().unwrap(), None, "{when}");
         let told = self.etcd.standing("node1").unwrap();
         assert!(told.get("swap").is_none(), "{when}: {told}");
     }
@@ -149,18 +150,18 @@ impl Rig {
         assert_eq!((state.id, state.stage, state.error), (ID, Stage::Prepared, None), "{when}");
         assert!(self.path("/run/kaas/virtual-address-held-back").exists(), "{when}: the address is here");
         assert!(*self.kubernetes.0.lock().unwrap(), "{when}: the node is not cordoned");
-        assert!(self.site.records().cordon().unwrap().is_some(), "{when}: nobody will uncordon it");
+        assert!(self.site.records().entry::<Cordon>().unwrap().is_some(), "{when}: nobody will uncordon it");
         assert_ne!(self.etcd.leader(), 1, "{when}: it leads etcd");
         assert_eq!(self.etcd.standing("node1").unwrap()["swap"], ID.to_string(), "{when}");
         // Cut off or shut down, the named image may take the disk, and this VM have it back.
         let held = self.site.identity().unwrap();
-        let off = holder::released(&held, &self.site.own, ID).unwrap();
+        let off = ownership::released(&held, &self.site.own, ID).unwrap();
         let to = request(0).to;
         let new = Use { vm: Some(Uuid::from_u128(99)), version: to.version, build: to.build };
         for identity in [held, off] {
             for own in [&new, &self.site.own] {
                 let candidate = Candidate { own: own.clone(), ..candidate(&self.site) };
-                assert_eq!(holder::may_take(&identity, &candidate), Ok(()), "{when}: {own:?}");
+                assert_eq!(ownership::may_take(&identity, &candidate), Ok(()), "{when}: {own:?}");
             }
         }
     }

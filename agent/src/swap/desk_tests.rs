@@ -2,13 +2,13 @@ use std::fs;
 
 use super::*;
 use crate::disk::identity;
+use crate::disk::ownership::{Candidate, Image, Use};
 use crate::disk::{State as DiskState, fixture};
 use crate::files;
 use crate::plan::tests::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::swap::Image;
 use crate::swap::wire::Good;
-use crate::swap::{Candidate, Use, standing, taking};
+use crate::swap::{standing, taking};
 use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);

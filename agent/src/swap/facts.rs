@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::desk::Site;
 use super::good;
+use super::site::Site;
 use super::wire::{Etcd, Kubernetes, Member, Node, RunningImage, State, VirtualAddress};
 use crate::at_once;
 use crate::etcd::gateway::Gateway;

@@ -18,10 +18,9 @@ use crate::files;
 use crate::kubernetes::PKI;
 use crate::kubernetes::api::{self, Api};
 use crate::paths;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::platform::Platform;
 use crate::records::Records;
-use crate::run;
 
 /// The systemd unit that notes it.
 pub const UNIT: &str = "kaas-mark-good.service";
@@ -146,7 +145,7 @@ fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
     for point in std::iter::once(paths::DATA).chain(paths::binds().map(|(.., point)| point)) {
         ensure!(is_mounted(&platform.path(point))?, "nothing is mounted on {point}");
     }
-    let text = fs::read(platform.path(run::PLAN)).context("nothing is decided yet")?;
+    let text = fs::read(platform.path(plan::PATH)).context("nothing is decided yet")?;
     let plan: Plan = serde_json::from_slice(&text).context("understanding the plan")?;
     let disk = plan.data_disk().context("the plan has no data disk")?;
     let slots = Slots::read(disk).with_context(|| format!("reading {}", disk.display()))?;

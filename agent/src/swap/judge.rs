@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::desk::{Site, is_under_way};
-use super::version::is_older;
+use super::site::Site;
 use super::wire::{Refused, Request, Stage, State};
 use crate::at_once;
 use crate::codes;
-use crate::etcd;
+use crate::etcd::member;
+use crate::image::version::is_older;
 
 /// How long a member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ impl Seen {
         let (config, pki) = (&site.config, &site.pki);
         let patience = config.patiently(ASKING);
         let nodes = &config.cluster.control_nodes;
-        let asked = at_once::ask(nodes, |node| etcd::member_healthy(node, pki, patience));
+        let asked = at_once::ask(nodes, |node| member::healthy(node, pki, patience));
         let own = &config.node.name;
         let others = site.others_under_way();
         let status = site.reporter.status();
@@ -111,7 +111,7 @@ pub(super) fn repeated(state: Option<&State>, request: &Request) -> Result<Optio
         Stage::Failed => Ok(None),
         stage if state.id == request.id && state.to.as_ref() == Some(&request.to) => Ok(Some(stage)),
         stage => {
-            debug_assert!(is_under_way(stage));
+            debug_assert!(stage.is_under_way());
             Err(Refused::of(
                 &codes::SWAP_ANOTHER,
                 format!("the swap {} of this node is under way: cancel it first", state.id),
@@ -123,7 +123,7 @@ pub(super) fn repeated(state: Option<&State>, request: &Request) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swap::{Image, Use};
+    use crate::disk::ownership::{Image, Use};
     use uuid::Uuid;
 
     fn seen() -> Seen {

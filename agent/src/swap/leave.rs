@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use uuid::Uuid;
 
-use super::desk::Site;
+use super::site::Site;
 use crate::command::Runner;
 use crate::etcd::gateway::Gateway;
 use crate::kubernetes::api;
@@ -102,14 +102,14 @@ impl Leave<'_> {
     pub fn drain(&self) -> anyhow::Result<bool> {
         let (site, node) = (self.site, &self.site.config.node.name);
         let records = site.records();
-        let mut ours = records.cordon()?.is_some();
+        let mut ours = records.entry::<Cordon>()?.is_some();
         if !ours {
             let said = self.kubectl(&["get", "node", node, "--output=jsonpath={.spec.unschedulable}"])?;
             // Who cordoned it before us uncordons it, too.
             ours = said.trim() != "true";
         }
         if ours {
-            records.save_cordon(Cordon { swap: self.id })?;
+            records.save_entry(&Cordon { swap: self.id })?;
             self.kubectl(&["cordon", node])?;
         }
         let until = Instant::now() + Duration::from_secs(self.drain_seconds);
@@ -145,11 +145,11 @@ impl Leave<'_> {
 /// The API does not take it; it is tried again.
 pub fn uncordon(site: &Site, runner: &dyn Runner) -> anyhow::Result<bool> {
     let records = site.records();
-    if records.cordon()?.is_none() {
+    if records.entry::<Cordon>()?.is_none() {
         return Ok(false);
     }
     kubectl(site, runner, &["uncordon", &site.config.node.name])?;
-    records.forget_cordon()?;
+    records.forget::<Cordon>()?;
     Ok(true)
 }
 

@@ -3,29 +3,23 @@
 //! etcd member.
 //!
 //! Who may take the disk stands on the disk itself, outside of any file system;
-//! see [`holder`]. What is done to the hypervisor is others' work: nothing here
+//! see [`crate::disk::ownership`]. What is done to the hypervisor is others' work: nothing here
 //! knows of one.
 
-pub mod candidate;
 pub mod command;
 pub mod desk;
 pub mod facts;
 #[cfg(test)]
 mod fake_etcd;
 pub mod good;
-pub mod holder;
 mod judge;
 pub mod leave;
 mod prepare;
 pub mod publisher;
 pub mod release;
 mod saved;
-mod site;
+pub mod site;
 pub mod standing;
 pub mod take_over;
 pub mod taking;
-pub mod version;
 pub mod wire;
-
-pub use candidate::Candidate;
-pub use holder::{Image, Refusal, Swap, Use};

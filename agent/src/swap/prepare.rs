@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, bail};
 use uuid::Uuid;
 
-use super::desk::Site;
-use super::holder::Swap;
 use super::leave::{Leave, uncordon};
+use super::site::Site;
 use super::taking;
 use super::wire::{Request, Stage};
 use crate::command::Runner;
 use crate::disk::Identity;
+use crate::disk::ownership::Swap;
 use crate::virtual_address;
 
 /// The preparation of one swap.

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use nix::mount::MsFlags;
 use uuid::Uuid;
 
-use super::holder::{self, Use};
+use crate::disk::ownership::{self, Use};
 use crate::disk::{Identity, Slots, identity, is_mounted};
 use crate::image::ImageFacts;
 use crate::paths;
@@ -50,7 +50,7 @@ fn find(platform: &Platform, own: &Use) -> anyhow::Result<Option<(PathBuf, Ident
         .into_iter()
         .filter_map(|disk| {
             let slots = Slots::read(&disk).ok()?;
-            let released = holder::released(slots.newest()?, own, Uuid::new_v4())?;
+            let released = ownership::released(slots.newest()?, own, Uuid::new_v4())?;
             Some((disk, released))
         })
         .collect();

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 
-use super::holder::{Swap, Use};
 use super::standing;
 use crate::config::Config;
+use crate::disk::ownership::{Swap, Use};
 use crate::disk::{Identity, Slots, identity};
 use crate::etcd::gateway::Gateway;
 use crate::image::ImageFacts;
@@ -86,7 +86,7 @@ impl Site {
 
     /// The upgrade of Kubernetes that is under way.
     pub fn upgrade(&self) -> Option<Begun> {
-        self.records().kubernetes_upgrade().ok().flatten().filter(Begun::is_under_way)
+        self.records().entry::<Begun>().ok().flatten().filter(Begun::is_under_way)
     }
 
     /// The other nodes that are being swapped, or upgraded to another Kubernetes.

@@ -80,7 +80,7 @@ impl Standing {
             holder: identity.holder.or_else(|| last_holder(identity)),
             build: build.to_owned(),
             counter: records.counted()?.counter,
-            restored: records.restored()?.map(Epoch::from),
+            restored: records.entry::<Restored>()?.map(Epoch::from),
             open: identity.swap.is_some(),
             swap: None,
         })
@@ -259,8 +259,8 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::ownership::{Swap, Use};
     use crate::disk::{State, fixture};
-    use crate::swap::{Swap, Use};
 
     fn identity() -> Identity {
         Identity { holder: None, state: State::Formed, ..fixture::identity() }

@@ -8,9 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use uuid::Uuid;
 
-use super::candidate::Candidate;
-use super::holder::{self, Refusal};
 use crate::command::Runner;
+use crate::disk::ownership::{self, Candidate, Refusal};
 use crate::disk::{self, DataDisk, Disk, Identity, identity};
 use crate::image::ImageFacts;
 use crate::platform::Platform;
@@ -67,7 +66,8 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
     match examination.data_disk {
         DataDisk::HeldElsewhere { disk, identity } => {
-            let refusal = holder::may_take(&identity, &candidate).err().context("the disk is not refused any more")?;
+            let refusal =
+                ownership::may_take(&identity, &candidate).err().context("the disk is not refused any more")?;
             Ok(Outlook { disk, identity, refusal, candidate })
         }
         DataDisk::Ours { identity, .. } => {
@@ -175,7 +175,7 @@ impl Outlook {
 /// The disk cannot be written, or the system does not restart; the next start goes on.
 pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
     let Outlook { disk, identity, candidate, .. } = outlook;
-    let over = holder::taken_over(identity, candidate, Uuid::new_v4());
+    let over = ownership::taken_over(identity, candidate, Uuid::new_v4());
     let take = || {
         let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
         written.with_context(|| format!("writing to {}", disk.path.display()))?;

@@ -8,11 +8,10 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::candidate::Candidate;
-use super::holder::{self, Swap};
-use super::version::{allows, is_older};
+use crate::disk::ownership::{self, Candidate, Swap};
 use crate::disk::{Identity, Slots, identity};
 use crate::files;
+use crate::image::version::{allows, is_older};
 use crate::records::Records;
 
 /// Notes until the VM restarts that this boot has taken the disk of this GUID: what a swap writes
@@ -30,7 +29,7 @@ pub fn take(root: &Path, disk: &Path, candidate: &Candidate) -> anyhow::Result<I
     if is_taken(root, found.disk) {
         return Ok(found.clone());
     }
-    let taken = holder::taken(found, &candidate.own);
+    let taken = ownership::taken(found, &candidate.own);
     if taken != *found {
         identity::write(disk, &taken).with_context(|| format!("taking {}", disk.display()))?;
     }
@@ -88,9 +87,9 @@ fn words(before: &Identity, now: &Identity, candidate: &Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::ownership::{Image, Use, may_take, released};
     use crate::disk::{State, fixture};
     use crate::files::power;
-    use crate::swap::holder::{Image, Use, may_take, released};
     use std::path::PathBuf;
 
     const A: Uuid = Uuid::from_u128(0xa);
@@ -165,7 +164,7 @@ mod tests {
         let log = || std::fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap_or_default();
         let pinned = Identity { publisher: Some("SHA256:a".into()), ..held_by_a() };
         let b = unsigned(&vm(B, "0.9.0"));
-        let over = holder::taken_over(&pinned, &b, Uuid::from_u128(7));
+        let over = ownership::taken_over(&pinned, &b, Uuid::from_u128(7));
         let disk = disk(root.path(), &over);
         for _ in 0..2 {
             assert_eq!(take(root.path(), &disk, &b).unwrap(), over);

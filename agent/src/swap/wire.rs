@@ -2,14 +2,15 @@
 //! of `GET /v1/node`, `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`. The
 //! files in `endpoint/testdata` show it; the operator's command has its types from here.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::version::is_older;
-use super::{Image, Use};
 use crate::codes::Code;
+use crate::disk::ownership::{Image, Use};
+use crate::image::version::is_older;
 use crate::kubernetes::upgrade;
 
 /// A node, as `GET /v1/node` answers.
@@ -138,6 +139,13 @@ pub enum Stage {
     Taken,
 }
 
+impl Stage {
+    /// Whether it is between its beginning and the shutdown of the VM.
+    pub fn is_under_way(self) -> bool {
+        !matches!(self, Stage::Failed | Stage::Taken)
+    }
+}
+
 /// A swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -151,6 +159,22 @@ pub struct State {
     pub from: Use,
     /// Which image may take the disk; none for a swap by hand.
     pub to: Option<Image>,
+}
+
+/// For pages and terminals.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = self.to.as_ref().map(|to| format!(" to image {}", to.version)).unwrap_or_default();
+        match self.stage {
+            Stage::Judging => write!(f, "swap{to}: looking whether it may be done"),
+            Stage::Yielding => write!(f, "swap{to}: yielding the virtual address"),
+            Stage::MovingLeader => write!(f, "swap{to}: moving etcd's leadership"),
+            Stage::Draining => write!(f, "swap{to}: moving the pods away"),
+            Stage::Prepared => write!(f, "swap{to} prepared: shut this VM down"),
+            Stage::Failed => write!(f, "swap{to} failed: {}", self.error.as_deref().unwrap_or("see the journal")),
+            Stage::Taken => write!(f, "taken over from image {}, not committed yet", self.from.version),
+        }
+    }
 }
 
 /// What `POST /v1/swap` takes.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::swap::version::allows;
+use agent::image::version::allows;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 

@@ -7,15 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::GoModule;
-use super::toolchain::Toolchain;
+use super::toolchain::{FLAGS, Toolchain};
 use crate::cache::Cache;
 use crate::caller;
 use crate::process::Tool;
 use crate::progress::Progress;
-
-/// Flags of go in the environment or in the user's settings could change what is built. An empty variable would let
-/// those of the settings in; this one is given anyhow.
-pub(super) const FLAGS: &str = "-trimpath";
 
 /// What says where modules come from and where they are kept: the user's to say, and nothing else is.
 const ORIGINS: [&str; 11] = [

@@ -11,7 +11,6 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::go::FLAGS;
 use crate::cache::{Cache, Key, Stage, hex};
 use crate::document::Table;
 use crate::process::{Tool, is_installed};
@@ -49,6 +48,10 @@ impl Pin {
         format!("v0.0.1-go{}.linux-amd64", self.version)
     }
 }
+
+/// Flags of go in the environment or in the user's settings could change what is built. An empty variable would let
+/// those of the settings in; this one is given anyhow.
+pub(super) const FLAGS: &str = "-trimpath";
 
 /// The path of the toolchain modules.
 const MODULE: &str = "golang.org/toolchain";

@@ -7,7 +7,8 @@ use super::{Begun, judge, look};
 use crate::codes;
 use crate::command::Runner;
 use crate::records::Records;
-use crate::swap::desk::{Desk, Site};
+use crate::swap::desk::Desk;
+use crate::swap::site::Site;
 use crate::swap::wire::Refused;
 
 /// Begins an upgrade, or says that it is under way. False if nothing is to be done: the node
@@ -22,7 +23,7 @@ pub fn begin(desk: &Desk, request: &Request, runner: &dyn Runner) -> Result<bool
     })?;
     let failed = |error: anyhow::Error| Refused::of(&codes::KUBERNETES_FAILED, format!("{error:#}"));
     let records = site.records();
-    if let Some(begun) = records.kubernetes_upgrade().map_err(failed)?.filter(Begun::is_under_way) {
+    if let Some(begun) = records.entry::<Begun>().map_err(failed)?.filter(Begun::is_under_way) {
         return match begun.to == request.to {
             true => Ok(true),
             false => {
@@ -53,13 +54,13 @@ fn save(site: &Site, records: &Records, request: &Request) -> anyhow::Result<()>
         drain_seconds: request.drain_seconds,
         error: None,
     };
-    records.save_kubernetes_upgrade(&begun)?;
+    records.save_entry(&begun)?;
     site.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));
     Ok(())
 }
 
 /// The upgrade that is under way or was given up, if one is.
 pub fn state(records: &Records) -> Option<State> {
-    let begun = records.kubernetes_upgrade().ok()??;
+    let begun = records.entry::<Begun>().ok()??;
     Some(State { to: begun.to, error: begun.error })
 }

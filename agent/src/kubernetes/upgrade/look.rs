@@ -10,14 +10,14 @@ use super::judge::Seen;
 use crate::at_once;
 use crate::codes;
 use crate::command::{self, Command, Runner};
-use crate::etcd;
 use crate::etcd::gateway::Gateway;
+use crate::etcd::member;
 use crate::files;
 use crate::kubernetes::api::{self, Api};
 use crate::kubernetes::{ADMINISTRATOR, MINORS};
 use crate::status::Phase;
-use crate::swap::desk::Site;
 use crate::swap::good;
+use crate::swap::site::Site;
 use crate::swap::wire::{Refused, State};
 
 /// How long a member or an API server may take to answer, before patience.
@@ -34,7 +34,7 @@ pub(super) fn look(site: &Site, to: &str, swap: Option<&State>, runner: &dyn Run
     let (config, status) = (&site.config, site.reporter.status());
     let patience = config.patiently(ASKING);
     let members = at_once::ask(&config.cluster.control_nodes, |node| {
-        let healthy = etcd::member_healthy(node, &site.pki, patience);
+        let healthy = member::healthy(node, &site.pki, patience);
         let status = || Gateway::new(node, &site.pki, patience)?.status();
         healthy.then(status).and_then(Result::ok).map(|status| status.version)
     });

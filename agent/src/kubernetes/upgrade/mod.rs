@@ -18,6 +18,8 @@ mod work;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::records::Entry;
+
 pub use desk::{begin, state};
 pub use work::{finish, go_on};
 
@@ -34,6 +36,11 @@ pub struct Begun {
     pub drain_seconds: u64,
     /// Why it was given up before anything changed, if it was.
     pub error: Option<String>,
+}
+
+impl Entry for Begun {
+    const FILE: &'static str = "kubernetes-upgrade.json";
+    const WHAT: &'static str = "the upgrade of Kubernetes";
 }
 
 impl Begun {

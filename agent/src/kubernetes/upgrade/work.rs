@@ -13,9 +13,10 @@ use crate::finding::Findings;
 use crate::kubernetes::api::{self, Api};
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::services;
-use crate::swap::desk::{Desk, Site};
+use crate::swap::desk::Desk;
 use crate::swap::good;
 use crate::swap::leave::{Leave, uncordon};
+use crate::swap::site::Site;
 use crate::virtual_address;
 
 /// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
@@ -25,7 +26,7 @@ use crate::virtual_address;
 /// The records cannot be read or written.
 pub fn go_on(site: &Site) -> anyhow::Result<Findings> {
     let records = site.records();
-    let Some(begun) = records.kubernetes_upgrade()? else { return Ok(Findings::default()) };
+    let Some(begun) = records.entry::<Begun>()? else { return Ok(Findings::default()) };
     if let Some(error) = &begun.error {
         return Ok(given_up(&begun, error));
     }
@@ -44,7 +45,7 @@ pub fn go_on(site: &Site) -> anyhow::Result<Findings> {
             virtual_address::hold_back(&site.root, false)?;
             uncordon(site, &Host)?;
             let given = Begun { error: Some(error.clone()), ..begun };
-            records.save_kubernetes_upgrade(&given)?;
+            records.save_entry(&given)?;
             site.teller.tell(None)?;
             Ok(given_up(&given, &error))
         }
@@ -108,7 +109,7 @@ pub fn finish(desk: &Desk, api: &Api, version: &str, runner: &dyn Runner) -> any
     api::apply(runner, site.config.address(), &addons::rights())?;
     virtual_address::hold_back(&site.root, false)?;
     uncordon(&site, runner)?;
-    site.records().forget_kubernetes_upgrade()?;
+    site.records().forget::<Begun>()?;
     site.note(&format!("Kubernetes was upgraded to {version}"));
     services::restart(good::UNIT)?;
     Ok(Ok(()))

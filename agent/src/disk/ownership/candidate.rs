@@ -4,10 +4,10 @@
 
 use semver::VersionReq;
 
-use super::holder::{Refusal, Use};
-use super::version::{allows, is_older};
-use crate::disk::Identity;
+use super::record::{Refusal, Use};
+use crate::disk::identity::Identity;
 use crate::image::ImageFacts;
+use crate::image::version::{allows, is_older};
 use crate::platform::Platform;
 
 /// A VM that may take a data disk, or not.

@@ -1,124 +1,10 @@
-//! Who may take a data disk, and what its identity becomes then. Pure.
-//!
-//! | The disk is              | Who may take it                                            |
-//! |--------------------------|------------------------------------------------------------|
-//! | held by a VM             | that VM                                                    |
-//! | held, and prepared for an image | that VM, or one of that image                       |
-//! | held, the swap not committed | that VM, or the one that had the disk before           |
-//! | released by a shutdown   | any VM of the same or a newer image, or the one before     |
-//! | released, and prepared for an image | a VM of that image, or the one before           |
-//!
-//! A VM that starts again with the image that it had, or gets the disk back with it, is asked nothing more. Of any
-//! other one the image is judged, too: see [`Candidate::against`]. One that the pinned publisher has not signed is
-//! refused unless somebody has named its publisher, one that may not take the place of the last always, and one
-//! that is older than the last unless the swap was prepared for it.
+//! Who may take a disk, and what its identity becomes then.
 
-use std::fmt;
-
-use semver::VersionReq;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::candidate::Candidate;
-use crate::disk::{Identity, State};
-use crate::image::ImageFacts;
-use crate::platform::Platform;
-
-/// A VM with the image that it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Use {
-    /// Its BIOS UUID; none if the hypervisor gives none.
-    pub vm: Option<Uuid>,
-    /// The image's version.
-    pub version: String,
-    /// The image's build identifier; empty where it is not known.
-    pub build: String,
-}
-
-impl Use {
-    /// What `platform` carries, with the image that it runs.
-    pub fn of(platform: &Platform, image: &ImageFacts) -> Self {
-        Self { vm: platform.bios_uuid(), version: image.version.clone(), build: image.build.clone() }
-    }
-
-    /// Whether both are the same VM; without UUIDs the image decides.
-    pub fn is(&self, other: &Self) -> bool {
-        self.vm == other.vm && (self.vm.is_some() || (&self.version, &self.build) == (&other.version, &other.build))
-    }
-
-    /// Whether it is the same VM, and `own` still runs the image that it had, as far as that is known.
-    fn is_still(&self, own: &Self) -> bool {
-        let same_build = self.build.is_empty() || self.build == own.build;
-        self.is(own) && self.version == own.version && same_build
-    }
-}
-
-/// An image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Image {
-    /// Its version.
-    pub version: String,
-    /// Its build identifier.
-    pub build: String,
-}
-
-impl Image {
-    /// The beginning of the build identifier: enough to tell builds apart, short enough for names.
-    pub fn short(&self) -> &str {
-        self.build.get(..7).unwrap_or(&self.build)
-    }
-}
-
-impl fmt::Display for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.version, self.short())
-    }
-}
-
-/// A swap, from its preparation or the release of the disk until it is committed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Swap {
-    /// Its identifier.
-    pub id: Uuid,
-    /// Who may take the disk back.
-    pub from: Use,
-    /// Which image may take the disk; none for a swap by hand: any that is not older.
-    #[serde(default)]
-    pub to: Option<Image>,
-    /// Who released the disk last, if not `from`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released: Option<Use>,
-    /// Whether a person took the disk over from a VM that had not released it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub forced: bool,
-    /// Fingerprint of the key that is to be pinned at the commit, if somebody has named another one than is
-    /// pinned: an image that it has signed may take the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub publisher: Option<String>,
-}
-
-/// Why a VM may not take a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Another VM holds it.
-    Held(Uuid),
-    /// It was released for another image.
-    OtherImage(Image),
-    /// This image is older than the one that used it last, which is of this version.
-    Older(String),
-    /// This image is not signed with the pinned key, which has this fingerprint.
-    Publisher(String),
-    /// This image may not take the place of the one that used it last.
-    FromVersion {
-        /// That one's version.
-        last: String,
-        /// Of which versions it may take the place.
-        allowed: VersionReq,
-    },
-}
+use super::record::{Refusal, Swap, Use};
+use crate::disk::identity::{Identity, State};
 
 /// Whether a VM may take the disk with this identity, or go on with it.
 ///
@@ -230,5 +116,5 @@ pub fn taken_over(identity: &Identity, candidate: &Candidate, id: Uuid) -> Ident
 }
 
 #[cfg(test)]
-#[path = "holder_tests.rs"]
+#[path = "rules_tests.rs"]
 mod tests;

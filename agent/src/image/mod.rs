@@ -1,6 +1,8 @@
 //! The running image: its description of itself, and the names of the
 //! container images in it. Knows nothing of the cluster.
 
+pub mod version;
+
 use std::fs;
 use std::path::Path;
 
