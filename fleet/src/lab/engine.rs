@@ -1,61 +1,10 @@
-//! What runs the lab's VMs: system containers or QEMU, for each VM the one that it was
-//! imported for, all on one network. The lab itself keeps the inventory, the disks and the network.
+//! What a lab asks of whatever runs its VMs: system containers or QEMU. The lab itself keeps the
+//! inventory, the disks and the network.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::container::Containers;
 use super::folder::VmRecord;
 use super::process::ProcessId;
-use super::qemu::{Hardware, VirtualMachines};
-
-/// What runs a VM of the lab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "kind")]
-pub enum EngineRecord {
-    /// A system container.
-    Container,
-    /// A virtual machine.
-    Qemu {
-        /// Whether KVM runs guests here; emulation otherwise.
-        kvm: bool,
-        /// Which devices the VM has.
-        hardware: Hardware,
-    },
-}
-
-impl EngineRecord {
-    /// Whether processors are emulated.
-    pub fn is_emulated(&self) -> bool {
-        matches!(self, EngineRecord::Qemu { kvm: false, .. })
-    }
-
-    /// How many times longer than usual the guest should wait for anything.
-    pub fn patience(&self) -> u32 {
-        if self.is_emulated() { 5 } else { 1 }
-    }
-}
-
-/// Both engines of one lab.
-pub struct Engines {
-    /// What runs VMs that note nothing else.
-    pub usual: EngineRecord,
-    /// Runs the system containers.
-    pub containers: Containers,
-    /// Runs the virtual machines.
-    pub virtual_machines: VirtualMachines,
-}
-
-impl Engines {
-    /// The engine that runs a VM.
-    pub fn of(&self, vm: &VmRecord) -> &dyn Engine {
-        match vm.engine.unwrap_or(self.usual) {
-            EngineRecord::Container => &self.containers,
-            EngineRecord::Qemu { .. } => &self.virtual_machines,
-        }
-    }
-}
 
 /// Runs VMs of one lab.
 pub trait Engine {

@@ -10,9 +10,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::engine_record::EngineRecord;
 use super::process::ProcessId;
+use super::source::Source;
 use super::wait::until;
-use super::{EngineRecord, Source};
 
 /// The line between two power-ons in a console log.
 pub const POWER_ON: &str = "\n======== power on ========\n";
@@ -65,14 +66,6 @@ impl Folder {
     pub fn of(state: &Path, name: &str) -> anyhow::Result<Self> {
         check_name("the lab's name", name)?;
         Ok(Self { path: state.join(name) })
-    }
-
-    /// The user's folder that holds all labs.
-    ///
-    /// # Errors
-    /// When the user has no home folder.
-    pub fn all() -> anyhow::Result<PathBuf> {
-        Ok(user_folder("XDG_STATE_HOME", ".local/state")?.join("kaas/lab"))
     }
 
     /// The folder itself.
@@ -215,22 +208,6 @@ impl Folder {
         })?;
         Ok(file)
     }
-}
-
-/// The user's folder that the lab's root trees are kept in; they can be made again.
-///
-/// # Errors
-/// When the user has no home folder.
-pub fn cache() -> anyhow::Result<PathBuf> {
-    Ok(user_folder("XDG_CACHE_HOME", ".cache")?.join("kaas/lab"))
-}
-
-fn user_folder(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
-    if let Some(set) = std::env::var_os(variable).filter(|set| !set.is_empty()) {
-        return Ok(PathBuf::from(set));
-    }
-    let home = std::env::var_os("HOME").with_context(|| format!("neither {variable} nor HOME is set"))?;
-    Ok(Path::new(&home).join(below_home))
 }
 
 /// Names become names of network interfaces (15 characters), namespaces,

@@ -11,8 +11,11 @@ mod cdrom;
 mod cluster;
 mod container;
 mod devices;
+mod directories;
 mod disk;
 mod engine;
+mod engine_record;
+mod engines;
 mod environment;
 mod folder;
 mod forward;
@@ -40,17 +43,17 @@ use uuid::Uuid;
 
 use agent::properties::ADDRESS;
 use container::Containers;
-use engine::Engines;
+use engines::Engines;
 use folder::{Folder, VmRecord};
 use machine::Claim;
 use network::Network;
 use qemu::VirtualMachines;
 
 pub use cluster::Up;
-pub use engine::EngineRecord;
-pub use folder::cache as cache_folder;
+pub use directories::{cache_folder, state_folder};
+pub use engine_record::{EngineRecord, Hardware};
 pub use plan::{Plan, PlannedNode, Wishes};
-pub use qemu::{Hardware, kvm_runs_guests};
+pub use qemu::kvm_runs_guests;
 pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;
@@ -330,20 +333,12 @@ fn take_name(name: &str, folder: &Folder) -> anyhow::Result<()> {
     Claim::of(name, folder.path()).take()
 }
 
-/// The folder that holds the user's labs, each in a folder of its name.
-///
-/// # Errors
-/// When the user has no home folder.
-pub fn state_folder() -> anyhow::Result<PathBuf> {
-    Folder::all()
-}
-
 /// The tools trees that this user's labs work with.
 ///
 /// # Errors
 /// When the user has no home folder.
 pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
-    let labs = fs::read_dir(Folder::all()?).into_iter().flatten().flatten();
+    let labs = fs::read_dir(state_folder()?).into_iter().flatten().flatten();
     let records = labs.filter_map(|lab| folder::load::<Record>(&lab.path().join("lab.json")).ok());
     Ok(records.map(|record| record.tools).collect())
 }

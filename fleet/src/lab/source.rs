@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::Unpacked;
+use super::unpack::Unpacked;
 
 /// What a VM is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use ova::archive::Archive;
 use ova::ovf::Descriptor;
 use serde::{Deserialize, Serialize};
 
-use super::folder::Folder;
+use super::directories::state_folder;
 use super::host::run;
 use super::tools::Tools;
 
@@ -105,7 +105,7 @@ const RECENT: Duration = Duration::from_secs(60 * 60);
 /// Moves what was unpacked of other OVAs out of the way, but for the last one used, those that were used a short time ago
 /// and those that labs are made from: each takes more than a gigabyte.
 fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
-    let labs = fs::read_dir(Folder::all()?).into_iter().flatten().flatten();
+    let labs = fs::read_dir(state_folder()?).into_iter().flatten().flatten();
     let mut records = Vec::new();
     for lab in labs {
         let vms = fs::read_dir(lab.path().join("vms")).into_iter().flatten().flatten();

@@ -10,7 +10,8 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::journal::{self, Entry, Event, Journal, Outcome, Way};
+use super::entry::{self, Entry, Event, Outcome, Way};
+use super::journal::Journal;
 use super::lock::{self, Keeper};
 use super::next::{Next, next, steps};
 use super::{Hypervisor, Inventory, Nodes, Options, Plan, Run, Target, describe, plan};
@@ -73,7 +74,7 @@ impl Site<'_> {
     pub fn apply(&self, ova: &Path, options: &Options) -> anyhow::Result<State> {
         let plan = self.plan(ova, options)?;
         if let Some(open) = Journal::open(self.folder)?
-            && let (_, None | Some(Outcome::Upgraded)) = journal::standing(open.entries())
+            && let (_, None | Some(Outcome::Upgraded)) = entry::standing(open.entries())
             && open.plan().cluster == plan.cluster
         {
             let id = open.plan().id;
@@ -95,7 +96,7 @@ impl Site<'_> {
     /// # Errors
     /// When there is no upgrade, it is committed, somebody else is at work on it, or it is broken off.
     pub fn rollback(&self) -> anyhow::Result<State> {
-        self.go_on(None, |run, journal| match journal::standing(journal.entries()) {
+        self.go_on(None, |run, journal| match entry::standing(journal.entries()) {
             (Way::Forward, _) => run.turn(journal, Way::Back, "asked for by the operator"),
             (Way::Back, _) => Ok(()),
             (Way::Commit, _) => {
@@ -109,7 +110,7 @@ impl Site<'_> {
     /// # Errors
     /// When there is no upgrade that has reached its end, or it is broken off.
     pub fn commit(&self) -> anyhow::Result<State> {
-        self.go_on(None, |run, journal| match journal::standing(journal.entries()) {
+        self.go_on(None, |run, journal| match entry::standing(journal.entries()) {
             (Way::Forward, Some(Outcome::Upgraded)) => run.turn(journal, Way::Commit, "asked for by the operator"),
             (Way::Commit, _) => Ok(()),
             (Way::Forward, _) => bail!("it is not at its end; `kaas upgrade resume` or `rollback`"),
@@ -133,12 +134,12 @@ impl Site<'_> {
             (Some(here), _) => here,
             (None, there) => there?.context("there is no upgrade, neither here nor in the cluster")?,
         };
-        self.state(&journal::parse(&text)?)
+        self.state(&entry::parse(&text)?)
     }
 
     fn state(&self, entries: &[Entry]) -> anyhow::Result<State> {
-        let plan = journal::plan_of(entries).context("a journal without a plan")?;
-        let (way, outcome) = journal::standing(entries);
+        let plan = entry::plan_of(entries).context("a journal without a plan")?;
+        let (way, outcome) = entry::standing(entries);
         let total = steps(plan, entries, way).len();
         let (done, next) = match next(plan, entries) {
             Next::Take { place, step, .. } => (place.index, Some(describe::title(plan, step))),
@@ -266,8 +267,8 @@ fn is_overtaken(here: &str, there: &str) -> anyhow::Result<bool> {
         return Ok(false);
     }
     let begun = |text: &str| -> anyhow::Result<(Option<Uuid>, Option<u64>)> {
-        let entries = journal::parse(text)?;
-        Ok((journal::plan_of(&entries).map(|plan| plan.id), entries.first().map(|entry| entry.at)))
+        let entries = entry::parse(text)?;
+        Ok((entry::plan_of(&entries).map(|plan| plan.id), entries.first().map(|entry| entry.at)))
     };
     let (here, there) = (begun(here)?, begun(there).context("reading the cluster's copy of the journal")?);
     Ok(here.0 == there.0 || there.1 > here.1)

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::journal::{self, Outcome, Way};
+use super::entry::{self, Outcome, Way};
 use super::wire::Facts;
 use super::{Hypervisor, Nodes, Vm};
 
@@ -75,8 +75,8 @@ impl Inventory {
 }
 
 fn earlier(text: &str) -> anyhow::Result<Earlier> {
-    let entries = journal::parse(text)?;
-    let (way, outcome) = journal::standing(&entries);
-    let id = journal::plan_of(&entries).map(|plan| plan.id).unwrap_or_default();
+    let entries = entry::parse(text)?;
+    let (way, outcome) = entry::standing(&entries);
+    let id = entry::plan_of(&entries).map(|plan| plan.id).unwrap_or_default();
     Ok(Earlier { id, way, outcome })
 }

@@ -1,5 +1,5 @@
-//! The journal of one upgrade: the plan, then what was begun and done, one JSON
-//! object a line, each on the disk before anything follows from it. The cluster keeps a copy.
+//! The journal of one upgrade as a file: each entry is on the disk before anything follows from it. The cluster
+//! keeps a copy.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,93 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
+use super::entry::{Entry, Event, parse, plan_of};
 use super::plan::Plan;
-
-/// Which way an upgrade goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Way {
-    /// To the new image.
-    Forward,
-    /// Back to the old one.
-    Back,
-    /// Towards no way back.
-    Commit,
-}
-
-/// How an upgrade, or a way of it, has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// All nodes run the new image; the old VMs are there for a rollback.
-    Upgraded,
-    /// All nodes run what they ran before.
-    RolledBack,
-    /// The new image is final.
-    Committed,
-}
-
-/// One step of one way, by its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// The way.
-    pub way: Way,
-    /// The step's number on it, from 0.
-    pub index: usize,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-pub enum Event {
-    /// The plan was decided. The first entry, and no other one.
-    Planned {
-        /// The plan.
-        plan: Box<Plan>,
-    },
-    /// A step is being taken.
-    Begun {
-        /// Which.
-        #[serde(flatten)]
-        place: Place,
-    },
-    /// A step is done.
-    Done {
-        /// Which.
-        #[serde(flatten)]
-        place: Place,
-        /// What it changed or found.
-        note: String,
-        /// The VM that it made.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        vm: Option<Uuid>,
-    },
-    /// From here on it goes another way.
-    Turned {
-        /// Which.
-        way: Way,
-        /// Why.
-        reason: String,
-    },
-    /// The way is gone to its end.
-    Ended {
-        /// Where that is.
-        outcome: Outcome,
-    },
-}
-
-/// A line of the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// When: seconds of Unix time.
-    pub at: u64,
-    /// What.
-    #[serde(flatten)]
-    pub event: Event,
-}
 
 /// An open journal.
 #[derive(Debug)]
@@ -201,43 +117,6 @@ impl Journal {
     pub fn text(&self) -> &str {
         &self.text
     }
-}
-
-/// Reads a journal's text.
-///
-/// # Errors
-/// When a line is not understood, or the plan is not the first.
-pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
-    let read = |(number, line): (usize, &str)| -> anyhow::Result<Entry> {
-        serde_json::from_str(line).with_context(|| format!("line {} is not understood", number + 1))
-    };
-    let entries: Vec<Entry> = text.lines().enumerate().map(read).collect::<Result<_, _>>()?;
-    let plans = entries.iter().filter(|entry| matches!(entry.event, Event::Planned { .. })).count();
-    if plans != 1 || plan_of(&entries).is_none() {
-        bail!("it does not begin with the one plan");
-    }
-    Ok(entries)
-}
-
-/// The plan that a journal begins with.
-pub fn plan_of(entries: &[Entry]) -> Option<&Plan> {
-    match entries.first() {
-        Some(Entry { event: Event::Planned { plan }, .. }) => Some(plan),
-        _ => None,
-    }
-}
-
-/// Where the upgrade stands: the way it goes, and its end if that is reached.
-pub fn standing(entries: &[Entry]) -> (Way, Option<Outcome>) {
-    let mut standing = (Way::Forward, None);
-    for entry in entries {
-        match &entry.event {
-            Event::Turned { way, .. } => standing = (*way, None),
-            Event::Ended { outcome } => standing.1 = Some(*outcome),
-            _ => {}
-        }
-    }
-    standing
 }
 
 fn now() -> u64 {

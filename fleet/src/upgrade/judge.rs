@@ -5,24 +5,14 @@ use std::collections::BTreeMap;
 
 use agent::image::version::allows;
 use semver::Version;
-use serde::{Deserialize, Serialize};
 
+use super::entry::{Outcome, Way};
 use super::inventory::{Inventory, SeenNode};
-use super::journal::{Outcome, Way};
-use super::plan::{Mode, Options, new_name};
+use super::plan::{Ground, Mode, Options, new_name};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
 use super::wire::Facts;
 use crate::lab::PowerState;
-
-/// A condition that holds, and what shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ground {
-    /// What it is about: a node, the OVA, the cluster.
-    pub subject: String,
-    /// What was seen.
-    pub evidence: String,
-}
 
 /// All that was judged.
 #[derive(Default)]

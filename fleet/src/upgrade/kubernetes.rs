@@ -10,7 +10,8 @@ use semver::Version;
 use serde::Serialize;
 
 use super::inventory::{Inventory, SeenNode};
-use super::judge::{self, Ground, Judged};
+use super::judge::{self, Judged};
+use super::plan::Ground;
 use super::refusal::{self as codes, Refusals};
 use super::wire::{Facts, KubernetesRequest};
 use super::{Asked, Site, lock};

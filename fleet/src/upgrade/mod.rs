@@ -11,12 +11,15 @@
 
 mod act;
 mod command;
+mod decide;
 pub mod describe;
+mod entry;
 mod hypervisor;
 mod inventory;
 mod journal;
 mod judge;
 mod kubernetes;
+mod lease;
 mod lock;
 mod next;
 mod nodes;
@@ -30,15 +33,16 @@ mod wire;
 mod tests;
 
 pub use command::{Site, State};
+pub use decide::plan;
+pub use entry::{Entry, Event, Outcome, Place, Way};
 pub use hypervisor::{Hypervisor, Successor, Vm};
 pub use inventory::{Earlier, Inventory, SeenNode};
-pub use journal::{Entry, Event, Journal, Outcome, Place, Way};
-pub use judge::Ground;
+pub use journal::Journal;
 pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
-pub use lock::Lease;
+pub use lease::Lease;
 pub use next::{Next, next, steps};
 pub use nodes::{Asked, Nodes};
-pub use plan::{Action, Mode, Options, Plan, PlannedNode, Step, plan};
+pub use plan::{Action, Ground, Mode, Options, Plan, PlannedNode, Step};
 pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Done, Failure, Moment, Run};
 pub use target::Target;

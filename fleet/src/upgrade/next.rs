@@ -1,7 +1,7 @@
 //! What comes next, as a pure function of the plan and its journal: the three
 //! ways, and the first step of the one that is gone that is not done.
 
-use super::journal::{Entry, Event, Outcome, Place, Way, standing};
+use super::entry::{Entry, Event, Outcome, Place, Way, standing};
 use super::plan::{Action, Mode, Plan, Step};
 
 /// What comes next.

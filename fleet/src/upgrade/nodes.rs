@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::lock::Lease;
+use super::lease::Lease;
 use super::wire::{Facts, KubernetesRequest, Refused, SwapRequest};
 use crate::node::{Answer, Client, Method, PORT};
 

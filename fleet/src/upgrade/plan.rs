@@ -1,5 +1,4 @@
-//! The plan of an upgrade: a pure function of what is there and what is wanted.
-//! It is a straight list of steps, saved before the first one is taken.
+//! The plan of an upgrade: a straight list of steps, saved before the first one is taken.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,9 +6,6 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::inventory::Inventory;
-use super::judge::{self, Ground};
-use super::refusal::{Refusal, Refusals};
 use super::target::Target;
 use super::wire::Build;
 
@@ -132,6 +128,15 @@ pub struct Step {
     pub node: Option<usize>,
 }
 
+/// A condition that holds, and what shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// What it is about: a node, the OVA, the cluster.
+    pub subject: String,
+    /// What was seen.
+    pub evidence: String,
+}
+
 /// The plan of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -158,81 +163,7 @@ impl Plan {
     }
 }
 
-/// Decides an upgrade. `id` is random.
-///
-/// # Errors
-/// All reasons why it must not be.
-pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid) -> Result<Plan, Refusals> {
-    let judged = judge::judge(inventory, target, options);
-    if !judged.refusals.is_empty() {
-        return Err(Refusals(judged.refusals));
-    }
-    let mut nodes: Vec<PlannedNode> =
-        inventory.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
-    if nodes.is_empty() {
-        let reason = format!("every control node runs {} already", target.image);
-        return Err(Refusals(vec![Refusal { code: super::refusal::NOTHING, subject: "the OVA".to_owned(), reason }]));
-    }
-    // Followers first; the sort keeps the order of names.
-    nodes.sort_by_key(|node| (node.leads, node.holds_address));
-    let steps = forward(options.mode, nodes.len());
-    let (target, options) = (target.clone(), options.clone());
-    Ok(Plan { id, cluster: inventory.cluster, target, options, grounds: judged.grounds, nodes, steps })
-}
-
-/// The node's part; none when it runs the image already.
-fn planned(inventory: &Inventory, node: &super::inventory::SeenNode, target: &Target, id: Uuid) -> Option<PlannedNode> {
-    let facts = node.facts.as_ref().ok()?;
-    if facts.image.build == target.image.build {
-        return None;
-    }
-    let vm = inventory.vms.iter().find(|vm| Some(vm.uuid) == facts.holder)?;
-    let etcd = facts.etcd.as_ref()?;
-    Some(PlannedNode {
-        name: node.name.clone(),
-        address: node.address,
-        old: vm.uuid,
-        old_name: vm.name.clone(),
-        new_name: new_name(&node.name, target),
-        disk: *vm.disks.first()?,
-        identity: facts.disk,
-        member: etcd.member.clone(),
-        from: facts.image.build(),
-        pinned: facts.pinned.clone(),
-        swap: Uuid::new_v5(&id, node.name.as_bytes()),
-        leads: etcd.leader,
-        holds_address: facts.virtual_address.as_ref().is_some_and(|address| address.held),
-    })
-}
-
 /// The name of a node's new VM: node and build.
 pub(super) fn new_name(node: &str, target: &Target) -> String {
     format!("{node}-{}", target.image.short())
 }
-
-fn forward(mode: Mode, nodes: usize) -> Vec<Step> {
-    use Action::{Attach, Detach, Fence, Gate, Import, PowerOn, Prepare, ShutDown, Snapshot, Verify};
-    const SWAP: [Action; 7] = [Prepare, ShutDown, Fence, Detach, Attach, PowerOn, Gate];
-    let whole = |action| Step { action, node: None };
-    let of = |action, node| Step { action, node: Some(node) };
-    let mut steps = vec![whole(Verify), whole(Snapshot)];
-    match mode {
-        Mode::Rolling => {
-            for node in 0..nodes {
-                steps.extend([Import].into_iter().chain(SWAP).map(|action| of(action, node)));
-            }
-        }
-        // Nodes are not prepared: each would refuse while another one is being swapped. A clean
-        // shutdown releases the disk for any image that suits.
-        Mode::AllAtOnce => {
-            for action in [Import].into_iter().chain(SWAP).filter(|action| *action != Prepare) {
-                steps.extend((0..nodes).map(|node| of(action, node)));
-            }
-        }
-    }
-    steps
-}
-
-#[cfg(test)]
-#[path = "tests/plan.rs"]
-mod tests;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use uuid::Uuid;
 
-use super::journal::{Event, Journal, Outcome, Way};
+use super::entry::{Event, Outcome, Way};
+use super::journal::Journal;
 use super::next::{Next, next, steps};
 use super::plan::{Plan, PlannedNode, Step};
 use super::wire::Facts;

@@ -2,20 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The hardware that a lab's VMs have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Hardware {
-    /// What QEMU is quickest with: NVMe system disk, virtio network interface.
-    #[default]
-    Quick,
-    /// What vSphere gives the OVA: pvscsi for every disk, vmxnet3. The firmware
-    /// cannot read pvscsi: it is handed the image's own kernel image.
-    Vsphere,
-}
+use super::super::engine_record::Hardware;
 
 /// A machine to start.
 pub struct Machine<'a> {

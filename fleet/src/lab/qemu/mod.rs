@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use super::engine::{Engine, EngineRecord};
+use super::engine::Engine;
+use super::engine_record::{EngineRecord, Hardware};
 use super::folder::{Folder, VmRecord};
 use super::host::run;
 use super::network::Network;
@@ -23,7 +24,6 @@ use super::wait::{obtain, until};
 use machine::Machine;
 use qmp::Qmp;
 
-pub use machine::Hardware;
 pub use probe::kvm_runs_guests;
 
 /// OVMF, Debian's build of the firmware for VMs.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::fake::{Broken, CutAt, Ill, World, new, old};
-use crate::upgrade::journal::standing;
+use crate::upgrade::entry::standing;
 use crate::upgrade::{Journal, Mode, Moment, Outcome, Run, Way};
 
 /// What a person does.

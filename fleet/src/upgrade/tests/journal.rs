@@ -2,7 +2,9 @@ use std::fs;
 
 use super::*;
 use crate::upgrade::Mode;
+use crate::upgrade::entry::{Place, Way};
 use crate::upgrade::tests::fake::{Ill, World};
+use uuid::Uuid;
 
 fn plan() -> Plan {
     World::of(3, Mode::Rolling, Ill::Well).plan()

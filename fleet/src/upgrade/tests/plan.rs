@@ -1,6 +1,6 @@
 use super::*;
 use crate::lab::PowerState;
-use crate::upgrade::journal::{Outcome, Way};
+use crate::upgrade::entry::{Outcome, Way};
 use crate::upgrade::tests::fake::{Ill, World, new, old, options};
 use crate::upgrade::{Earlier, Facts, Stage, Swap, Use, describe};
 

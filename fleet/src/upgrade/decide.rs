@@ -1,0 +1,83 @@
+//! Decides an upgrade: a pure function from what is there and what is wanted to a plan.
+
+use uuid::Uuid;
+
+use super::inventory::{Inventory, SeenNode};
+use super::judge;
+use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, new_name};
+use super::refusal::{Refusal, Refusals};
+use super::target::Target;
+
+/// Decides an upgrade. `id` is random.
+///
+/// # Errors
+/// All reasons why it must not be.
+pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid) -> Result<Plan, Refusals> {
+    let judged = judge::judge(inventory, target, options);
+    if !judged.refusals.is_empty() {
+        return Err(Refusals(judged.refusals));
+    }
+    let mut nodes: Vec<PlannedNode> =
+        inventory.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
+    if nodes.is_empty() {
+        let reason = format!("every control node runs {} already", target.image);
+        return Err(Refusals(vec![Refusal { code: super::refusal::NOTHING, subject: "the OVA".to_owned(), reason }]));
+    }
+    // Followers first; the sort keeps the order of names.
+    nodes.sort_by_key(|node| (node.leads, node.holds_address));
+    let steps = forward(options.mode, nodes.len());
+    let (target, options) = (target.clone(), options.clone());
+    Ok(Plan { id, cluster: inventory.cluster, target, options, grounds: judged.grounds, nodes, steps })
+}
+
+/// The node's part; none when it runs the image already.
+fn planned(inventory: &Inventory, node: &SeenNode, target: &Target, id: Uuid) -> Option<PlannedNode> {
+    let facts = node.facts.as_ref().ok()?;
+    if facts.image.build == target.image.build {
+        return None;
+    }
+    let vm = inventory.vms.iter().find(|vm| Some(vm.uuid) == facts.holder)?;
+    let etcd = facts.etcd.as_ref()?;
+    Some(PlannedNode {
+        name: node.name.clone(),
+        address: node.address,
+        old: vm.uuid,
+        old_name: vm.name.clone(),
+        new_name: new_name(&node.name, target),
+        disk: *vm.disks.first()?,
+        identity: facts.disk,
+        member: etcd.member.clone(),
+        from: facts.image.build(),
+        pinned: facts.pinned.clone(),
+        swap: Uuid::new_v5(&id, node.name.as_bytes()),
+        leads: etcd.leader,
+        holds_address: facts.virtual_address.as_ref().is_some_and(|address| address.held),
+    })
+}
+
+fn forward(mode: Mode, nodes: usize) -> Vec<Step> {
+    use Action::{Attach, Detach, Fence, Gate, Import, PowerOn, Prepare, ShutDown, Snapshot, Verify};
+    const SWAP: [Action; 7] = [Prepare, ShutDown, Fence, Detach, Attach, PowerOn, Gate];
+    let whole = |action| Step { action, node: None };
+    let of = |action, node| Step { action, node: Some(node) };
+    let mut steps = vec![whole(Verify), whole(Snapshot)];
+    match mode {
+        Mode::Rolling => {
+            for node in 0..nodes {
+                steps.extend([Import].into_iter().chain(SWAP).map(|action| of(action, node)));
+            }
+        }
+        // Nodes are not prepared: each would refuse while another one is being swapped. A clean
+        // shutdown releases the disk for any image that suits.
+        Mode::AllAtOnce => {
+            for action in [Import].into_iter().chain(SWAP).filter(|action| *action != Prepare) {
+                steps.extend((0..nodes).map(|node| of(action, node)));
+            }
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+#[path = "tests/plan.rs"]
+mod tests;
