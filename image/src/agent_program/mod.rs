@@ -66,7 +66,7 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
         .file("lock", &workspace.join("Cargo.lock"))?
         .folder("agent", &workspace.join("agent"))?
         // It may name a linker, flags or another profile.
-        .text("Cargo's configuration", &configuration(cargo_home().as_deref()))
+        .text("Cargo's configuration", configuration(cargo_home().as_deref()))
         .key("tools", tools.key())
         .finish();
     let place =
