@@ -14,7 +14,6 @@ use crate::config::Output;
 use crate::etcd::command::Snapshots;
 use crate::etcd::{replace, restore};
 use crate::files;
-use crate::image::ImageFacts;
 use crate::kubernetes::upgrade;
 use crate::plan::{self, Plan};
 use crate::pod_network::desired::Settings;
@@ -72,7 +71,7 @@ enum Command {
         /// The XML document or an ISO 9660 image with it; `-` for standard input
         environment: PathBuf,
         /// The description of the image that it is meant for
-        #[arg(long, default_value = image::PATH)]
+        #[arg(long, default_value = contract::image::PATH)]
         image: PathBuf,
         /// The form of the answer
         #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -274,7 +273,7 @@ fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
 
 fn version(root: &Path) -> anyhow::Result<ExitCode> {
     say(&format!("kaas-agent {}\n", env!("CARGO_PKG_VERSION")))?;
-    let image = ImageFacts::read(root)?;
+    let image = image::read(root)?;
     let minors: Vec<&str> = image.kubernetes.iter().map(|release| release.version.as_str()).collect();
     say(&format!("image      {}\n", image.title()))?;
     say(&format!("Kubernetes {}\netcd       {}\nCoreDNS    {}\n", minors.join(", "), image.etcd, image.coredns))?;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::amend::{self, Amendments, Standing};
 use crate::config::{Config, Intake};
 use crate::environment::{Outcome, source};
-use crate::finding::{Finding, Findings};
-use crate::image::ImageFacts;
 use crate::platform::Platform;
 use crate::records::Records;
-use crate::secret::Secret;
+use contract::finding::{Finding, Findings};
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 
 /// The pause before the OVF environment is looked for again.
 pub const AGAIN: Duration = Duration::from_secs(5);
@@ -149,8 +149,8 @@ mod tests {
     use crate::environment::backdoor::emulated::Hypervisor;
     use crate::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
     use crate::files;
-    use crate::platform::CONTAINER_FILE;
     use crate::records::Progress;
+    use contract::platform::CONTAINER_FILE;
 
     const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
@@ -172,7 +172,7 @@ mod tests {
             let text = r#"{"cdrom": "CDROM", "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001"}"#;
             fs::write(&file, text.replace("CDROM", CDROM)).unwrap();
             let platform = Platform::detect(root.path()).unwrap();
-            let image = ImageFacts::read(root.path()).unwrap();
+            let image = crate::image::read(root.path()).unwrap();
             Self { root, platform, image }
         }
 

@@ -18,13 +18,14 @@ use anyhow::Context;
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::codes;
 use crate::disk::identity::{Identity, MachineId, Slots, State};
 use crate::disk::ownership::{Candidate, may_take};
 use crate::files::{self, write_atomically};
-use crate::finding::Findings;
-use crate::image::ImageFacts;
+use crate::image;
 use crate::platform::Platform;
+use contract::codes;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
 
 /// Where the outcome is left for the system, below its root.
 pub const REPORT: &str = "/run/kaas/early.json";
@@ -93,7 +94,7 @@ pub fn run(host: &Path, root: &Path) -> Report {
             {
                 trouble("cgroups", error);
             }
-            let image = ImageFacts::read(root).map_err(|error| trouble("image", error)).ok();
+            let image = image::read(root).map_err(|error| trouble("image", error)).ok();
             match find_identity(&platform, image.as_ref(), root) {
                 Ok(identity) => found = identity,
                 Err(error) => trouble("data disk", error),
@@ -240,7 +241,7 @@ mod tests {
         fs::create_dir_all(root.join("etc")).unwrap();
         fs::write(root.join("etc/machine-id"), "uninitialized\n").unwrap();
         fs::write(root.join("etc/hostname"), "kaas\n").unwrap();
-        let image = crate::files::below(&root, crate::image::PATH);
+        let image = crate::files::below(&root, contract::image::PATH);
         fs::create_dir_all(image.parent().unwrap()).unwrap();
         fs::write(image, serde_json::to_vec(&crate::plan::tests::image()).unwrap()).unwrap();
         let run = machine.folder.path().join("run");

@@ -12,9 +12,9 @@ use zeroize::Zeroizing;
 
 use crate::config::Config;
 use crate::files;
-use crate::paths;
 use crate::rendezvous::Record;
-use crate::secret::Secret;
+use contract::paths;
+use contract::secret::Secret;
 
 const CONFIG: &str = "config.json";
 const SECRET: &str = "secret";

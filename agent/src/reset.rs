@@ -13,18 +13,18 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use crate::codes;
 use crate::command::Runner;
 use crate::config::Config;
 use crate::disk::ownership::Candidate;
 use crate::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::etcd::member;
-use crate::finding::Finding;
-use crate::image::ImageFacts;
+use crate::image;
 use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::services;
+use contract::codes;
+use contract::finding::Finding;
 
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -119,7 +119,7 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let candidate = Candidate::of(platform, &ImageFacts::read(platform.root())?);
+    let candidate = Candidate::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
     let DataDisk::Ours { disk, identity } = examination.data_disk else {
         bail!("there is no data disk that is certainly this node's, so nothing is erased\n{}", examination.findings);

@@ -23,8 +23,7 @@ use crate::corrections::{AGAIN, Found, corrected, from_environment};
 use crate::disk::ownership::Candidate;
 use crate::disk::{self, DataDisk, State};
 use crate::files;
-use crate::finding::{Finding, Findings};
-use crate::image::ImageFacts;
+use crate::image;
 use crate::kubernetes::upgrade::Begun;
 use crate::plan::{self, Observed, Plan};
 use crate::platform::Platform;
@@ -32,11 +31,13 @@ use crate::preflight::{self, Clock, Facts};
 use crate::records::{Progress, Records};
 use crate::rendezvous::Record;
 use crate::reset;
-use crate::secret::Secret;
 use crate::services;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
 use crate::system::clock;
+use contract::finding::{Finding, Findings};
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 
 /// The pause before disks are looked at again: proving one blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);
@@ -99,7 +100,7 @@ struct Known {
 
 fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let platform = Platform::detect(root)?;
-    let image = ImageFacts::read(root)?;
+    let image = image::read(root)?;
     reporter.update(|status| status.image = image.title());
     let (known, plan) = loop {
         let known = learn(&platform, &image, reporter)?;

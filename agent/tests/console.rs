@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use agent::config::Config;
-use agent::finding::Finding;
 use agent::records::{Progress, Records};
-use agent::secret::Secret;
 use agent::status::{Phase, Reporter, Status};
+use contract::finding::Finding;
+use contract::secret::Secret;
 use flate2::read::GzDecoder;
 use nix::pty::{Winsize, openpty};
 use tempfile::TempDir;

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use agent::properties::{FormProperty, form};
 use anyhow::{Context, Result};
+use contract::properties::{FormProperty, form};
 use ova::archive::Package;
 use ova::ovf::{
     CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, Hardware, Network, NetworkAdapter,

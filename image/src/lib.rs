@@ -21,6 +21,7 @@ pub mod process;
 pub mod programs;
 pub mod progress;
 pub mod reference;
+pub mod renew;
 pub mod root_image;
 pub mod rootfs;
 pub mod settings;
@@ -161,10 +162,7 @@ pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Resul
     if let Some(former) = &former {
         former.refuse_older(&lock, &path)?;
     }
-    agent::files::write_atomically(&path, lock.text().as_bytes(), 0o644)
-        .with_context(|| format!("writing {}", path.display()))?;
-    // It lies among the user's sources.
-    caller::lend(&path)?;
+    renew::write(&path, &lock.text())?;
     let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
     Ok(Renewed { path, packages, changes: Changes::between(former.as_ref(), &lock) })
 }

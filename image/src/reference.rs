@@ -1,6 +1,6 @@
 //! The parts of the documentation that are made from the code's own tables, and a document's blocks that hold them.
 
-use agent::{codes, paths, properties};
+use contract::{codes, paths, properties};
 
 /// The generated parts, by the name of their block.
 pub fn parts() -> [(&'static str, String); 3] {
@@ -9,14 +9,6 @@ pub fn parts() -> [(&'static str, String); 3] {
         ("paths", paths::markdown()),
         ("findings", codes::codes_markdown()),
     ]
-}
-
-/// Puts a renewed document in its place, if it differs.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write(path: &std::path::Path, document: &str) -> std::io::Result<()> {
-    agent::files::ensure_content(path, document.as_bytes(), 0o644).map(drop)
 }
 
 /// `document` with each part in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.

@@ -192,7 +192,7 @@ fn pretty(value: &serde_json::Value) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use agent::image::ImageFacts;
+    use contract::image::ImageFacts;
 
     use super::*;
     use crate::cache::{Key, Stage};

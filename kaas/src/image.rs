@@ -213,7 +213,7 @@ fn reference(arguments: &Reference) -> Result<()> {
     let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let renewed = image::reference::renew(&document)
         .map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
-    image::reference::write(path, &renewed).with_context(|| format!("writing {}", path.display()))
+    image::renew::write(path, &renewed)
 }
 
 fn clean(arguments: &Clean) -> Result<()> {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::BUILD;
 use crate::config::Config;
-use crate::image;
 use crate::kubernetes::DOMAIN;
+use contract::image;
 
 /// How many copies run: one on one node, else two, so that one node may fail.
 fn replicas(config: &Config) -> u32 {

@@ -8,7 +8,7 @@ mod rights;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::image::ImageFacts;
+use contract::image::ImageFacts;
 
 /// The rights of the host services.
 pub fn rights() -> Vec<Value> {

@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 use super::{Amended, Effect, Error, apply};
 use crate::config::Output;
-use crate::finding::{Finding, Findings};
-use crate::properties;
+use contract::finding::{Finding, Findings};
+use contract::properties;
 
 /// Larger input is no list of properties, in bytes.
 const LARGEST: u64 = 1 << 20;

@@ -18,19 +18,20 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use zeroize::Zeroizing;
 
-use crate::codes;
 use crate::config::{self, Config, Intake};
 use crate::environment::document::Adapter;
 use crate::environment::{Document, Outcome, source};
-use crate::finding::Findings;
-use crate::image::ImageFacts;
+use crate::image;
 use crate::platform::Platform;
-use crate::properties::{self, Property};
 use crate::records::Records;
 use crate::rendezvous::Record;
-use crate::secret::Secret;
 use crate::services;
 use crate::status::{Phase, Status};
+use contract::codes;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::properties::{self, Property};
+use contract::secret::Secret;
 
 pub use command::{Options, command};
 pub use pending::{Amendments, PATH, forget};
@@ -116,7 +117,7 @@ fn apply_with(
     restart: &dyn Fn() -> anyhow::Result<()>,
 ) -> Result<Amended, Error> {
     let changes = known(changes)?;
-    let image = ImageFacts::read(root)?;
+    let image = image::read(root)?;
     let records = Records::new(root);
     let (changed, warnings) = match Standing::of(root)? {
         Standing::Unconfigured => amend_environment(root, &image, &changes, now)?,

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use zeroize::Zeroizing;
 
 use crate::files;
-use crate::properties::{self, Property};
-use crate::secret::Secret;
+use contract::properties::{self, Property};
+use contract::secret::Secret;
 
 /// Where they are kept until the configuration is saved.
 pub const PATH: &str = "/run/kaas/amendments.json";

@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::files;
-use crate::finding::Finding;
 use crate::plan::tests::three_nodes;
 use crate::records::Progress;
-use crate::secret::Secret;
 use crate::status::{Reporter, Work};
+use contract::finding::Finding;
+use contract::secret::Secret;
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
 
@@ -95,7 +95,7 @@ impl Node {
 
     fn intake(&self) -> Result<Intake, Findings> {
         let platform = Platform::detect(self.path()).unwrap();
-        let image = ImageFacts::read(self.path()).unwrap();
+        let image = image::read(self.path()).unwrap();
         let amendments = Amendments::load(self.path()).unwrap();
         super::intake(source::of(&platform), &image, &amendments, SystemTime::UNIX_EPOCH).map(|(intake, _)| intake)
     }

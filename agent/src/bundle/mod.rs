@@ -21,9 +21,9 @@ use crate::command::Runner;
 use crate::config::Output;
 use crate::files;
 use crate::records::Records;
-use crate::secret::Secret;
 use crate::status::Status;
 use archive::{Archive, Keep};
+use contract::secret::Secret;
 use redact::Redactor;
 
 /// The folder of bundles that are given no place.

@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::secret::Secret;
+use contract::secret::Secret;
 
 /// What stands in a secret's place.
 pub(super) const REMOVED: &str = "[removed]";

@@ -10,13 +10,13 @@ use anyhow::Context as _;
 
 use super::archive::Keep;
 use crate::command::{Command, Runner};
-use crate::config::API_PORT;
 use crate::disk::Slots;
 use crate::files;
 use crate::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS};
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::status::Status;
+use contract::ports;
 
 /// At most so much of one source is looked at, in bytes before compression.
 const LONGEST: u64 = 24 << 20;
@@ -183,7 +183,8 @@ fn host() -> Vec<Source> {
 fn cluster(root: &Path) -> Vec<Source> {
     // This node's own API server: the virtual address may be what is wrong.
     let config = Records::new(root).config().ok().flatten();
-    let server = config.map(|config| format!(" --server=https://{}:{API_PORT}", config.address())).unwrap_or_default();
+    let server =
+        config.map(|config| format!(" --server=https://{}:{}", config.address(), ports::API)).unwrap_or_default();
     let etcd = |name: &str, what: &str, words: &str| {
         let line = format!(
             "etcdctl --endpoints=https://127.0.0.1:2379 --cacert={PKI}/etcd/ca.crt \

@@ -11,11 +11,11 @@ use crate::addons;
 use crate::command::{Host, Runner};
 use crate::etcd::gateway::Gateway;
 use crate::files;
-use crate::finding::Findings;
 use crate::kubernetes::api;
 use crate::steps::Machine;
 use crate::swap::site::Site;
 use crate::swap::standing;
+use contract::finding::Findings;
 
 /// Says, until the VM restarts, which build the add-ons were seen to be of.
 const SEEN: &str = "/run/kaas/addons";

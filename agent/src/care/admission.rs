@@ -11,16 +11,17 @@ use anyhow::Context as _;
 use uuid::Uuid;
 
 use super::job::{Job, Told};
-use crate::codes;
-use crate::config::{Config, ControlNode};
+use crate::config::Config;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::peer_url;
 use crate::etcd::replace::{Admission, Stage, is};
-use crate::finding::Findings;
 use crate::pki::{Authorities, MemberBundle};
 use crate::records::Records;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::steps::Machine;
+use contract::codes;
+use contract::finding::Findings;
+use contract::properties::ControlNode;
 
 /// How long etcd may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(10);

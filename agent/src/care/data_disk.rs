@@ -1,10 +1,10 @@
 //! The data partition follows the virtual disk: made larger in the hypervisor,
 //! it is larger on the running node shortly after.
 
-use crate::codes;
 use crate::disk::{DataDisk, Disk, grow};
-use crate::finding::Findings;
 use crate::steps::Machine;
+use contract::codes;
+use contract::finding::Findings;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let DataDisk::Ours { disk, identity } = &machine.data_disk else { return Ok(Findings::default()) };

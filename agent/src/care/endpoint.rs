@@ -3,10 +3,10 @@
 
 use std::time::SystemTime;
 
-use crate::codes;
 use crate::endpoint;
-use crate::finding::Findings;
 use crate::steps::Machine;
+use contract::codes;
+use contract::finding::Findings;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     Ok(match machine.endpoint.open(&machine.config, SystemTime::now()) {

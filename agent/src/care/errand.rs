@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, Told, failed};
 use super::{addons, admission, etcd, snapshots, swap};
-use crate::finding::Findings;
 use crate::steps::Machine;
+use contract::finding::Findings;
 
 /// An errand that recurs.
 struct Errand {

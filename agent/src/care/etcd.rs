@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::job::Job;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::upkeep;
-use crate::finding::Findings;
 use crate::steps::Machine;
+use contract::finding::Findings;
 
 /// How long a member may take for a short answer, before patience …
 const REQUEST: Duration = Duration::from_secs(5);

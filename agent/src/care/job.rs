@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::finding::{Finding, Findings};
+use contract::finding::{Finding, Findings};
 
 /// What is done on the thread. It may tell what it finds as it goes on, and ends
 /// with what there is to say until the next time.

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use errand::Errands;
 use job::failed;
 
-use crate::finding::Findings;
 use crate::steps::Machine;
+use contract::finding::Findings;
 
 /// Something that recurs.
 struct Duty {
@@ -97,7 +97,7 @@ impl Care {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::Finding;
+    use contract::finding::Finding;
 
     #[test]
     fn a_failing_duty_becomes_a_finding_that_names_it() {

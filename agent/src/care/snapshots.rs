@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use super::job::Job;
-use crate::codes;
 use crate::command::Host;
 use crate::config::Config;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::snapshot::{self, Snapshot};
 use crate::etcd::target::Target;
 use crate::files;
-use crate::finding::Findings;
 use crate::steps::Machine;
+use contract::codes;
+use contract::finding::Findings;
 
 /// The pause between two snapshots.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-use crate::codes;
-use crate::finding::Findings;
-use crate::paths;
 use crate::steps::Machine;
+use contract::codes;
+use contract::finding::Findings;
+use contract::paths;
 
 /// From here on a file system is called nearly full, in per cent …
 const NEARLY: u64 = 80;

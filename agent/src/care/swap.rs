@@ -3,11 +3,11 @@
 
 use super::job::Job;
 use crate::command::Host;
-use crate::finding::Findings;
 use crate::kubernetes::upgrade::{self, Begun};
 use crate::records::Cordon;
 use crate::steps::Machine;
 use crate::swap::leave::uncordon as undo;
+use contract::finding::Findings;
 
 pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
     let desk = machine.endpoint.swaps().clone();

@@ -12,12 +12,13 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use crate::config::{API_PORT, Config};
+use crate::config::Config;
 use crate::endpoint::MONITORING;
 use crate::files;
 use crate::kubernetes::PKI;
-use crate::paths;
 use crate::pki::{self, Authorities, Kubeconfig, Leaf};
+use contract::paths;
+use contract::ports;
 
 /// What was issued, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";
@@ -99,7 +100,7 @@ pub fn issue(
     let client = leaf.issue_for(&authority, now, DAY * days)?;
     let serial = pki::serial(&client.certificate)?;
     note(root, purpose, name, &serial, now, ends).context("noting what is issued")?;
-    let server = format!("https://{}:{API_PORT}", config.cluster.api_address());
+    let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = Kubeconfig { server, authority: authority.certificate, client };
     Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
 }

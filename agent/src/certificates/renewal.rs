@@ -9,12 +9,13 @@ use anyhow::Context as _;
 
 use super::inventory::{Certificate, inventory, is_ours};
 use crate::command::Runner;
-use crate::config::{API_PORT, Config};
+use crate::config::Config;
 use crate::files;
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::kubernetes::{PKI, api, kubelet, proxy};
 use crate::pki::{self, Authorities, Leaf, RENEW_BEFORE};
 use crate::pod_network;
+use contract::ports;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -36,7 +37,7 @@ pub fn kubernetes(
     let path = |path: &str| files::below(root, path);
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
-    let server = format!("https://{}:{API_PORT}", config.address());
+    let server = format!("https://{}:{}", config.address(), ports::API);
     changed |= pki::point_at(&path(kubelet::KUBECONFIG), &server)?;
     for (kubeconfig, leaf) in [
         (api::KUBECONFIG, api::leaf()),

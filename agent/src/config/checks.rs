@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use ipnet::Ipv4Net;
 
 use super::draft::Draft;
-use crate::codes;
-use crate::finding::Findings;
-use crate::image::ImageFacts;
-use crate::properties::parse::addresses::overlap;
-use crate::properties::parse::certificates;
-use crate::properties::{
+use contract::codes;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::properties::parse::addresses::overlap;
+use contract::properties::parse::certificates;
+use contract::properties::{
     ADDRESS, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY,
     HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, ROUTES, SERVICE_RANGE,
     SNAPSHOT_TARGET, VIRTUAL_ADDRESS,

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::{Config, validate};
 use crate::environment::source;
-use crate::finding::{Finding, Findings, Severity};
-use crate::image::ImageFacts;
+use contract::finding::{Finding, Findings, Severity};
+use contract::image::ImageFacts;
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

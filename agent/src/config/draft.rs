@@ -6,11 +6,11 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use super::{ControlNode, Route};
-use crate::codes;
 use crate::environment::Document;
-use crate::finding::Findings;
-use crate::properties::{self, Value};
-use crate::secret::Secret;
+use contract::codes;
+use contract::finding::Findings;
+use contract::properties::{self, Value};
+use contract::secret::Secret;
 
 /// Whether the deployment secret is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]

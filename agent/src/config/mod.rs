@@ -10,20 +10,16 @@ mod draft;
 mod properties;
 mod validate;
 
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use contract::properties::{ControlNode, Route};
+use contract::secret::Secret;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use crate::secret::Secret;
-
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
-
-/// The port of the Kubernetes API on each control node and on the virtual address.
-pub const API_PORT: u16 = 6443;
 
 /// What this VM is to be: everything a person decided in the OVF property form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,16 +52,6 @@ pub struct Cluster {
     pub vxlan_port: u16,
     /// Kubernetes minor to form with, such as `1.36`: one that the image carries.
     pub kubernetes_minor: String,
-}
-
-/// One entry of the control node list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ControlNode {
-    /// Host name, a DNS label.
-    pub name: String,
-    /// Address on the primary network.
-    pub address: Ipv4Addr,
 }
 
 /// This node.
@@ -113,22 +99,6 @@ pub struct Interface {
     pub address: Ipv4Net,
     /// Default gateway.
     pub gateway: Option<Ipv4Addr>,
-}
-
-/// A network behind a gateway other than the default one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Route {
-    /// The network.
-    pub network: Ipv4Net,
-    /// The gateway, in a subnet of one of the interfaces.
-    pub gateway: Ipv4Addr,
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} via {}", self.network, self.gateway)
-    }
 }
 
 /// HTTP proxy settings.

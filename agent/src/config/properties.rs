@@ -2,8 +2,8 @@
 //! further nodes, and for the lab.
 
 use super::Config;
-use crate::properties as table;
-use crate::secret::Secret;
+use contract::properties as table;
+use contract::secret::Secret;
 
 impl Config {
     /// Keys and values of the OVF properties that give this configuration; those

@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{ControlNode, Route};
-use crate::finding::Severity;
-use crate::image::ImageFacts;
-use crate::properties;
+use contract::finding::Severity;
+use contract::image::ImageFacts;
+use contract::properties;
+use contract::properties::{ControlNode, Route};
 
 const SECRET: &str = "x7$Qm!p2<Wz&9%rT'v\"B ü";
 
@@ -38,7 +38,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("kubernetes-version", "1.35"),
         ("pod-range", "10.244.0.0/16"),
         ("service-range", "10.96.0.0/16"),
-        ("ssh-authorized-keys", include_str!("../properties/fixtures/ssh-keys.pub")),
+        ("ssh-authorized-keys", include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
         ("http-proxy", "http://user:p%40ss@proxy.example.com:3128"),
         ("https-proxy", "http://10.1.2.3:3128"),
@@ -214,7 +214,7 @@ fn ipv6_is_refused_everywhere() {
         ("snapshot-target", "https://[2001:db8::1]/snapshots/"),
     ] {
         let findings = changed(&[(key, Some(value))]).unwrap_err();
-        let refused = |finding: &crate::finding::Finding| {
+        let refused = |finding: &contract::finding::Finding| {
             finding.code == "property.ipv6"
                 && finding.subject == key
                 && finding.seen.ends_with("is an IPv6 address; the appliance works with IPv4 only")
@@ -358,7 +358,7 @@ fn every_finding_has_a_documented_code_and_its_severity() {
                 Err(findings) => findings,
             };
             for finding in findings.iter() {
-                let known = crate::codes::CODES.iter().find(|code| code.code == finding.code).expect(&finding.code);
+                let known = contract::codes::CODES.iter().find(|code| code.code == finding.code).expect(&finding.code);
                 assert_eq!(known.severity, finding.severity);
                 assert!(properties::find(&finding.subject).is_some(), "{finding}");
             }
@@ -382,7 +382,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         prop::collection::btree_set("[a-z]{1,8}\\.(com|org)", 0..3),
         prop::collection::btree_set(host(), 0..3),
         prop::sample::subsequence(
-            include_str!("../properties/fixtures/ssh-keys.pub").lines().collect::<Vec<_>>(),
+            include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub").lines().collect::<Vec<_>>(),
             0..5,
         ),
         prop::option::of(Just(include_str!("fixtures/site-ca.pem"))),
@@ -515,7 +515,7 @@ proptest! {
             }
         };
         for finding in findings.iter() {
-            prop_assert!(crate::codes::CODES.iter().any(|code| code.code == finding.code), "{}", finding);
+            prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code), "{}", finding);
         }
     }
 
@@ -533,7 +533,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         match Document::parse(&bytes) {
-            Err(finding) => prop_assert!(crate::codes::CODES.iter().any(|code| code.code == finding.code)),
+            Err(finding) => prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code)),
             Ok(document) => {
                 if let Err(findings) = validate(&document, &image(), now()) {
                     prop_assert!(findings.has_errors());

@@ -11,9 +11,9 @@ use super::draft::{Draft, Need, read};
 use super::{Cluster, Config, Interface, Node, Proxy, checks};
 use crate::environment::Document;
 use crate::environment::document::Adapter;
-use crate::finding::Findings;
-use crate::image::ImageFacts;
-use crate::secret::Secret;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 
 /// What an OVF environment that is in order gives.
 #[derive(Debug)]

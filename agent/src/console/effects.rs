@@ -17,10 +17,10 @@ use crate::bus;
 use crate::command::{Command, Host, Runner};
 use crate::disk::Identity;
 use crate::platform::Platform;
-use crate::properties;
 use crate::reset;
-use crate::secret::Secret;
 use crate::swap::take_over;
+use contract::properties;
+use contract::secret::Secret;
 
 /// Lines of the journal that are shown.
 const LINES: &str = "300";

@@ -10,11 +10,12 @@ use crate::amend::Standing;
 use crate::certificates;
 use crate::disk;
 use crate::files;
-use crate::finding::Finding;
-use crate::image::ImageFacts;
+use crate::image;
 use crate::kubernetes::PKI;
-use crate::paths;
 use crate::status::{Phase, Status};
+use contract::finding::Finding;
+use contract::image::ImageFacts;
+use contract::paths;
 
 /// What the console may be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Facts {
             Ok(Standing::Unformed(_)) => Access::Open,
             _ => Access::StatusOnly,
         };
-        let image = ImageFacts::read(root).ok();
+        let image = image::read(root).ok();
         let pki = files::below(root, PKI);
         Self {
             status,

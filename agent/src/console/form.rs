@@ -4,9 +4,9 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::input::Input;
-use crate::finding::{Findings, Severity};
-use crate::properties::{self, Property};
-use crate::secret::Secret;
+use contract::finding::{Findings, Severity};
+use contract::properties::{self, Property};
+use contract::secret::Secret;
 
 /// Which properties a form asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

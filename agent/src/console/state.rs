@@ -6,9 +6,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::facts::{Access, Facts};
 use super::form::{Form, Scope, Wish};
 use super::input::Input;
-use crate::finding::Findings;
-use crate::properties::Property;
-use crate::secret::Secret;
+use contract::finding::Findings;
+use contract::properties::Property;
+use contract::secret::Secret;
 
 /// Seconds without a key after which an unlocked console locks itself.
 const IDLE: u32 = 300;

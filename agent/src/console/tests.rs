@@ -8,10 +8,10 @@ use super::facts::{Access, Certificate, Facts};
 use super::form::Scope;
 use super::state::{Effect, Event, Item, Outcome, Screen, State};
 use super::view;
-use crate::finding::{Finding, Findings};
-use crate::properties;
-use crate::secret::Secret;
 use crate::status::{Health, Member, Phase, Status, VirtualAddress};
+use contract::finding::{Finding, Findings};
+use contract::properties;
+use contract::secret::Secret;
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
 

@@ -11,8 +11,8 @@ use super::facts::{Access, Facts};
 use super::form::{Before, Field, Form};
 use super::input::Input;
 use super::state::{Confirm, Screen, State};
-use crate::finding::{Finding, Severity};
 use crate::status::Phase;
+use contract::finding::{Finding, Severity};
 
 /// Columns of names on the left of a page.
 const NAMES: usize = 18;

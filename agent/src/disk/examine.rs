@@ -11,12 +11,12 @@ use super::blank;
 use super::device::Disk;
 use super::identity::{Identity, Preparation, Slots, State};
 use super::layout;
-use super::ownership::{self, Candidate};
 use super::refused::not_ours;
-use crate::codes;
 use crate::command::{Command, Error, Runner};
-use crate::finding::{Finding, Findings};
+use crate::disk::ownership::{self, Candidate};
 use crate::platform::Platform;
+use contract::codes;
+use contract::finding::{Finding, Findings};
 
 /// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
 /// snapshot of it must fit beside it.

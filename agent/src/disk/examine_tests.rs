@@ -2,7 +2,7 @@ use super::super::fixture::{self, Machine, OWN, name, put, run};
 use super::super::identity;
 use super::*;
 use crate::command::Host;
-use crate::disk::ownership::Use;
+use contract::swap::Use;
 
 /// Prepares what can be prepared without a kernel that knows partitions: a
 /// table and the identity.
@@ -154,7 +154,8 @@ fn two_of_ours_are_ambiguous() {
 /// A new VM comes with a blank data disk of its own, and somebody attaches others.
 #[test]
 fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_written() {
-    use crate::disk::ownership::{Image, Swap};
+    use crate::disk::ownership::Swap;
+    use contract::swap::Image;
     const OTHER: Uuid = Uuid::from_u128(77);
     type Change = fn(Identity) -> Identity;
     // What is attached, none for a blank disk; the verdict and the codes.

@@ -9,11 +9,14 @@ use std::process::Command;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::ownership::{Candidate, Use};
 use super::{DataDisk, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, State, examine};
 use crate::command::Host;
+use crate::disk::ownership::Candidate;
 use crate::files;
-use crate::platform::{CONTAINER_FILE, Container, Platform};
+use crate::platform::Platform;
+use contract::platform::CONTAINER_FILE;
+use contract::platform::Container;
+use contract::swap::Use;
 
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::frame::{self, Frame};
 use super::layout;
-use super::ownership::Swap;
+use crate::disk::ownership::Swap;
 use crate::files::power;
 
 const MAGIC: &[u8; 8] = b"KaaSIDNT";

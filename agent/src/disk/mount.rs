@@ -1,5 +1,5 @@
 //! Mounts the data partition and lays its folders under the paths of the
-//! table in [`crate::paths`]. Formats nothing.
+//! table in [`contract::paths`]. Formats nothing.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -13,11 +13,11 @@ use super::device::{self, Disk};
 use super::grow;
 use super::identity::{self, Identity, Slots};
 use super::layout;
-use crate::codes;
 use crate::command::{Command, Error, Runner};
-use crate::finding::Finding;
-use crate::paths;
 use crate::platform::Platform;
+use contract::codes;
+use contract::finding::Finding;
+use contract::paths;
 
 /// Below this much free space nothing can be relied on to be saved, in bytes.
 const FULL: u64 = 16 << 20;

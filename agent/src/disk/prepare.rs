@@ -14,10 +14,10 @@ use super::examine::{DataDisk, MINIMUM_SIZE};
 use super::identity::{self, Identity, MachineId, Preparation, State};
 use super::layout;
 use super::resume::may_resume;
-use crate::codes;
 use crate::command::{Command, Runner};
-use crate::finding::Finding;
 use crate::platform::Platform;
+use contract::codes;
+use contract::finding::Finding;
 
 /// A disk that may be prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Why this VM may not take a data disk, in words, with the way out. Decides nothing.
 
 use super::identity::Identity;
-use super::ownership::{Candidate, Refusal};
-use crate::codes::{self, Code};
-use crate::finding::Finding;
+use crate::disk::ownership::{Candidate, Refusal};
+use contract::codes::{self, Code};
+use contract::finding::Finding;
 
 /// What [`not_ours`] finds, which a person may overrule by taking the disk over.
 pub const OVERRULED: [&Code; 5] = [

@@ -9,9 +9,9 @@ use nix::sys::statvfs::statvfs;
 
 use crate::disk::is_mounted;
 use crate::files;
-use crate::finding::Severity;
-use crate::paths;
 use crate::status::{Phase, Status, Times};
+use contract::finding::Severity;
+use contract::paths;
 
 /// The media type of the format.
 pub(super) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -150,9 +150,9 @@ mod tests {
 
     use super::*;
     use crate::certificates::Certificate;
-    use crate::finding::{Finding, Findings};
     use crate::kubernetes::api::Node;
     use crate::status::{Health, Member, VirtualAddress};
+    use contract::finding::{Finding, Findings};
 
     fn formed() -> Status {
         let mut findings = Findings::default();

@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use super::Site;
 use super::answer::{self, Answer};
-use crate::codes;
 use crate::command::Host;
 use crate::kubernetes::upgrade;
 use crate::swap::facts;
-use crate::swap::wire::{Refused, Request, Stage};
+use contract::codes;
+use contract::swap::{Refused, Request, Stage};
 
 /// The longest time that pods may be given to move away, in seconds.
 const LONGEST_DRAIN: u64 = 6 * 60 * 60;
@@ -78,7 +78,7 @@ pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
 
 /// The Kubernetes minor is raised after a swap, by the same hands.
 pub(super) fn upgrade_kubernetes(site: &Site, _: &str, body: &[u8]) -> Answer {
-    let request: upgrade::wire::Request = match serde_json::from_slice(body) {
+    let request: contract::kubernetes_upgrade::Request = match serde_json::from_slice(body) {
         Ok(request) => request,
         Err(error) => {
             return answer::line(StatusCode::BAD_REQUEST, &format!("this is no upgrade of Kubernetes: {error}"));
@@ -118,7 +118,7 @@ fn json(status: StatusCode, what: &impl Serialize) -> Answer {
 mod tests {
     use super::*;
 
-    const REQUEST: &str = include_str!("testdata/swap-request.json");
+    const REQUEST: &str = include_str!("../../../contract/testdata/swap-request.json");
 
     #[test]
     fn a_request_is_understood_and_bad_ones_are_named() {

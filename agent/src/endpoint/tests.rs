@@ -167,7 +167,7 @@ fn what_cannot_be_asked_is_said_so() {
 #[test]
 fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     let stage = stage();
-    let request = include_str!("testdata/swap-request.json");
+    let request = include_str!("../../../contract/testdata/swap-request.json");
     let ask = |client: Option<&Certified>, line: &str, body: &str| {
         let text = format!("{line} HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let answer = stage.send(client, &text).unwrap();
@@ -186,7 +186,7 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     // The boot flow has not come so far here.
     assert_eq!(ask("GET /v1/node", "").0, 503);
     let (code, body) = ask("POST /v1/swap", request);
-    let refused: crate::swap::wire::Refused = serde_json::from_str(&body).unwrap();
+    let refused: contract::swap::Refused = serde_json::from_str(&body).unwrap();
     assert_eq!((code, refused.code.as_str()), (409, "swap.not-ready"));
     assert_eq!(ask(&format!("DELETE /v1/swap/{id}"), "").0, 200);
     assert_eq!(ask("DELETE /v1/swap/x", "").0, 400);

@@ -8,9 +8,9 @@ use roxmltree::{Error, Node, ParsingOptions};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::codes;
-use crate::finding::{Finding, Findings};
-use crate::properties::{self, Property};
+use contract::codes;
+use contract::finding::{Finding, Findings};
+use contract::properties::{self, Property};
 
 /// Largest document, in bytes. Real ones have a few kilobytes.
 pub const LARGEST: usize = 1 << 20;
@@ -330,7 +330,7 @@ fn too_large(seen: String) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::properties::{CONSOLE_PASSWORD_HASH, DEPLOYMENT_SECRET, NODE_NAME};
+    use contract::properties::{CONSOLE_PASSWORD_HASH, DEPLOYMENT_SECRET, NODE_NAME};
 
     const GOOD: &str = include_str!("fixtures/three-nodes.xml");
 

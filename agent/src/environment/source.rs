@@ -13,9 +13,9 @@ use super::backdoor::Port;
 use super::document::{self, Document};
 use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
 use super::{drive, iso};
-use crate::codes;
-use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
+use contract::codes;
+use contract::finding::{Finding, Findings};
 
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";
@@ -253,7 +253,7 @@ mod tests {
 
     use super::super::backdoor::emulated::Hypervisor;
     use super::*;
-    use crate::properties;
+    use contract::properties;
 
     const GOOD: &str = include_str!("fixtures/three-nodes.xml");
 

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::CLIENT_PORT;
-use crate::config::ControlNode;
 use crate::https::Client;
+use contract::properties::ControlNode;
 
 /// The member of one node.
 pub struct Gateway {

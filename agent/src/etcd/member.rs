@@ -12,9 +12,10 @@ use uuid::Uuid;
 use super::gateway::{Gateway, Member};
 use super::restore::Restored;
 use super::{CLIENT_PORT, DATA, client_url, log, peer_url, replace};
-use crate::config::{Config, ControlNode};
+use crate::config::Config;
 use crate::files;
 use crate::https::Client;
+use contract::properties::ControlNode;
 
 const PKI: &str = "/etc/kubernetes/pki";
 const METRICS_PORT: u16 = 2381;

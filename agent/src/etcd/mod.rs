@@ -16,7 +16,7 @@ pub mod upkeep;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::config::ControlNode;
+use contract::properties::ControlNode;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/etcd.yaml";

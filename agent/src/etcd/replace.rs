@@ -21,13 +21,15 @@ use serde_json::json;
 use super::gateway::{Gateway, Member};
 use super::{CLIENT_PORT, PEER_PORT, peer_url};
 use crate::command::{Host, Runner};
-use crate::config::{API_PORT, Config, ControlNode, Output};
+use crate::config::{Config, Output};
 use crate::files;
 use crate::kubernetes::{PKI, api};
-use crate::properties::parse::secret;
 use crate::records::{Entry, Records};
 use crate::rendezvous::Proof;
-use crate::secret::Secret;
+use contract::ports;
+use contract::properties::ControlNode;
+use contract::properties::parse::secret;
+use contract::secret::Secret;
 
 /// How long etcd may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -180,7 +182,7 @@ fn listed<'a>(config: &'a Config, name: &str) -> Result<&'a ControlNode, Refusal
 /// VM that waits has none of these.
 fn answering(config: &Config, lost: &ControlNode) -> Option<&'static str> {
     let ports =
-        [("etcd", PEER_PORT), ("etcd", CLIENT_PORT), ("the Kubernetes API", API_PORT), ("the kubelet", KUBELET_PORT)];
+        [("etcd", PEER_PORT), ("etcd", CLIENT_PORT), ("the Kubernetes API", ports::API), ("the kubelet", KUBELET_PORT)];
     let patience = config.patiently(SILENCE);
     let open = |port: u16| TcpStream::connect_timeout(&SocketAddr::from((lost.address, port)), patience).is_ok();
     ports.into_iter().find(|(_, port)| open(*port)).map(|(what, _)| what)

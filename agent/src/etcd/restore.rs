@@ -26,11 +26,13 @@ use uuid::Uuid;
 use super::{DATA, UNIT, listens, peer_url, snapshot};
 use crate::bus;
 use crate::command::{Command, Host, Runner};
-use crate::config::{API_PORT, Config, ControlNode};
+use crate::config::Config;
 use crate::files;
 use crate::kubernetes::{MANIFESTS, kubelet};
 use crate::records::{Entry, Records};
 use crate::services::{AGENT, Services};
+use contract::ports;
+use contract::properties::ControlNode;
 
 /// How far revisions jump: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
@@ -231,7 +233,7 @@ fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result
         fs::remove_file(entry?.path()).context("taking the control plane's manifests away")?;
     }
     if services.state(kubelet::UNIT)? == "active" {
-        let api = SocketAddr::from((config.address(), API_PORT));
+        let api = SocketAddr::from((config.address(), ports::API));
         let until = Instant::now() + patience;
         while TcpStream::connect_timeout(&api, Duration::from_secs(1)).is_ok() && Instant::now() < until {
             thread::sleep(Duration::from_millis(500));

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::client_url;
 use crate::command::{Command, Runner};
-use crate::config::ControlNode;
 use crate::files;
 use crate::kubernetes::PKI;
-use crate::paths;
+use contract::paths;
+use contract::properties::ControlNode;
 
 /// How many are kept on the data disk.
 pub const KEPT: usize = 12;

@@ -12,7 +12,7 @@ use reqwest::{Client, NoProxy, Proxy, Url};
 
 use super::snapshot::Snapshot;
 use crate::config;
-use crate::secret::Secret;
+use contract::secret::Secret;
 
 /// How long reaching the server may take …
 const CONNECT: Duration = Duration::from_secs(30);

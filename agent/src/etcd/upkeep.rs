@@ -3,9 +3,9 @@
 //! of them is busy at a time.
 
 use super::gateway::{Alarm, Gateway, Status};
-use crate::codes;
-use crate::config::ControlNode;
-use crate::finding::Findings;
+use contract::codes;
+use contract::finding::Findings;
+use contract::properties::ControlNode;
 
 /// Defragmentation pays from this many unused bytes on …
 const WORTH: u64 = 256 << 20;

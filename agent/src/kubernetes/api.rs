@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ADMINISTRATOR, PROGRAMS};
 use crate::command::{Command, Runner};
-use crate::config::API_PORT;
 use crate::https::Client;
 use crate::pki::{Kubeconfig, Leaf};
+use contract::ports;
 
 /// The agent's own client certificate, on the data disk.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
@@ -44,7 +44,7 @@ impl Api {
     /// The kubeconfig cannot be read.
     pub fn new(address: Ipv4Addr, kubeconfig: &Path, patience: Duration) -> anyhow::Result<Self> {
         let config = Kubeconfig::read(kubeconfig)?;
-        let server = SocketAddr::from((address, API_PORT));
+        let server = SocketAddr::from((address, ports::API));
         let (certificate, key) = (&config.client.certificate, config.client.key.expose());
         let client = Client::new(server, &config.authority, certificate, key, patience)
             .with_context(|| format!("using {}", kubeconfig.display()))?;
@@ -145,7 +145,7 @@ impl From<Item> for Node {
 pub fn kubectl(address: Ipv4Addr) -> Command {
     Command::new(format!("{PROGRAMS}/kubectl"))
         .arg(format!("--kubeconfig={ADMINISTRATOR}"))
-        .arg(format!("--server=https://{address}:{API_PORT}"))
+        .arg(format!("--server=https://{address}:{}", ports::API))
 }
 
 /// Applies objects to the cluster through the API server at `address`, with

@@ -4,9 +4,9 @@ use anyhow::Context as _;
 
 use crate::command::{Command, Runner};
 use crate::config::Config;
-use crate::image;
 use crate::kubernetes::kubelet;
 use crate::platform::Platform;
+use contract::image;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";

@@ -13,13 +13,14 @@ use super::{DOMAIN, FOLDER, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, k
 use crate::certificates;
 use crate::certificates::api::ApiCertificate;
 use crate::command::{Command, Runner};
-use crate::config::{API_PORT, Config};
+use crate::config::Config;
 use crate::etcd;
 use crate::files;
-use crate::image;
 use crate::pki;
 use crate::platform::Platform;
-use crate::secret::Secret;
+use contract::image;
+use contract::ports;
+use contract::secret::Secret;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
@@ -84,7 +85,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
     let node = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
-        "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": API_PORT},
+        "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
         // Control nodes run workloads: no taint.
         "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": []},
         "patches": {"directory": PATCHES},
@@ -103,7 +104,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "encryptionAlgorithm": "ECDSA-P256",
         "imageRepository": image::REPOSITORY,
         "certificatesDir": PKI,
-        "controlPlaneEndpoint": format!("{}:{API_PORT}", cluster.api_address()),
+        "controlPlaneEndpoint": format!("{}:{}", cluster.api_address(), ports::API),
         "networking": {
             "podSubnet": cluster.pod_range,
             "serviceSubnet": cluster.service_range,

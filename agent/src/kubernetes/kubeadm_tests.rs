@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::command;
-use crate::config::ControlNode;
 use crate::files;
 use crate::pki::{Authorities, Leaf};
+use contract::properties::ControlNode;
 
 /// Writes the files of each phase and remembers the command lines.
 pub(crate) struct Fake {

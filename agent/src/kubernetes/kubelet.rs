@@ -7,10 +7,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
-use crate::config::{Config, ControlNode};
+use crate::config::Config;
 use crate::files;
 use crate::pki::Leaf;
 use crate::platform::Platform;
+use contract::properties::ControlNode;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";

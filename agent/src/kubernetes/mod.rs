@@ -10,7 +10,6 @@ pub mod api;
 pub mod containerd;
 pub mod kubeadm;
 pub mod kubelet;
-pub mod minor;
 pub mod proxy;
 pub mod upgrade;
 

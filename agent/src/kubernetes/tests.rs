@@ -5,7 +5,8 @@ use std::path::Path;
 use super::*;
 use crate::files;
 use crate::plan::tests::{one_node, three_nodes};
-use crate::platform::{CONTAINER_FILE, Platform};
+use crate::platform::Platform;
+use contract::platform::CONTAINER_FILE;
 
 fn machine() -> Platform {
     Platform::detect(Path::new("/nonexistent")).unwrap()

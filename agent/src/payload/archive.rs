@@ -9,7 +9,7 @@ use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
 use super::layout::{Image, Payload, Piece, hex};
-use super::schema::{Descriptor, Index};
+use contract::payload::{Descriptor, Index};
 
 /// Writes these images, each blob once.
 ///

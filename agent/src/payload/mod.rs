@@ -11,7 +11,6 @@
 
 mod archive;
 mod layout;
-mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +21,6 @@ use std::path::PathBuf;
 use crate::command::{self, Command, Runner};
 
 pub use layout::Payload;
-pub use schema::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 
 /// Where the payload stands in the root.
 pub const FOLDER: &str = "usr/lib/kaas/payload";

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::command::{Command, Runner};
+use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 
 const ONE: &str = "kaas.local/one:v1";
 const TWO: &str = "kaas.local/two:v1";

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BACKDATE, Certified, Error};
 use crate::files;
-use crate::secret::Secret;
+use contract::secret::Secret;
 
 /// Authorities are valid for ten years, as kubeadm's are.
 const VALIDITY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);

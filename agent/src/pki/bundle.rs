@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::examine;
 use super::issue::beside;
 use super::{Authorities, Certified, Error, Leaf};
-use crate::config::ControlNode;
+use contract::properties::ControlNode;
 
 /// What the first node hands each control node: the authorities, and the
 /// certificates of the node's own etcd. All keys are zeroed when dropped.

@@ -12,7 +12,7 @@ use rcgen::{
 use super::authorities::new_key;
 use super::{BACKDATE, Certified, Error, Leaf, examine};
 use crate::files;
-use crate::secret::Secret;
+use contract::secret::Secret;
 
 /// Certificates are valid for a year, as kubeadm's are.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::{Authorities, Certified, Error, Leaf};
 use crate::files;
-use crate::secret::Secret;
+use contract::secret::Secret;
 
 /// How a client finds and convinces the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

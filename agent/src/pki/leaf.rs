@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::config::ControlNode;
+use contract::properties::ControlNode;
 
 /// What a certificate says of its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::*;
-use crate::config::ControlNode;
+use contract::properties::ControlNode;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::codes;
 use crate::config::Config;
-use crate::finding::Finding;
-use crate::image::ImageFacts;
 use crate::records::Progress;
+use contract::codes;
+use contract::finding::Finding;
+use contract::image::ImageFacts;
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PATH: &str = "/run/kaas/plan.json";

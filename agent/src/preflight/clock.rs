@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use x509_parser::time::ASN1Time;
 
-use crate::codes;
-use crate::finding::Finding;
+use contract::codes;
+use contract::finding::Finding;
 
 /// No image is used for this long: a clock beyond that is broken.
 const LONGEST_USE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use super::Clock;
 use crate::files;
-use crate::image;
 use crate::platform::Platform;
 
 /// What was seen before anything is changed.
@@ -43,7 +42,7 @@ impl Clock {
     /// Looks at the clock and at the image below `root` (`/` outside of tests).
     pub fn of(root: &Path) -> Self {
         // All files of an image bear the date of the package lists that it was made from.
-        let description = fs::metadata(files::below(root, image::PATH));
+        let description = fs::metadata(files::below(root, contract::image::PATH));
         let image = description.and_then(|description| description.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         Self { now: SystemTime::now(), image }
     }

@@ -8,11 +8,11 @@
 mod clock;
 mod facts;
 
-use crate::codes::{self, Code};
 use crate::config::Config;
-use crate::finding::Findings;
-use crate::properties::EXTRA_CA_CERTIFICATES;
-use crate::properties::parse::certificates;
+use contract::codes::{self, Code};
+use contract::finding::Findings;
+use contract::properties::EXTRA_CA_CERTIFICATES;
+use contract::properties::parse::certificates;
 
 pub use clock::{Clock, show};
 pub use facts::Facts;
@@ -93,8 +93,8 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::finding::Severity;
     use crate::plan::tests::one_node;
+    use contract::finding::Severity;
 
     fn day(number: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(number * 24 * 60 * 60)

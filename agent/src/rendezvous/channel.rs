@@ -45,7 +45,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use zeroize::Zeroizing;
 
-use crate::secret::Secret;
+use contract::secret::Secret;
 
 /// The largest frame between nodes that have proved the secret, in bytes.
 pub const FRAME_LIMIT: usize = 1 << 20;

@@ -13,7 +13,7 @@ use super::hall::{Hall, clock};
 use super::meeting::{self, Answer, Said};
 use super::message::{Ask, Hello, Reply};
 use super::report::Why;
-use crate::config::ControlNode;
+use contract::properties::ControlNode;
 
 /// How long reaching a node and exchanging proofs and introductions may take,
 /// before patience.

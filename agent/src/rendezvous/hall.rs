@@ -14,10 +14,10 @@ use super::meeting::Own;
 use super::message::{Facts, Hello, Progress, State};
 use super::record::Record;
 use super::settings::{Keep, Settings};
-use crate::codes;
-use crate::config::ControlNode;
-use crate::finding::{Finding, Findings, Severity};
 use crate::pki::MemberBundle;
+use contract::codes;
+use contract::finding::{Finding, Findings, Severity};
+use contract::properties::ControlNode;
 
 /// How many strangers are remembered, so that nobody can fill the memory.
 const STRANGERS: usize = 16;

@@ -100,9 +100,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 
-use crate::config::ControlNode;
-use crate::finding::Findings;
 use crate::pki::MemberBundle;
+use contract::finding::Findings;
+use contract::properties::ControlNode;
 
 pub use channel::Proof;
 pub use error::Error;

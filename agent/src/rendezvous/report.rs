@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use super::message::Difference;
-use crate::codes::{self, Code};
-use crate::finding::{Finding, Findings};
+use contract::codes::{self, Code};
+use contract::finding::{Finding, Findings};
 
 /// For whom a node waits and what is wrong: made anew in each round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::channel::Proof;
 use super::record::Record;
-use crate::config::{API_PORT, Config};
+use crate::config::Config;
+use contract::ports;
 
 /// The TCP port of the rendezvous.
 pub const PORT: u16 = 9443;
@@ -36,6 +37,6 @@ pub struct Settings {
 impl Settings {
     /// The settings of an appliance.
     pub fn new(config: Config, proof: Proof, image: impl Into<String>) -> Self {
-        Self { config, proof, image: image.into(), port: PORT, api_port: API_PORT, pace: PACE }
+        Self { config, proof, image: image.into(), port: PORT, api_port: ports::API, pace: PACE }
     }
 }

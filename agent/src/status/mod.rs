@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::certificates::Certificate;
 use crate::files;
-use crate::finding::Findings;
 use crate::kubernetes::api::Node;
-use crate::swap::wire::State;
+use contract::finding::Findings;
+use contract::swap::State;
 
 pub use reporter::Reporter;
 
@@ -154,7 +154,7 @@ impl Status {
 
     /// One line that says what matters most now.
     pub fn summary(&self) -> String {
-        let errors = self.findings.iter().filter(|one| one.severity == crate::finding::Severity::Error).count();
+        let errors = self.findings.iter().filter(|one| one.severity == contract::finding::Severity::Error).count();
         match (self.phase, &self.work) {
             (Phase::Looking, _) => "looking at disks and configuration".to_owned(),
             (Phase::Refused, _) => match errors {

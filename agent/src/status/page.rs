@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Phase, Status};
-use crate::finding::{Finding, Severity};
+use contract::finding::{Finding, Severity};
 
 /// The page, without any terminal control.
 pub(crate) fn page(status: &Status) -> String {

@@ -1,7 +1,7 @@
 //! What the status says, as reviewed.
 
 use super::*;
-use crate::finding::Finding;
+use contract::finding::Finding;
 
 fn formed() -> Status {
     let node = |name: &str, ready| Node { name: name.into(), ready };

@@ -8,13 +8,12 @@ use anyhow::Context as _;
 
 use super::{Done, Machine, REQUEST, Trouble};
 use crate::disk;
-use crate::disk::ownership::{Candidate, Use};
+use crate::disk::ownership::{Candidate, own_use};
 use crate::etcd;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::member::{self, Beginning};
 use crate::etcd::restore::Restored;
 use crate::files;
-use crate::finding::{Finding, Findings};
 use crate::pki;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::run;
@@ -23,6 +22,7 @@ use crate::swap::publisher;
 use crate::swap::site::Site;
 use crate::swap::standing::{self, Teller};
 use crate::swap::taking;
+use contract::finding::{Finding, Findings};
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.
@@ -96,7 +96,7 @@ impl Machine {
         let teller = Teller::new(&self.config, &pki, &root, &disk, &self.image.build)?;
         self.endpoint.swaps().open(Site {
             config: self.config.clone(),
-            own: Use::of(&self.platform, &self.image),
+            own: own_use(&self.platform, &self.image),
             image: self.image.clone(),
             reporter: self.reporter.clone(),
             root,

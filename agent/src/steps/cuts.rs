@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use crate::certificates::renewal;
 use crate::files::{self, power};
-use crate::image::ImageFacts;
 use crate::kubernetes::PKI;
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::kubernetes::kubeadm::tests::Fake;
@@ -22,7 +21,8 @@ use crate::plan::tests::{image, one_node};
 use crate::plan::{self, Disk, Goal, Observed, Step};
 use crate::records::{Progress, Records};
 use crate::rendezvous::{Proof, Record, Rendezvous, Settings};
-use crate::secret::Secret;
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 
 /// A node below a folder; what the disks and the OVF environment give it.
 struct Node {

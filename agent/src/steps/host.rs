@@ -10,14 +10,14 @@ use crate::disk::{self, DataDisk, Identity, MachineId, Owner, State};
 use crate::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::environment::medium;
 use crate::files;
-use crate::finding::{Finding, Findings};
-use crate::image;
 use crate::kubernetes::kubeadm;
 use crate::payload::{self, Containerd, Payload};
 use crate::preflight::Clock;
 use crate::rendezvous::Record;
 use crate::surroundings;
 use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
+use contract::finding::{Finding, Findings};
+use contract::image;
 
 impl Machine {
     pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
@@ -204,7 +204,7 @@ fn renewed(before: &Findings, clock: Findings) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codes;
+    use contract::codes;
 
     #[test]
     fn what_is_found_of_the_clock_takes_the_place_of_what_was() {

@@ -17,22 +17,23 @@ use anyhow::Context as _;
 
 use crate::bus::{self, Bus};
 use crate::command::{Host, Runner};
-use crate::config::{Config, ControlNode};
+use crate::config::Config;
 use crate::corrections::{self, Lookout, Sight};
 use crate::disk::{DataDisk, Identity};
 use crate::endpoint::Endpoint;
-use crate::finding::Findings;
-use crate::image::ImageFacts;
 use crate::kubernetes;
 use crate::kubernetes::api::{self, Api};
 use crate::plan::{Plan, Step};
 use crate::platform::Platform;
 use crate::records::{Progress, Records};
 use crate::rendezvous::Rendezvous;
-use crate::secret::Secret;
 use crate::services::Services;
 use crate::status::Reporter;
 use crate::watch::Watch;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::properties::ControlNode;
+use contract::secret::Secret;
 
 pub use trouble::Trouble;
 

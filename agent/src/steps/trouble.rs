@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::finding::{Finding, Findings};
+use contract::finding::{Finding, Findings};
 
 /// Why a step is not done, which decides how it goes on.
 #[derive(Debug)]

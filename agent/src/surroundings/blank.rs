@@ -5,10 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::at_once;
-use crate::codes;
-use crate::config::{API_PORT, Config, ControlNode};
-use crate::finding::Finding;
+use crate::config::Config;
 use crate::rendezvous;
+use contract::codes;
+use contract::finding::Finding;
+use contract::ports;
+use contract::properties::ControlNode;
 
 /// How long a peer may take to let itself be connected to, before patience.
 const PROBE: Duration = Duration::from_secs(2);
@@ -30,7 +32,7 @@ pub fn beside_a_cluster(config: &Config) -> Option<Finding> {
     };
     let seen = at_once::ask(config.peers().cloned(), |node| Open {
         rendezvous: listens(node, rendezvous::PORT),
-        api: listens(node, API_PORT),
+        api: listens(node, ports::API),
     });
     judge(&config.node.name, &seen)
 }

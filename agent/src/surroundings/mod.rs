@@ -15,11 +15,13 @@ use std::thread;
 pub use blank::beside_a_cluster;
 
 use crate::at_once;
-use crate::codes::{self, Code};
-use crate::config::{API_PORT, Config, ControlNode};
-use crate::finding::Findings;
-use crate::properties;
+use crate::config::Config;
 use crate::system::network;
+use contract::codes::{self, Code};
+use contract::finding::Findings;
+use contract::ports;
+use contract::properties;
+use contract::properties::ControlNode;
 
 /// What something said when it was asked; an error tells what came instead.
 pub type Answer = Result<(), String>;
@@ -47,7 +49,7 @@ pub fn look(config: &Config, peers: bool) -> Seen {
     let time = || at_once::ask(node.ntp_servers.iter().cloned(), |server| questions::time(server));
     let others = || {
         let others = config.peers().filter(|_| peers).cloned();
-        at_once::ask(others, |peer| questions::reachable(SocketAddrV4::new(peer.address, API_PORT)))
+        at_once::ask(others, |peer| questions::reachable(SocketAddrV4::new(peer.address, ports::API)))
     };
     thread::scope(|scope| {
         let (gateway, dns, time) = (scope.spawn(gateway), scope.spawn(dns), scope.spawn(time));

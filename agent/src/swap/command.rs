@@ -13,15 +13,16 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::wire::{Node, Refused, Request, Stage, State};
 use crate::config::Output;
-use crate::disk::ownership::Image;
 use crate::endpoint::{ADMINISTRATORS, PORT};
 use crate::files;
 use crate::https::{Answer, Client};
 use crate::kubernetes::PKI;
 use crate::pki::{Authorities, Leaf};
 use crate::records::Records;
+use contract::node::Node;
+use contract::swap::Image;
+use contract::swap::{Refused, Request, Stage, State};
 
 /// How long the agent may take to answer: it asks the other members meanwhile.
 const ASKING: Duration = Duration::from_secs(60);

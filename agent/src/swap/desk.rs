@@ -12,12 +12,12 @@ use super::judge::{self, Seen};
 use super::prepare::Work;
 use super::saved::Saved;
 use super::site::Site;
-use super::wire::{Refused, Request, Stage, State};
 use super::{good, publisher};
-use crate::codes;
 use crate::command::{Host, Runner};
 use crate::disk::Identity;
 use crate::disk::ownership::Swap;
+use contract::codes;
+use contract::swap::{Refused, Request, Stage, State};
 
 /// A handle on the one swap of a node; clones share it.
 #[derive(Clone, Default)]

@@ -11,13 +11,14 @@ use super::tests::{candidate, request, site, taken};
 use super::*;
 use crate::command::{Command, Error};
 use crate::config::Config;
-use crate::disk::ownership::{self, Candidate, Use};
+use crate::disk::ownership::{self, Candidate};
 use crate::files::{self, power};
 use crate::plan::tests::three_nodes;
 use crate::records::Cordon;
 use crate::swap::fake_etcd::FakeEtcd;
 use crate::swap::leave::uncordon;
 use crate::swap::{standing, taking};
+use contract::swap::Use;
 
 /// Three nodes' configuration, keys and etcd: the same for all that one test does.
 struct Cluster {
@@ -246,7 +247,7 @@ fn what_cannot_be_understood_any_more_holds_nothing_back() {
 #[test]
 fn a_commit_that_is_cut_off_anywhere_is_completed() {
     let commit = |rig: &Rig, desk: &Desk| {
-        let good = crate::swap::wire::Good { since: 1 };
+        let good = contract::node::Good { since: 1 };
         std::fs::write(rig.path(good::GOOD), serde_json::to_vec(&good).unwrap()).unwrap();
         _ = desk.commit();
     };

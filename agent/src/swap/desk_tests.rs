@@ -2,13 +2,14 @@ use std::fs;
 
 use super::*;
 use crate::disk::identity;
-use crate::disk::ownership::{Candidate, Image, Use};
+use crate::disk::ownership::Candidate;
 use crate::disk::{State as DiskState, fixture};
 use crate::files;
 use crate::plan::tests::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::swap::wire::Good;
 use crate::swap::{standing, taking};
+use contract::node::Good;
+use contract::swap::{Image, Use};
 use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::good;
 use super::site::Site;
-use super::wire::{Etcd, Kubernetes, Member, Node, RunningImage, State, VirtualAddress};
 use crate::at_once;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::replace;
 use crate::kubernetes::upgrade;
 use crate::virtual_address;
+use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
+use contract::swap::State;
 
 /// How long a member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(3);

@@ -14,9 +14,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
-use crate::config::{Config, ControlNode};
+use crate::config::Config;
 use crate::etcd::CLIENT_PORT;
 use crate::pki::{self, Authorities};
+use contract::properties::ControlNode;
 
 /// All members.
 #[derive(Clone, Default)]

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::wire::Good;
 use crate::config::Config;
 use crate::disk::{Slots, is_mounted};
 use crate::etcd::gateway::Gateway;
 use crate::files;
 use crate::kubernetes::PKI;
 use crate::kubernetes::api::{self, Api};
-use crate::paths;
 use crate::plan::{self, Plan};
 use crate::platform::Platform;
 use crate::records::Records;
+use contract::node::Good;
+use contract::paths;
 
 /// The systemd unit that notes it.
 pub const UNIT: &str = "kaas-mark-good.service";

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::site::Site;
-use super::wire::{Refused, Request, Stage, State};
 use crate::at_once;
-use crate::codes;
 use crate::etcd::member;
-use crate::image::version::is_older;
+use contract::codes;
+use contract::swap::{Refused, Request, Stage, State};
+use contract::version::is_older;
 
 /// How long a member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);
@@ -123,7 +123,7 @@ pub(super) fn repeated(state: Option<&State>, request: &Request) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::ownership::{Image, Use};
+    use contract::swap::{Image, Use};
     use uuid::Uuid;
 
     fn seen() -> Seen {

@@ -22,4 +22,3 @@ pub mod site;
 pub mod standing;
 pub mod take_over;
 pub mod taking;
-pub mod wire;

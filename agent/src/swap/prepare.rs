@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::leave::{Leave, uncordon};
 use super::site::Site;
 use super::taking;
-use super::wire::{Request, Stage};
 use crate::command::Runner;
 use crate::disk::Identity;
 use crate::disk::ownership::Swap;
 use crate::virtual_address;
+use contract::swap::{Request, Stage};
 
 /// The preparation of one swap.
 pub(super) struct Work<'w> {

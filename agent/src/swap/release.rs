@@ -13,11 +13,12 @@ use anyhow::Context as _;
 use nix::mount::MsFlags;
 use uuid::Uuid;
 
-use crate::disk::ownership::{self, Use};
+use crate::disk::ownership::{self, own_use};
 use crate::disk::{Identity, Slots, identity, is_mounted};
-use crate::image::ImageFacts;
-use crate::paths;
+use crate::image;
 use crate::platform::Platform;
+use contract::paths;
+use contract::swap::Use;
 
 /// How long whoever still writes to the disk is waited for.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -29,7 +30,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// The disk cannot be made read-only or written: it stays this VM's.
 pub fn command(root: &Path) -> anyhow::Result<()> {
     let platform = Platform::detect(root)?;
-    let own = Use::of(&platform, &ImageFacts::read(root)?);
+    let own = own_use(&platform, &image::read(root)?);
     let Some((disk, released)) = find(&platform, &own)? else {
         println!("there is no data disk to release");
         return Ok(());
@@ -93,7 +94,7 @@ mod tests {
         let target = machine.examine().data_disk.target().unwrap();
         let (disk, identity) = prepare(&target, &owner(), &machine.platform(), &Host).unwrap();
         identity::write(&disk.path, &Identity { state: State::Formed, ..identity }).unwrap();
-        let image = crate::files::below(machine.folder.path(), crate::image::PATH);
+        let image = crate::files::below(machine.folder.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         std::fs::write(image, serde_json::to_vec(&crate::plan::tests::image()).unwrap()).unwrap();
         (machine, device)

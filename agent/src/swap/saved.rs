@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{Request, Stage};
 use crate::files;
+use contract::swap::{Request, Stage};
 
 const SAVED: &str = "/run/kaas/swap.json";
 

@@ -7,13 +7,14 @@ use anyhow::Context as _;
 
 use super::standing;
 use crate::config::Config;
-use crate::disk::ownership::{Swap, Use};
+use crate::disk::ownership::Swap;
 use crate::disk::{Identity, Slots, identity};
 use crate::etcd::gateway::Gateway;
-use crate::image::ImageFacts;
 use crate::kubernetes::upgrade::Begun;
 use crate::records::Records;
 use crate::status::Reporter;
+use contract::image::ImageFacts;
+use contract::swap::Use;
 
 /// How long the own member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);

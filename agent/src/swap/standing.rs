@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::at_once;
-use crate::codes;
-use crate::config::{Config, ControlNode};
+use crate::config::Config;
 use crate::disk::Identity;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::restore::Restored;
-use crate::finding::{Finding, Findings};
 use crate::records::{Counted, Records};
+use contract::codes;
+use contract::finding::{Finding, Findings};
+use contract::properties::ControlNode;
 
 /// Below it each node has a key of its name.
 const PREFIX: &str = "/kaas/nodes/";
@@ -259,8 +260,9 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::ownership::{Swap, Use};
+    use crate::disk::ownership::Swap;
     use crate::disk::{State, fixture};
+    use contract::swap::Use;
 
     fn identity() -> Identity {
         Identity { holder: None, state: State::Formed, ..fixture::identity() }

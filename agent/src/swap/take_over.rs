@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::command::Runner;
 use crate::disk::ownership::{self, Candidate, Refusal};
 use crate::disk::{self, DataDisk, Disk, Identity, identity};
-use crate::image::ImageFacts;
+use crate::image;
 use crate::platform::Platform;
 use crate::services;
 
@@ -62,7 +62,7 @@ pub struct Outlook {
 /// # Errors
 /// There is none that is refused for its holder or for the image alone.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let candidate = Candidate::of(platform, &ImageFacts::read(platform.root())?);
+    let candidate = Candidate::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
     match examination.data_disk {
         DataDisk::HeldElsewhere { disk, identity } => {
@@ -220,9 +220,9 @@ mod tests {
         layout::write_table(&disk, whose.disk, size, 512, &crate::command::Host).unwrap();
         identity::write(&disk, &whose).unwrap();
         identity::write(&disk, &whose).unwrap();
-        let image = crate::files::below(machine.folder.path(), crate::image::PATH);
+        let image = crate::files::below(machine.folder.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
-        let facts = ImageFacts { version: version.into(), ..crate::plan::tests::image() };
+        let facts = contract::image::ImageFacts { version: version.into(), ..crate::plan::tests::image() };
         std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
         (machine, disk)
     }
@@ -305,8 +305,8 @@ mod tests {
     #[test]
     fn an_image_that_may_not_follow_takes_it_only_if_that_is_said() {
         let (machine, disk) = machine("0.2.0");
-        let image = crate::files::below(machine.folder.path(), crate::image::PATH);
-        let mut facts = ImageFacts::read(machine.folder.path()).unwrap();
+        let image = crate::files::below(machine.folder.path(), contract::image::PATH);
+        let mut facts = image::read(machine.folder.path()).unwrap();
         facts.upgrades_from = Some(">=0.1.5".parse().unwrap());
         std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
         let notes = Notes::default();
@@ -321,9 +321,9 @@ mod tests {
     fn without_a_disk_nothing_is_taken() {
         let (machine, _) = machine("0.1.0");
         let empty = Machine::new();
-        let target = crate::files::below(empty.folder.path(), crate::image::PATH);
+        let target = crate::files::below(empty.folder.path(), contract::image::PATH);
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::copy(crate::files::below(machine.folder.path(), crate::image::PATH), target).unwrap();
+        std::fs::copy(crate::files::below(machine.folder.path(), contract::image::PATH), target).unwrap();
         let refused = typed(&empty, &Notes::default(), "cp-1", false).unwrap_err();
         assert!(refused.contains("no data disk to take over") && refused.contains("disk.absent"), "{refused}");
     }

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::disk::ownership::{self, Candidate, Swap};
 use crate::disk::{Identity, Slots, identity};
 use crate::files;
-use crate::image::version::{allows, is_older};
 use crate::records::Records;
+use contract::version::{allows, is_older};
 
 /// Notes until the VM restarts that this boot has taken the disk of this GUID: what a swap writes
 /// to the identity since then must not be taken for what the former holder left.
@@ -87,9 +87,10 @@ fn words(before: &Identity, now: &Identity, candidate: &Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::ownership::{Image, Use, may_take, released};
+    use crate::disk::ownership::{may_take, released};
     use crate::disk::{State, fixture};
     use crate::files::power;
+    use contract::swap::{Image, Use};
     use std::path::PathBuf;
 
     const A: Uuid = Uuid::from_u128(0xa);
@@ -121,7 +122,7 @@ mod tests {
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
         identity::write(&disk, identity).unwrap();
         identity::write(&disk, identity).unwrap();
-        std::fs::create_dir_all(files::below(root, crate::paths::RECORDS)).unwrap();
+        std::fs::create_dir_all(files::below(root, contract::paths::RECORDS)).unwrap();
         disk
     }
 

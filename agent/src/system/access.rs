@@ -12,9 +12,9 @@ use anyhow::{Context, bail};
 use crate::command::{Command, Runner};
 use crate::config::Node;
 use crate::files::{self, ensure_content};
-use crate::paths;
 use crate::platform::Platform;
 use crate::services::Services;
+use contract::paths;
 
 const USER: &str = "admin";
 const KEYS: &str = "/etc/ssh/authorized_keys.d/admin";

@@ -11,11 +11,11 @@ use anyhow::Context;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 
-use crate::codes;
 use crate::files;
-use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
 use crate::preflight::{Clock, show};
+use contract::codes;
+use contract::finding::{Finding, Findings};
 
 /// An empty file: its time of modification is the floor, as with
 /// systemd-timesyncd's own.
@@ -102,7 +102,8 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::platform::{CONTAINER_FILE, Container};
+    use contract::platform::CONTAINER_FILE;
+    use contract::platform::Container;
 
     fn day(number: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(number * 24 * 60 * 60)

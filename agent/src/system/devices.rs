@@ -5,10 +5,10 @@ use std::fs;
 use std::io;
 
 use super::arp::Mac;
-use crate::codes;
 use crate::config::Interface;
-use crate::finding::Findings;
 use crate::platform::Platform;
+use contract::codes;
+use contract::finding::Findings;
 
 /// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]

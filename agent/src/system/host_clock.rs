@@ -9,11 +9,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::codes;
 use crate::command::{Command, Error, Runner};
-use crate::finding::Finding;
 use crate::platform::Platform;
 use crate::preflight::show;
+use contract::codes;
+use contract::finding::Finding;
 
 const TOOLS: &str = "vmware-toolbox-cmd";
 
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::files;
-    use crate::platform::CONTAINER_FILE;
+    use contract::platform::CONTAINER_FILE;
 
     /// The host's setting and the daemon, as they answer; and the changes made.
     struct Host {
@@ -293,7 +293,7 @@ mod tests {
             let finding = ensure(&platform, &host, servers, earliest()).unwrap_err();
             assert!(finding.seen.contains(expected), "{finding}");
             assert_eq!(finding.code, "clock.host");
-            assert_eq!(finding.severity, crate::finding::Severity::Warning);
+            assert_eq!(finding.severity, contract::finding::Severity::Warning);
             let asked = if servers.is_empty() { "Switch on" } else { "Switch off" };
             assert!(finding.action.starts_with(asked), "{finding}");
         }

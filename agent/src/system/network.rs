@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
 use crate::bus::Bus;
-use crate::codes;
 use crate::command::{Command, Runner};
 use crate::config::{Config, Interface, Node};
 use crate::files::ensure_content;
-use crate::finding::{Finding, Findings};
 use crate::platform::Platform;
 use crate::virtual_address;
+use contract::codes;
+use contract::finding::{Finding, Findings};
 
 const FOLDER: &str = "/etc/systemd/network";
 const SERVICE: &str = "org.freedesktop.network1";
@@ -291,7 +291,8 @@ fn lay(folder: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::config::{Cluster, ControlNode};
+    use crate::config::Cluster;
+    use contract::properties::ControlNode;
 
     /// The first node of three.
     pub(crate) fn config() -> Config {
@@ -332,7 +333,7 @@ pub(crate) mod tests {
     #[test]
     fn the_primary_interface_carries_the_resolvers_and_each_its_routes() {
         let mut config = config();
-        let route = |network: &str, gateway: &str| crate::config::Route {
+        let route = |network: &str, gateway: &str| contract::properties::Route {
             network: network.parse().unwrap(),
             gateway: gateway.parse().unwrap(),
         };

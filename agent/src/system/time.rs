@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::codes;
 use crate::files::ensure_content;
-use crate::finding::Finding;
 use crate::platform::Platform;
 use crate::services::Services;
+use contract::codes;
+use contract::finding::Finding;
 
 const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
 const UNIT: &str = "systemd-timesyncd.service";

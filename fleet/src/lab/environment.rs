@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent::properties::FormProperty;
+use contract::properties::FormProperty;
 use ova::ovf::environment::{self, Adapter, Platform};
 use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
 use serde::Deserialize;
@@ -42,7 +42,7 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
         label: property.label.to_owned(),
         description: property.description.to_owned(),
     };
-    let properties = agent::properties::form(&minors).into_iter().map(field).collect();
+    let properties = contract::properties::form(&minors).into_iter().map(field).collect();
     Ok(Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() })
 }
 

@@ -64,7 +64,7 @@ impl Lab {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let process = ProcessId::of(std::process::id() as i32).context("looking at this process")?;
         folder::save(&self.door(), &Door { address: listener.local_addr()?, process })?;
-        let api = SocketAddr::from((self.plan().api, agent::config::API_PORT));
+        let api = SocketAddr::from((self.plan().api, contract::ports::API));
         let namespace = self.network.path();
         loop {
             let (client, _) = listener.accept().context("accepting a connection")?;

@@ -41,8 +41,8 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use agent::properties::ADDRESS;
 use container::Containers;
+use contract::properties::ADDRESS;
 use engines::Engines;
 use folder::{Folder, VmRecord};
 use machine::Claim;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use agent::properties as keys;
 use anyhow::bail;
+use contract::properties as keys;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

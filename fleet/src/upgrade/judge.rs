@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::image::version::allows;
+use contract::version::allows;
 use semver::Version;
 
 use super::entry::{Outcome, Way};

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::Build;
 
 /// The property whose choices are the Kubernetes minors that an image carries.
-const KUBERNETES: &str = agent::properties::KUBERNETES_VERSION;
+const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
 
 /// Hexadecimal digits of a build identifier.
 const BUILD: usize = 32;

@@ -1,9 +1,5 @@
-//! What a node's endpoint says and takes about image swaps: the agent's own types, under the names of this side, which
-//! asks many nodes.
+//! What a node's endpoint says and takes about upgrades, under the names of this side, which asks many nodes.
 
-pub use agent::disk::ownership::{Image as Build, Use};
-pub use agent::kubernetes::upgrade::wire::{Request as KubernetesRequest, State as KubernetesUpgrade};
-pub use agent::swap::wire::{
-    Etcd, Good, Kubernetes, Member, Node as Facts, Refused, Request as SwapRequest, RunningImage as Image, Stage,
-    State as Swap, VirtualAddress,
-};
+pub use contract::kubernetes_upgrade::{Request as KubernetesRequest, State as KubernetesUpgrade};
+pub use contract::node::{Etcd, Good, Kubernetes, Member, Node as Facts, RunningImage as Image, VirtualAddress};
+pub use contract::swap::{Image as Build, Refused, Request as SwapRequest, Stage, State as Swap, Use};

@@ -59,16 +59,18 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
         if said.is_empty() { bail!("{program} --version says nothing") } else { Ok(said) }
     };
     let (rust, cc) = (first_line("rustc")?, first_line(CC)?);
-    let key = Key::of(Stage::AGENT)
+    let mut key = Key::of(Stage::AGENT)
         .text("compiler", &rust)
         .text("C compiler", &cc)
         .file("manifest", &workspace.join("Cargo.toml"))?
         .file("lock", &workspace.join("Cargo.lock"))?
-        .folder("agent", &workspace.join("agent"))?
         // It may name a linker, flags or another profile.
         .text("Cargo's configuration", configuration(cargo_home().as_deref()))
-        .key("tools", tools.key())
-        .finish();
+        .key("tools", tools.key());
+    for package in sources::packages(&workspace, "agent")? {
+        key = key.folder(&package, &workspace.join(&package))?;
+    }
+    let key = key.finish();
     let place =
         cache.stage(&key, progress, |folder| {
             let program = folder.join("kaas-agent");

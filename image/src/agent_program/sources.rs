@@ -62,10 +62,57 @@ fn members(workspace: &Path) -> Result<Vec<String>> {
     Ok(members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect())
 }
 
+/// The folders of the packages of the workspace that `package` is built from: its own, and those of the packages that it
+/// depends on, by name.
+///
+/// # Errors
+/// When a manifest cannot be read or understood.
+pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
+    let manifest = |folder: &Path| -> Result<toml::Table> {
+        let path = folder.join("Cargo.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        text.parse().with_context(|| format!("understanding {}", path.display()))
+    };
+    let top = manifest(workspace)?;
+    let own = top.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let own = own.and_then(toml::Value::as_table).context("the workspace's manifest lists no dependencies")?;
+    let folder = |name: &str| own.get(name).and_then(|entry| entry.get("path")).and_then(toml::Value::as_str);
+    let (mut found, mut left) = (BTreeSet::new(), vec![package.to_owned()]);
+    while let Some(name) = left.pop() {
+        let place = folder(&name).with_context(|| format!("the workspace has no package {name}"))?;
+        if found.insert(place.to_owned()) {
+            let manifest = manifest(&workspace.join(place))?;
+            let tables = ["dependencies", "build-dependencies"].into_iter().filter_map(|table| manifest.get(table));
+            let names = tables.filter_map(toml::Value::as_table).flat_map(toml::Table::keys);
+            left.extend(names.filter(|name| folder(name).is_some()).cloned());
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn a_package_is_built_from_those_that_it_depends_on() {
+        let workspace = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let file = workspace.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let entry = |name: &str| format!("{name} = {{ path = \"{name}\" }}\n");
+        let entries: String = ["agent", "contract", "formats", "lab"].map(entry).concat();
+        write("Cargo.toml", &format!("[workspace.dependencies]\n{entries}serde = \"1\"\n"));
+        write("agent/Cargo.toml", "[dependencies]\ncontract.workspace = true\nserde.workspace = true\n");
+        write("contract/Cargo.toml", "[build-dependencies]\nformats.workspace = true\n[dev-dependencies]\nlab = {}\n");
+        write("formats/Cargo.toml", "[package]\n");
+        let packages = |name: &str| packages(workspace.path(), name);
+        assert_eq!(Vec::from_iter(packages("agent").unwrap()), ["agent", "contract", "formats"]);
+        assert!(packages("serde").is_err() && packages("lab").is_err());
+    }
 
     #[test]
     fn only_what_differs_is_written_and_what_is_gone_is_removed() {

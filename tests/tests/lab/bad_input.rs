@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use agent::properties as keys;
+use contract::properties as keys;
 use fleet::lab::NewVm;
 use scenarios::scenario::{DATA_DISK, MOMENT, Scenario, Setting, with};
 use uuid::Uuid;

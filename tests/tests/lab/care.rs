@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use agent::properties::DEPLOYMENT_SECRET;
+use contract::properties::DEPLOYMENT_SECRET;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 
 /// Twice the pace of a duty, and some.

@@ -4,7 +4,7 @@
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use agent::properties as keys;
+use contract::properties as keys;
 use fleet::lab::Hardware;
 use scenarios::scenario::{Scenario, Setting};
 

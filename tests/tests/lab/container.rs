@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agent::properties as keys;
+use contract::properties as keys;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};

@@ -1,8 +1,8 @@
 //! What the image has for its administrator, and what it has not for others; and
 //! the container images that it carries.
 
-use agent::image::{CARRIED, reference};
-use agent::properties::GATEWAY;
+use contract::image::{CARRIED, reference};
+use contract::properties::GATEWAY;
 use scenarios::scenario::{MOMENT, Scenario};
 
 /// Looks at a node that is ready.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use agent::properties as keys;
+use contract::properties as keys;
 use scenarios::endpoint;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;

@@ -2,13 +2,14 @@
 //! image says of itself is believed here; that its signature is the publisher's is for whoever
 //! imports its OVA to verify.
 
+use contract::swap::Use;
 use semver::VersionReq;
 
-use super::record::{Refusal, Use};
+use super::record::{Refusal, own_use};
 use crate::disk::identity::Identity;
-use crate::image::ImageFacts;
-use crate::image::version::{allows, is_older};
 use crate::platform::Platform;
+use contract::image::ImageFacts;
+use contract::version::{allows, is_older};
 
 /// A VM that may take a data disk, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl Candidate {
     /// What `platform` carries, with the image that it runs.
     pub fn of(platform: &Platform, image: &ImageFacts) -> Self {
         Self {
-            own: Use::of(platform, image),
+            own: own_use(platform, image),
             publisher: image.publisher.clone(),
             upgrades_from: image.upgrades_from.clone(),
         }

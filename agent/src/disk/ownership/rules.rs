@@ -1,9 +1,10 @@
 //! Who may take a disk, and what its identity becomes then.
 
+use contract::swap::Use;
 use uuid::Uuid;
 
 use super::candidate::Candidate;
-use super::record::{Refusal, Swap, Use};
+use super::record::{Refusal, Swap};
 use crate::disk::identity::{Identity, State};
 
 /// Whether a VM may take the disk with this identity, or go on with it.
@@ -38,13 +39,19 @@ pub fn may_take(identity: &Identity, candidate: &Candidate) -> Result<(), Refusa
 /// node out then.
 fn is_known(identity: &Identity, own: &Use) -> bool {
     let swap = identity.swap.as_ref();
-    let had = |before: Option<&Use>| before.is_some_and(|before| before.is_still(own));
+    let had = |before: Option<&Use>| before.is_some_and(|before| is_still(before, own));
     if had(swap.map(|swap| &swap.from)) || had(swap.and_then(|swap| swap.released.as_ref())) {
         return true;
     }
     // Without a UUID a disk that awaits another image looks like one's own.
     let awaits = own.vm.is_none() && swap.is_some_and(|swap| swap.to.is_some());
     identity.holder == own.vm && identity.image_version == own.version && !awaits
+}
+
+/// Whether both are the same VM, and it still runs the image that it had, as far as that is known.
+fn is_still(before: &Use, own: &Use) -> bool {
+    let same_build = before.build.is_empty() || before.build == own.build;
+    before.is(own) && before.version == own.version && same_build
 }
 
 /// The identity once `own`, which may do so, has taken the disk or goes on with it.

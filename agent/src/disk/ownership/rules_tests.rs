@@ -1,6 +1,6 @@
 use super::*;
 use crate::disk::fixture;
-use crate::disk::ownership::Image;
+use contract::swap::Image;
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);

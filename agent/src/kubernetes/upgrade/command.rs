@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use super::wire::Request;
-use crate::kubernetes::minor::Minor;
 use crate::swap::command::Agent;
+use contract::kubernetes_upgrade::Request;
+use contract::minor::Minor;
 
 /// How long the agent may be away while it takes the new version up.
 const AWAY: Duration = Duration::from_secs(15 * 60);

@@ -1,7 +1,7 @@
 //! Which APIs that a release removes are still asked for: the API server counts them since
 //! its start (`apiserver_requested_deprecated_apis`, stable since Kubernetes 1.22).
 
-use crate::kubernetes::minor::Minor;
+use contract::minor::Minor;
 
 /// The metric.
 const METRIC: &str = "apiserver_requested_deprecated_apis{";

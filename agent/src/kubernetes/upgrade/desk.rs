@@ -2,14 +2,14 @@
 
 use uuid::Uuid;
 
-use super::wire::{Request, State};
 use super::{Begun, judge, look};
-use crate::codes;
 use crate::command::Runner;
 use crate::records::Records;
 use crate::swap::desk::Desk;
 use crate::swap::site::Site;
-use crate::swap::wire::Refused;
+use contract::codes;
+use contract::kubernetes_upgrade::{Request, State};
+use contract::swap::Refused;
 
 /// Begins an upgrade, or says that it is under way. False if nothing is to be done: the node
 /// runs the minor, or it was only to be judged.

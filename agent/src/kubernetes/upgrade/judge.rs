@@ -1,8 +1,8 @@
 //! Whether the node may be taken to another minor now. Pure.
 
-use crate::codes::{self, Code};
-use crate::kubernetes::minor::Minor;
-use crate::swap::wire::Refused;
+use contract::codes::{self, Code};
+use contract::minor::Minor;
+use contract::swap::Refused;
 
 /// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.35 and 1.36).
 const OLDEST_ETCD: [u64; 3] = [3, 5, 24];

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use super::deprecated;
 use super::judge::Seen;
 use crate::at_once;
-use crate::codes;
 use crate::command::{self, Command, Runner};
 use crate::etcd::gateway::Gateway;
 use crate::etcd::member;
@@ -18,7 +17,8 @@ use crate::kubernetes::{ADMINISTRATOR, MINORS};
 use crate::status::Phase;
 use crate::swap::good;
 use crate::swap::site::Site;
-use crate::swap::wire::{Refused, State};
+use contract::codes;
+use contract::swap::{Refused, State};
 
 /// How long a member or an API server may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);

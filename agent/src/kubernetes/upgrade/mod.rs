@@ -12,7 +12,6 @@ mod deprecated;
 mod desk;
 mod judge;
 mod look;
-pub mod wire;
 mod work;
 
 use serde::{Deserialize, Serialize};

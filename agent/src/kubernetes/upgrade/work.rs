@@ -7,9 +7,7 @@ use anyhow::{Context as _, bail};
 
 use super::Begun;
 use crate::addons;
-use crate::codes;
 use crate::command::{Host, Runner};
-use crate::finding::Findings;
 use crate::kubernetes::api::{self, Api};
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::services;
@@ -18,6 +16,8 @@ use crate::swap::good;
 use crate::swap::leave::{Leave, uncordon};
 use crate::swap::site::Site;
 use crate::virtual_address;
+use contract::codes;
+use contract::finding::Findings;
 
 /// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
 /// what is to be said of one that was given up.

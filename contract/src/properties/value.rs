@@ -1,12 +1,39 @@
 //! What a property's text becomes, or what is wrong with it.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
 
 use crate::codes::Code;
-use crate::config::{ControlNode, Route};
 use crate::secret::Secret;
+
+/// One entry of the control node list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlNode {
+    /// Host name, a DNS label.
+    pub name: String,
+    /// Address on the primary network.
+    pub address: Ipv4Addr,
+}
+
+/// A network behind a gateway other than the default one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// The network.
+    pub network: Ipv4Net,
+    /// The gateway, in a subnet of one of the interfaces.
+    pub gateway: Ipv4Addr,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} via {}", self.network, self.gateway)
+    }
+}
 
 /// A value whose form is right.
 #[derive(Clone, Debug, PartialEq, Eq)]

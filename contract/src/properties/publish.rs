@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::{Kind, table};
-use crate::kubernetes::minor;
+use crate::minor;
 
 /// One property of an OVF ProductSection, in the order in which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

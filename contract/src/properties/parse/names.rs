@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 use super::super::value::Problem;
 use super::{addresses, quoted, unescape_lines};
 use crate::codes;
-use crate::config::ControlNode;
+use crate::properties::ControlNode;
 
 /// A DNS label (RFC 1123, section 2.1), lower-case as Kubernetes wants it.
 pub fn label(text: &str) -> Result<String, Problem> {

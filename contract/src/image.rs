@@ -1,17 +1,9 @@
-//! The running image: its description of itself, and the names of the
-//! container images in it. Knows nothing of the cluster.
+//! What an image says of itself, and the names of the container images in it.
 
-pub mod version;
-
-use std::fs;
-use std::path::Path;
-
-use anyhow::Context;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
-use crate::files;
-use crate::kubernetes::minor;
+use crate::minor;
 
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
@@ -60,16 +52,6 @@ pub struct KubernetesRelease {
 }
 
 impl ImageFacts {
-    /// Reads the description below `root` (`/` outside of tests).
-    ///
-    /// # Errors
-    /// It is missing or not understood: this is no appliance image.
-    pub fn read(root: &Path) -> anyhow::Result<Self> {
-        let path = files::below(root, PATH);
-        let text = fs::read(&path).with_context(|| format!("reading the image's description {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("understanding {}", path.display()))
-    }
-
     /// The release of this minor.
     pub fn kubernetes(&self, minor: &str) -> Option<&KubernetesRelease> {
         self.kubernetes.iter().find(|release| release.minor == minor)
@@ -108,11 +90,5 @@ mod tests {
         assert_eq!(facts.kubernetes("1.9").unwrap().version, "1.9.1");
         assert_eq!(facts.kubernetes("1.35"), None);
         assert_eq!(facts.title(), "kaas-control-plane 0.1.0 (development image)");
-    }
-
-    #[test]
-    fn a_system_without_a_description_is_named() {
-        let error = ImageFacts::read(Path::new("/nonexistent")).unwrap_err().to_string();
-        assert!(error.contains("/nonexistent/usr/lib/kaas/image.json"), "{error}");
     }
 }

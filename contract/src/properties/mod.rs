@@ -3,7 +3,7 @@
 //! parser. They cannot drift apart.
 //!
 //! This module knows single values only. What must agree between properties is
-//! checked in [`crate::config`]; where values come from is [`crate::environment`]'s.
+//! checked by the agent, which also knows where values come from.
 
 mod kind;
 pub mod parse;
@@ -14,7 +14,7 @@ mod value;
 pub use kind::Kind;
 pub use publish::{FormProperty, form, options_json, reference_markdown};
 pub use table::*;
-pub use value::{Problem, Value};
+pub use value::{ControlNode, Problem, Route, Value};
 
 use crate::finding::Findings;
 

@@ -3,7 +3,7 @@
 use super::super::value::Problem;
 use super::{addresses, quoted, unescape_lines};
 use crate::codes;
-use crate::config::Route;
+use crate::properties::Route;
 
 /// Networks that may be routed: one that covers everything is the default
 /// gateway's, which has a property of its own.

@@ -16,7 +16,7 @@ const EXCERPT: usize = 60;
 
 /// A value as it is shown in a message: in quotes, on one line, cut when long.
 /// Not for secrets.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut shown = String::from("\"");
     for (index, character) in text.chars().enumerate() {
         if index == EXCERPT {

@@ -1,0 +1,115 @@
+//! A node as it tells of itself: `GET /v1/node`.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::kubernetes_upgrade;
+use crate::swap::{Image, State};
+
+/// A node, as `GET /v1/node` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub node: String,
+    /// The image that it runs.
+    pub image: RunningImage,
+    /// Fingerprint of the publisher's key that is pinned on its data disk; none if none is.
+    #[serde(default)]
+    pub pinned: Option<String>,
+    /// The GPT disk GUID of its data disk.
+    pub disk: Uuid,
+    /// BIOS UUID of the VM that holds the data disk; none if the hypervisor gives none.
+    pub holder: Option<Uuid>,
+    /// How many VMs have held the data disk.
+    pub generation: u64,
+    /// Its Kubernetes.
+    pub kubernetes: Kubernetes,
+    /// Its etcd member; none while it does not answer.
+    pub etcd: Option<Etcd>,
+    /// The cluster's virtual address, if it has one.
+    pub virtual_address: Option<VirtualAddress>,
+    /// Whether its API serves and Kubernetes calls it ready.
+    pub ready: bool,
+    /// Since when this boot has counted as good; none until then.
+    pub good: Option<Good>,
+    /// The swap that is under way, or not committed yet.
+    pub swap: Option<State>,
+}
+
+/// The image that a VM runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningImage {
+    /// Name of the appliance.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its build identifier.
+    pub build: String,
+    /// Fingerprint of the publisher's key; none for a development image.
+    pub publisher: Option<String>,
+}
+
+impl RunningImage {
+    /// What names it.
+    pub fn build(&self) -> Image {
+        Image { version: self.version.clone(), build: self.build.clone() }
+    }
+}
+
+/// Kubernetes on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kubernetes {
+    /// The version that the cluster's minor has in this image.
+    pub version: String,
+    /// All versions in this image.
+    pub carried: Vec<String>,
+    /// The upgrade that is under way or was given up, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<kubernetes_upgrade::State>,
+}
+
+/// The etcd member of a node, and how it sees the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Etcd {
+    /// Version of etcd.
+    pub version: String,
+    /// The member's identity in hexadecimal.
+    pub member: String,
+    /// Whether it is the leader.
+    pub leader: bool,
+    /// The index that it has applied.
+    pub applied: u64,
+    /// All members.
+    pub members: Vec<Member>,
+}
+
+/// A member of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name; empty until it has started.
+    pub name: String,
+    /// Its identity in hexadecimal.
+    pub id: String,
+    /// Whether it only follows, without a vote.
+    pub learner: bool,
+    /// Whether it sees a leader and answers a read that needs a quorum.
+    pub healthy: bool,
+}
+
+/// The virtual address as a node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualAddress {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Whether this node holds it now.
+    pub held: bool,
+}
+
+/// Since when a boot counts as good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Good {
+    /// Seconds since 1970.
+    pub since: u64,
+}

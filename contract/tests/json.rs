@@ -1,0 +1,34 @@
+//! What nodes say and take over their endpoint is as the files in `testdata` show it.
+
+use std::fs;
+use std::path::Path;
+
+use contract::kubernetes_upgrade;
+use contract::node::Node;
+use contract::swap::{Refused, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+fn is_as_the_file_shows<T: Serialize + DeserializeOwned>(name: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
+    let text = fs::read_to_string(&file).unwrap();
+    let value: T = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string_pretty(&value).unwrap(), text.trim(), "{name}");
+}
+
+#[test]
+fn what_is_said_is_as_the_files_show() {
+    for name in ["node.json", "node-prepared.json", "node-taken.json"] {
+        is_as_the_file_shows::<Node>(name);
+    }
+    is_as_the_file_shows::<Node>("node-upgrading.json");
+    for name in ["swap-request.json", "swap-request-publisher.json"] {
+        is_as_the_file_shows::<Request>(name);
+    }
+    is_as_the_file_shows::<kubernetes_upgrade::Request>("kubernetes-request.json");
+    is_as_the_file_shows::<Refused>("refused.json");
+    // A node that knows nothing of pinned keys.
+    let text = include_str!("../testdata/node.json");
+    let older = text.replace("\"pinned\": \"SHA256:publisher\",", "");
+    assert_eq!(serde_json::from_str::<Node>(&older).unwrap().pinned, None);
+}

@@ -1,0 +1,50 @@
+//! Writes files among the user's sources anew: lock files and generated documentation.
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::caller;
+
+/// Puts `text` in the place of what stands in a file, if that differs. It is the calling user's then.
+///
+/// # Errors
+/// When it cannot be written; the former text then still stands.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
+        return Ok(());
+    }
+    put(path, text).with_context(|| format!("writing {}", path.display()))?;
+    caller::lend(path)
+}
+
+fn put(path: &Path, text: &str) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(File::open(folder)?.sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_when_it_differs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lock");
+        write(&file, "one").unwrap();
+        let made = std::fs::metadata(&file).unwrap();
+        write(&file, "one").unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), made.modified().unwrap());
+        write(&file, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
+        assert_eq!(made.permissions().mode() & 0o777, 0o644);
+        assert!(format!("{:#}", write(&folder.path().join("no/lock"), "").unwrap_err()).contains("no/lock"));
+    }
+}
