@@ -7,14 +7,15 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
 
+use contract::finding::{Finding, Findings};
+use contract::image::ImageFacts;
+use contract::secret::Secret;
+
 use crate::amend::{self, Amendments, Standing};
 use crate::config::{Config, Intake};
 use crate::environment::{Outcome, source};
 use crate::platform::Platform;
 use crate::records::Records;
-use contract::finding::{Finding, Findings};
-use contract::image::ImageFacts;
-use contract::secret::Secret;
 
 /// The pause before the OVF environment is looked for again.
 pub const AGAIN: Duration = Duration::from_secs(5);

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use contract::codes;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +26,6 @@ use crate::disk::ownership::{Candidate, may_take};
 use crate::files::{self, write_atomically};
 use crate::image;
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::Findings;
-use contract::image::ImageFacts;
 
 /// Where the outcome is left for the system, below its root.
 pub const REPORT: &str = "/run/kaas/early.json";

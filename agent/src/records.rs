@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use contract::paths;
+use contract::secret::Secret;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -13,8 +15,6 @@ use zeroize::Zeroizing;
 use crate::config::Config;
 use crate::files;
 use crate::rendezvous::Record;
-use contract::paths;
-use contract::secret::Secret;
 
 const CONFIG: &str = "config.json";
 const SECRET: &str = "secret";
@@ -35,7 +35,6 @@ pub trait Entry: Serialize + DeserializeOwned {
 
 /// What this node has done once and need not, or must not, do again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Progress {
     /// etcd has had a quorum with this node's member. From then on a member
     /// without data is a loss, not a beginning.
@@ -48,7 +47,6 @@ pub struct Progress {
 
 /// What the disk knows of its own standing in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Counted {
     /// Raised as long as the disk is in use: a copy of the disk stays behind.
     pub counter: u64,
@@ -56,7 +54,6 @@ pub struct Counted {
 
 /// What a swap did to the cluster and whoever has the disk afterwards undoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Cordon {
     /// The swap.
     pub swap: uuid::Uuid,

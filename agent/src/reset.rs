@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use contract::codes;
+use contract::finding::Finding;
 
 use crate::command::Runner;
 use crate::config::Config;
@@ -23,8 +25,6 @@ use crate::kubernetes::PKI;
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::services;
-use contract::codes;
-use contract::finding::Finding;
 
 /// How long one etcd member may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(5);

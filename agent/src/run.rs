@@ -15,6 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use contract::finding::{Finding, Findings};
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 
 use crate::care::Care;
 use crate::command::Host;
@@ -35,9 +38,6 @@ use crate::services;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::steps::{Done, Machine, Trouble};
 use crate::system::clock;
-use contract::finding::{Finding, Findings};
-use contract::image::ImageFacts;
-use contract::secret::Secret;
 
 /// The pause before disks are looked at again: proving one blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);

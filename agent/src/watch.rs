@@ -9,13 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
+use contract::node::VirtualAddress;
 
 use crate::config::Config;
 use crate::etcd::member;
 use crate::files;
 use crate::kubernetes::PKI;
 use crate::kubernetes::api::{self, Api};
-use crate::status::{Health, Member, Reporter, VirtualAddress};
+use crate::status::{Health, Member, Reporter};
 use crate::virtual_address;
 
 /// The pause between two looks at the API on this node while it serves …

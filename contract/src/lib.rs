@@ -2,8 +2,15 @@
 //! words in which the appliance answers, and the JSON that both sides write and read. Types, tables and
 //! pure functions; nothing here touches a disk, a network or a VM.
 //!
-//! Images of different versions meet: a builder of today makes what an agent of yesterday reads. Whatever
-//! crosses between versions is read tolerantly: an unknown field is left aside, a new one has a default.
+//! # Versions meet
+//!
+//! An image swap that goes back gives an older agent what a newer one has written, and an operator's command meets
+//! nodes of other versions. So:
+//!
+//! - What is *told or kept* (answers, records, the identity on the disk, what an engine tells a VM) is read
+//!   tolerantly: an unknown field is left aside, and a field that came later has a default.
+//! - What *asks for an act* (the bodies of `POST`) is read strictly: whoever does not know a field must not act as
+//!   if it were not there.
 
 pub mod codes;
 pub mod finding;

@@ -12,7 +12,6 @@ pub const CONTAINER_FILE: &str = "/run/host/kaas/platform.json";
 /// What a container engine tells the node, as JSON in [`CONTAINER_FILE`].
 /// Paths are as the node sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Container {
     /// The ISO 9660 image with the OVF environment; none for an empty drive.
     pub cdrom: Option<PathBuf>,

@@ -11,7 +11,6 @@ use crate::version::is_older;
 
 /// A VM with the image that it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Use {
     /// Its BIOS UUID; none if the hypervisor gives none.
     pub vm: Option<Uuid>,
@@ -30,7 +29,6 @@ impl Use {
 
 /// An image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Image {
     /// Its version.
     pub version: String,

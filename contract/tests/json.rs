@@ -32,3 +32,20 @@ fn what_is_said_is_as_the_files_show() {
     let older = text.replace("\"pinned\": \"SHA256:publisher\",", "");
     assert_eq!(serde_json::from_str::<Node>(&older).unwrap().pinned, None);
 }
+
+#[test]
+fn what_is_told_may_say_more_and_what_is_asked_may_not() {
+    let with_more = |name: &str| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
+        let text = fs::read_to_string(&file).unwrap();
+        text.replacen('{', "{ \"of-a-later-version\": 1, ", 1)
+    };
+    serde_json::from_str::<Node>(&with_more("node.json")).unwrap();
+    serde_json::from_str::<Refused>(&with_more("refused.json")).unwrap();
+    for refused in [
+        serde_json::from_str::<Request>(&with_more("swap-request.json")).map(drop),
+        serde_json::from_str::<kubernetes_upgrade::Request>(&with_more("kubernetes-request.json")).map(drop),
+    ] {
+        assert!(refused.unwrap_err().to_string().contains("unknown field `of-a-later-version`"));
+    }
+}

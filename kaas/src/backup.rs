@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::node::{Client, PORT};
+use contract::ports;
+use fleet::node::Client;
 
 /// What to pull from where.
 #[derive(Args)]
@@ -15,7 +16,7 @@ pub struct Backup {
     #[arg(long, value_name = "ADDRESS")]
     node: Ipv4Addr,
     /// The endpoint's port.
-    #[arg(long, default_value_t = PORT, hide = true)]
+    #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
     /// The cluster administrator's kubeconfig: its certificate is shown, its authority trusted.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]

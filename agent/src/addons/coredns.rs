@@ -1,12 +1,12 @@
 //! Cluster DNS. The objects follow kubeadm's (`phases/addons/dns`), with the
 //! appliance's image and addresses.
 
+use contract::image;
 use serde_json::{Value, json};
 
 use super::BUILD;
 use crate::config::Config;
 use crate::kubernetes::DOMAIN;
-use contract::image;
 
 /// How many copies run: one on one node, else two, so that one node may fail.
 fn replicas(config: &Config) -> u32 {

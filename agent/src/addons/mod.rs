@@ -5,10 +5,10 @@
 mod coredns;
 mod rights;
 
+use contract::image::ImageFacts;
 use serde_json::Value;
 
 use crate::config::Config;
-use contract::image::ImageFacts;
 
 /// The rights of the host services.
 pub fn rights() -> Vec<Value> {

@@ -6,13 +6,13 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use contract::finding::{Finding, Findings};
+use contract::properties;
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::{Amended, Effect, Error, apply};
 use crate::config::Output;
-use contract::finding::{Finding, Findings};
-use contract::properties;
 
 /// Larger input is no list of properties, in bytes.
 const LARGEST: u64 = 1 << 20;

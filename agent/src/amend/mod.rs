@@ -16,6 +16,11 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::properties::{self, Property};
+use contract::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::config::{self, Config, Intake};
@@ -27,11 +32,6 @@ use crate::records::Records;
 use crate::rendezvous::Record;
 use crate::services;
 use crate::status::{Phase, Status};
-use contract::codes;
-use contract::finding::Findings;
-use contract::image::ImageFacts;
-use contract::properties::{self, Property};
-use contract::secret::Secret;
 
 pub use command::{Options, command};
 pub use pending::{Amendments, PATH, forget};

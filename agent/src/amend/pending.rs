@@ -7,11 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use contract::properties::{self, Property};
+use contract::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::files;
-use contract::properties::{self, Property};
-use contract::secret::Secret;
 
 /// Where they are kept until the configuration is saved.
 pub const PATH: &str = "/run/kaas/amendments.json";

@@ -6,6 +6,8 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use contract::finding::Finding;
+use contract::secret::Secret;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
@@ -14,8 +16,6 @@ use crate::files;
 use crate::plan::tests::three_nodes;
 use crate::records::Progress;
 use crate::status::{Reporter, Work};
-use contract::finding::Finding;
-use contract::secret::Secret;
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
 

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use contract::secret::Secret;
 use serde::Serialize;
 
 use crate::command::Runner;
@@ -23,7 +24,6 @@ use crate::files;
 use crate::records::Records;
 use crate::status::Status;
 use archive::{Archive, Keep};
-use contract::secret::Secret;
 use redact::Redactor;
 
 /// The folder of bundles that are given no place.

@@ -4,7 +4,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-
 use contract::secret::Secret;
 
 /// What stands in a secret's place.

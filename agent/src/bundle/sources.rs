@@ -7,6 +7,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use contract::ports;
 
 use super::archive::Keep;
 use crate::command::{Command, Runner};
@@ -16,7 +17,6 @@ use crate::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS};
 use crate::platform::Platform;
 use crate::records::Records;
 use crate::status::Status;
-use contract::ports;
 
 /// At most so much of one source is looked at, in bytes before compression.
 const LONGEST: u64 = 24 << 20;

@@ -5,6 +5,7 @@
 use std::fs;
 
 use anyhow::Context as _;
+use contract::finding::Findings;
 
 use super::job::Job;
 use crate::addons;
@@ -15,7 +16,6 @@ use crate::kubernetes::api;
 use crate::steps::Machine;
 use crate::swap::site::Site;
 use crate::swap::standing;
-use contract::finding::Findings;
 
 /// Says, until the VM restarts, which build the add-ons were seen to be of.
 const SEEN: &str = "/run/kaas/addons";

@@ -8,6 +8,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Findings;
+use contract::properties::ControlNode;
 use uuid::Uuid;
 
 use super::job::{Job, Told};
@@ -19,9 +22,6 @@ use crate::pki::{Authorities, MemberBundle};
 use crate::records::Records;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::steps::Machine;
-use contract::codes;
-use contract::finding::Findings;
-use contract::properties::ControlNode;
 
 /// How long etcd may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(10);

@@ -3,13 +3,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use contract::codes;
+use contract::finding::Findings;
+
 use crate::certificates::api::ApiCertificate;
 use crate::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::kubernetes::kubeadm::Kubeadm;
 use crate::steps::Machine;
 use crate::virtual_address;
-use contract::codes;
-use contract::finding::Findings;
 
 /// How long giving up the virtual address may take, before patience.
 const YIELDING: Duration = Duration::from_secs(5);

@@ -1,10 +1,11 @@
 //! The clock: keeps the time on the data disk, sees that just one source corrects
 //! it, and says when it is not right or no time server has been heard.
 
+use contract::finding::Findings;
+
 use crate::preflight::Clock;
 use crate::steps::Machine;
 use crate::system::{clock, host_clock, time};
-use contract::finding::Findings;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let (platform, servers) = (&machine.platform, &machine.config.node.ntp_servers);

@@ -1,10 +1,11 @@
 //! The data partition follows the virtual disk: made larger in the hypervisor,
 //! it is larger on the running node shortly after.
 
-use crate::disk::{DataDisk, Disk, grow};
-use crate::steps::Machine;
 use contract::codes;
 use contract::finding::Findings;
+
+use crate::disk::{DataDisk, Disk, grow};
+use crate::steps::Machine;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     let DataDisk::Ours { disk, identity } = &machine.data_disk else { return Ok(Findings::default()) };

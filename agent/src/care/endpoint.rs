@@ -3,17 +3,18 @@
 
 use std::time::SystemTime;
 
-use crate::endpoint;
-use crate::steps::Machine;
 use contract::codes;
 use contract::finding::Findings;
+use contract::ports;
+
+use crate::steps::Machine;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     Ok(match machine.endpoint.open(&machine.config, SystemTime::now()) {
         Ok(_) => Findings::default(),
         Err(error) => codes::ENDPOINT_CLOSED
             .finding(
-                format!("port {}", endpoint::PORT),
+                format!("port {}", ports::NODE),
                 format!("the status endpoint cannot be opened: {error:#}"),
                 "It is tried again each minute; load balancers and monitoring cannot ask this node meanwhile",
             )

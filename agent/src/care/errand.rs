@@ -5,10 +5,11 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use contract::finding::Findings;
+
 use super::job::{Job, Told, failed};
 use super::{addons, admission, etcd, snapshots, swap};
 use crate::steps::Machine;
-use contract::finding::Findings;
 
 /// An errand that recurs.
 struct Errand {

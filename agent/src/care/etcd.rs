@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use contract::finding::Findings;
+
 use super::job::Job;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::upkeep;
 use crate::steps::Machine;
-use contract::finding::Findings;
 
 /// How long a member may take for a short answer, before patience …
 const REQUEST: Duration = Duration::from_secs(5);

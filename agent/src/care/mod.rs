@@ -19,11 +19,11 @@ mod swap;
 
 use std::time::{Duration, Instant};
 
+use contract::finding::Findings;
 use errand::Errands;
 use job::failed;
 
 use crate::steps::Machine;
-use contract::finding::Findings;
 
 /// Something that recurs.
 struct Duty {

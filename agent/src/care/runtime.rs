@@ -1,9 +1,10 @@
 //! containerd goes on without a plugin that failed to start, and the kubelet
 //! then asks in vain for ever: a runtime without CRI is restarted.
 
+use contract::finding::Findings;
+
 use crate::kubernetes::containerd;
 use crate::steps::Machine;
-use contract::finding::Findings;
 
 pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     // While the node is Ready, the kubelet reaches it.

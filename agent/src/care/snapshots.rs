@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use contract::codes;
+use contract::finding::Findings;
+
 use super::job::Job;
 use crate::command::Host;
 use crate::config::Config;
@@ -13,8 +16,6 @@ use crate::etcd::snapshot::{self, Snapshot};
 use crate::etcd::target::Target;
 use crate::files;
 use crate::steps::Machine;
-use contract::codes;
-use contract::finding::Findings;
 
 /// The pause between two snapshots.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);

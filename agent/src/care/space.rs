@@ -6,12 +6,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::sys::statvfs::statvfs;
-
-use crate::steps::Machine;
 use contract::codes;
 use contract::finding::Findings;
 use contract::paths;
+use nix::sys::statvfs::statvfs;
+
+use crate::steps::Machine;
 
 /// From here on a file system is called nearly full, in per cent …
 const NEARLY: u64 = 80;

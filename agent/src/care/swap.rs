@@ -1,13 +1,14 @@
 //! Tells the cluster each minute how this node's data disk stands, goes on with an upgrade of
 //! Kubernetes, and lets pods come back once a node that they had left is ready.
 
+use contract::finding::Findings;
+
 use super::job::Job;
 use crate::command::Host;
 use crate::kubernetes::upgrade::{self, Begun};
 use crate::records::Cordon;
 use crate::steps::Machine;
 use crate::swap::leave::uncordon as undo;
-use contract::finding::Findings;
 
 pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
     let desk = machine.endpoint.swaps().clone();

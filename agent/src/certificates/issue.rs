@@ -9,6 +9,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use contract::paths;
+use contract::ports;
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -17,8 +19,6 @@ use crate::endpoint::MONITORING;
 use crate::files;
 use crate::kubernetes::PKI;
 use crate::pki::{self, Authorities, Kubeconfig, Leaf};
-use contract::paths;
-use contract::ports;
 
 /// What was issued, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";

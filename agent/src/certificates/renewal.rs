@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use contract::ports;
 
 use super::inventory::{Certificate, inventory, is_ours};
 use crate::command::Runner;
@@ -15,7 +16,6 @@ use crate::kubernetes::kubeadm::Kubeadm;
 use crate::kubernetes::{PKI, api, kubelet, proxy};
 use crate::pki::{self, Authorities, Leaf, RENEW_BEFORE};
 use crate::pod_network;
-use contract::ports;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -4,9 +4,6 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
-use ipnet::Ipv4Net;
-
-use super::draft::Draft;
 use contract::codes;
 use contract::finding::Findings;
 use contract::image::ImageFacts;
@@ -17,6 +14,9 @@ use contract::properties::{
     HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, ROUTES, SERVICE_RANGE,
     SNAPSHOT_TARGET, VIRTUAL_ADDRESS,
 };
+use ipnet::Ipv4Net;
+
+use super::draft::Draft;
 
 /// Resolvers that the C library looks at (MAXNS in resolv.h).
 const RESOLVERS: usize = 3;

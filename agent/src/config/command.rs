@@ -9,12 +9,12 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use contract::finding::{Finding, Findings, Severity};
+use contract::image::ImageFacts;
 use serde_json::json;
 
 use super::{Config, validate};
 use crate::environment::source;
-use contract::finding::{Finding, Findings, Severity};
-use contract::image::ImageFacts;
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use ipnet::Ipv4Net;
-
-use super::{ControlNode, Route};
-use crate::environment::Document;
 use contract::codes;
 use contract::finding::Findings;
 use contract::properties::{self, Value};
 use contract::secret::Secret;
+use ipnet::Ipv4Net;
+
+use super::{ControlNode, Route};
+use crate::environment::Document;
 
 /// Whether the deployment secret is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]

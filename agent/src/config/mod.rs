@@ -23,7 +23,6 @@ pub use validate::{Intake, validate, validate_formed};
 
 /// What this VM is to be: everything a person decided in the OVF property form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Config {
     /// The cluster, the same on each of its nodes.
     pub cluster: Cluster,
@@ -36,7 +35,6 @@ pub struct Config {
 
 /// What all control nodes must agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// A DNS label.
     pub name: String,
@@ -56,7 +54,6 @@ pub struct Cluster {
 
 /// This node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Node {
     /// Host name, a DNS label.
     pub name: String,
@@ -89,7 +86,6 @@ pub struct Node {
 
 /// A logical network interface. Which device it is, is decided at first boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Interface {
     /// MAC address from the OVF environment, lower-case with colons.
     pub mac: Option<String>,
@@ -103,7 +99,6 @@ pub struct Interface {
 
 /// HTTP proxy settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Proxy {
     /// For http:// addresses.
     pub http: Option<String>,

@@ -1,9 +1,10 @@
 //! A configuration as the properties that give it: for filling in forms of
 //! further nodes, and for the lab.
 
-use super::Config;
 use contract::properties as table;
 use contract::secret::Secret;
+
+use super::Config;
 
 impl Config {
     /// Keys and values of the OVF properties that give this configuration; those

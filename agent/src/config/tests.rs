@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use proptest::prelude::*;
-
-use super::*;
 use contract::finding::Severity;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::properties::{ControlNode, Route};
+use proptest::prelude::*;
+
+use super::*;
 
 const SECRET: &str = "x7$Qm!p2<Wz&9%rT'v\"B ü";
 

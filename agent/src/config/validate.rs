@@ -5,15 +5,15 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use super::draft::{Draft, Need, read};
 use super::{Cluster, Config, Interface, Node, Proxy, checks};
 use crate::environment::Document;
 use crate::environment::document::Adapter;
-use contract::finding::Findings;
-use contract::image::ImageFacts;
-use contract::secret::Secret;
 
 /// What an OVF environment that is in order gives.
 #[derive(Debug)]

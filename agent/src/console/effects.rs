@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process;
 
 use anyhow::Context as _;
+use contract::properties;
+use contract::secret::Secret;
 
 use super::form::Scope;
 use super::lock::{self, Answer};
@@ -19,8 +21,6 @@ use crate::disk::Identity;
 use crate::platform::Platform;
 use crate::reset;
 use crate::swap::take_over;
-use contract::properties;
-use contract::secret::Secret;
 
 /// Lines of the journal that are shown.
 const LINES: &str = "300";

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use contract::finding::Finding;
+use contract::image::ImageFacts;
+use contract::paths;
 use sha2::{Digest, Sha256};
 
 use crate::amend::Standing;
@@ -13,9 +16,6 @@ use crate::files;
 use crate::image;
 use crate::kubernetes::PKI;
 use crate::status::{Phase, Status};
-use contract::finding::Finding;
-use contract::image::ImageFacts;
-use contract::paths;
 
 /// What the console may be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

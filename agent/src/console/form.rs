@@ -1,12 +1,12 @@
 //! A form made from the property table: which fields it has, what is typed
 //! into them, what is wrong beside each. Knows nothing of how it is drawn or saved.
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent};
-
-use super::input::Input;
 use contract::finding::{Findings, Severity};
 use contract::properties::{self, Property};
 use contract::secret::Secret;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use super::input::Input;
 
 /// Which properties a form asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! The console's state, and how events change it. Pure: what has to be done in
 //! the world is handed back as an [`Effect`], what came of it arrives as an [`Event`].
 
+use contract::finding::Findings;
+use contract::properties::Property;
+use contract::secret::Secret;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::facts::{Access, Facts};
 use super::form::{Form, Scope, Wish};
 use super::input::Input;
-use contract::finding::Findings;
-use contract::properties::Property;
-use contract::secret::Secret;
 
 /// Seconds without a key after which an unlocked console locks itself.
 const IDLE: u32 = 300;

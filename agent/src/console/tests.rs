@@ -1,5 +1,9 @@
 //! Screens as reviewed, and what keys lead to, without a terminal.
 
+use contract::finding::{Finding, Findings};
+use contract::node::VirtualAddress;
+use contract::properties;
+use contract::secret::Secret;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -8,10 +12,7 @@ use super::facts::{Access, Certificate, Facts};
 use super::form::Scope;
 use super::state::{Effect, Event, Item, Outcome, Screen, State};
 use super::view;
-use crate::status::{Health, Member, Phase, Status, VirtualAddress};
-use contract::finding::{Finding, Findings};
-use contract::properties;
-use contract::secret::Secret;
+use crate::status::{Health, Member, Phase, Status};
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
 

@@ -1,6 +1,7 @@
 //! Draws the state. Plain text in the sixteen colours, without lines or glyphs
 //! that a console's font may lack, from 40 columns and 12 rows up.
 
+use contract::finding::{Finding, Severity};
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -12,7 +13,6 @@ use super::form::{Before, Field, Form};
 use super::input::Input;
 use super::state::{Confirm, Screen, State};
 use crate::status::Phase;
-use contract::finding::{Finding, Severity};
 
 /// Columns of names on the left of a page.
 const NAMES: usize = 18;

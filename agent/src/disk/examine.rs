@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use contract::codes;
+use contract::finding::{Finding, Findings};
 use uuid::Uuid;
 
 use super::blank;
@@ -15,8 +17,6 @@ use super::refused::not_ours;
 use crate::command::{Command, Error, Runner};
 use crate::disk::ownership::{self, Candidate};
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::{Finding, Findings};
 
 /// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
 /// snapshot of it must fit beside it.

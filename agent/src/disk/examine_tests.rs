@@ -1,8 +1,9 @@
+use contract::swap::Use;
+
 use super::super::fixture::{self, Machine, OWN, name, put, run};
 use super::super::identity;
 use super::*;
 use crate::command::Host;
-use contract::swap::Use;
 
 /// Prepares what can be prepared without a kernel that knows partitions: a
 /// table and the identity.

@@ -6,6 +6,9 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use contract::platform::CONTAINER_FILE;
+use contract::platform::Container;
+use contract::swap::Use;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -14,9 +17,6 @@ use crate::command::Host;
 use crate::disk::ownership::Candidate;
 use crate::files;
 use crate::platform::Platform;
-use contract::platform::CONTAINER_FILE;
-use contract::platform::Container;
-use contract::swap::Use;
 
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
 

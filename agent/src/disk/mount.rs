@@ -6,6 +6,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use contract::codes;
+use contract::finding::Finding;
+use contract::paths;
 use nix::mount::{MntFlags, MsFlags};
 use nix::sys::statvfs::statvfs;
 
@@ -15,9 +18,6 @@ use super::identity::{self, Identity, Slots};
 use super::layout;
 use crate::command::{Command, Error, Runner};
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::Finding;
-use contract::paths;
 
 /// Below this much free space nothing can be relied on to be saved, in bytes.
 const FULL: u64 = 16 << 20;

@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::ops::Range;
 
+use contract::codes;
+use contract::finding::Finding;
 use uuid::Uuid;
 
 use super::blank;
@@ -16,8 +18,6 @@ use super::layout;
 use super::resume::may_resume;
 use crate::command::{Command, Runner};
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::Finding;
 
 /// A disk that may be prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]

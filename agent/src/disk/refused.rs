@@ -1,9 +1,10 @@
 //! Why this VM may not take a data disk, in words, with the way out. Decides nothing.
 
-use super::identity::Identity;
-use crate::disk::ownership::{Candidate, Refusal};
 use contract::codes::{self, Code};
 use contract::finding::Finding;
+
+use super::identity::Identity;
+use crate::disk::ownership::{Candidate, Refusal};
 
 /// What [`not_ours`] finds, which a person may overrule by taking the disk over.
 pub const OVERRULED: [&Code; 5] = [

@@ -5,13 +5,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use contract::finding::Severity;
+use contract::paths;
 use nix::sys::statvfs::statvfs;
 
 use crate::disk::is_mounted;
 use crate::files;
 use crate::status::{Phase, Status, Times};
-use contract::finding::Severity;
-use contract::paths;
 
 /// The media type of the format.
 pub(super) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -151,8 +151,9 @@ mod tests {
     use super::*;
     use crate::certificates::Certificate;
     use crate::kubernetes::api::Node;
-    use crate::status::{Health, Member, VirtualAddress};
+    use crate::status::{Health, Member};
     use contract::finding::{Finding, Findings};
+    use contract::node::VirtualAddress;
 
     fn formed() -> Status {
         let mut findings = Findings::default();

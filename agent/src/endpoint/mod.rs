@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use contract::ports;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -48,9 +49,6 @@ use crate::kubernetes::PKI;
 use crate::pki::{Authorities, Leaf};
 use crate::status::Reporter;
 use crate::swap::desk::Desk;
-
-/// The TCP port, on the node's own address.
-pub const PORT: u16 = 9441;
 
 /// The server's certificate and key, without their extensions: on the data disk.
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
@@ -116,7 +114,7 @@ impl Endpoint {
     /// # Errors
     /// The authorities are not there yet, or the port cannot be had.
     pub fn open(&self, config: &Config, now: SystemTime) -> anyhow::Result<bool> {
-        self.open_at(SocketAddr::from((config.address(), PORT)), &leaf(config), now).map(|(changed, _)| changed)
+        self.open_at(SocketAddr::from((config.address(), ports::NODE)), &leaf(config), now).map(|(changed, _)| changed)
     }
 
     fn open_at(&self, address: SocketAddr, leaf: &Leaf, now: SystemTime) -> anyhow::Result<(bool, SocketAddr)> {

@@ -1,6 +1,8 @@
 //! The routes of the image swap and of Kubernetes' upgrade: translates between HTTP and [`crate::swap`]
 //! and [`crate::kubernetes::upgrade`].
 
+use contract::codes;
+use contract::swap::{Refused, Request, Stage};
 use hyper::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
@@ -10,8 +12,6 @@ use super::answer::{self, Answer};
 use crate::command::Host;
 use crate::kubernetes::upgrade;
 use crate::swap::facts;
-use contract::codes;
-use contract::swap::{Refused, Request, Stage};
 
 /// The longest time that pods may be given to move away, in seconds.
 const LONGEST_DRAIN: u64 = 6 * 60 * 60;

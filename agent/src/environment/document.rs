@@ -4,13 +4,12 @@
 use std::fmt;
 use std::ops::Range;
 
-use roxmltree::{Error, Node, ParsingOptions};
-use sha2::{Digest as _, Sha256};
-use zeroize::Zeroizing;
-
 use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::properties::{self, Property};
+use roxmltree::{Error, Node, ParsingOptions};
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 /// Largest document, in bytes. Real ones have a few kilobytes.
 pub const LARGEST: usize = 1 << 20;

@@ -7,12 +7,13 @@
 
 use std::path::Path;
 
+use contract::codes;
+use contract::finding::Findings;
+
 use super::source::FILE_NAME;
 use super::{document, drive, iso};
 use crate::command::{Command, Runner};
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::Findings;
 
 /// Ejects each medium that holds an OVF environment. Says whether there was one, and in findings which
 /// is still there.

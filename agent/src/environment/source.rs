@@ -7,6 +7,8 @@ use std::fmt;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
+use contract::codes;
+use contract::finding::{Finding, Findings};
 use zeroize::Zeroizing;
 
 use super::backdoor::Port;
@@ -14,8 +16,6 @@ use super::document::{self, Document};
 use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
 use super::{drive, iso};
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::{Finding, Findings};
 
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use contract::properties::ControlNode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use zeroize::Zeroizing;
 
 use super::CLIENT_PORT;
 use crate::https::Client;
-use contract::properties::ControlNode;
 
 /// The member of one node.
 pub struct Gateway {

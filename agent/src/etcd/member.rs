@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use contract::properties::ControlNode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -15,7 +16,6 @@ use super::{CLIENT_PORT, DATA, client_url, log, peer_url, replace};
 use crate::config::Config;
 use crate::files;
 use crate::https::Client;
-use contract::properties::ControlNode;
 
 const PKI: &str = "/etc/kubernetes/pki";
 const METRICS_PORT: u16 = 2381;

@@ -15,6 +15,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use aws_lc_rs::rand;
 use clap::Args;
+use contract::ports;
+use contract::properties::ControlNode;
+use contract::properties::parse::secret;
+use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -26,10 +30,6 @@ use crate::files;
 use crate::kubernetes::{PKI, api};
 use crate::records::{Entry, Records};
 use crate::rendezvous::Proof;
-use contract::ports;
-use contract::properties::ControlNode;
-use contract::properties::parse::secret;
-use contract::secret::Secret;
 
 /// How long etcd may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -52,7 +52,6 @@ pub struct Options {
 
 /// A node that is being admitted, as the member that admits it remembers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Admission {
     /// The node's name.
     pub node: String,
@@ -67,7 +66,7 @@ impl Entry for Admission {
 
 /// How far an admission is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// The code opens the rendezvous.
     Open {

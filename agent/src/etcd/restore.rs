@@ -20,6 +20,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use contract::ports;
+use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -31,8 +33,6 @@ use crate::files;
 use crate::kubernetes::{MANIFESTS, kubelet};
 use crate::records::{Entry, Records};
 use crate::services::{AGENT, Services};
-use contract::ports;
-use contract::properties::ControlNode;
 
 /// How far revisions jump: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
@@ -58,7 +58,6 @@ pub struct Options {
 
 /// The restored cluster, as a node remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Restored {
     /// Tells this cluster of members from those before it.
     pub token: String,

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use contract::paths;
+use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 
 use super::client_url;
 use crate::command::{Command, Runner};
 use crate::files;
 use crate::kubernetes::PKI;
-use contract::paths;
-use contract::properties::ControlNode;
 
 /// How many are kept on the data disk.
 pub const KEPT: usize = 12;

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use contract::secret::Secret;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use reqwest::{Client, NoProxy, Proxy, Url};
 
 use super::snapshot::Snapshot;
 use crate::config;
-use contract::secret::Secret;
 
 /// How long reaching the server may take …
 const CONNECT: Duration = Duration::from_secs(30);

@@ -2,10 +2,11 @@
 //! database does not use. The leader's node sees to all members, so that only one
 //! of them is busy at a time.
 
-use super::gateway::{Alarm, Gateway, Status};
 use contract::codes;
 use contract::finding::Findings;
 use contract::properties::ControlNode;
+
+use super::gateway::{Alarm, Gateway, Status};
 
 /// Defragmentation pays from this many unused bytes on …
 const WORTH: u64 = 256 << 20;

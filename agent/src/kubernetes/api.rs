@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use contract::ports;
 use serde::{Deserialize, Serialize};
 
 use super::{ADMINISTRATOR, PROGRAMS};
 use crate::command::{Command, Runner};
 use crate::https::Client;
 use crate::pki::{Kubeconfig, Leaf};
-use contract::ports;
 
 /// The agent's own client certificate, on the data disk.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";

@@ -1,12 +1,12 @@
 //! containerd: its configuration (version 3, containerd 2).
 
 use anyhow::Context as _;
+use contract::image;
 
 use crate::command::{Command, Runner};
 use crate::config::Config;
 use crate::kubernetes::kubelet;
 use crate::platform::Platform;
-use contract::image;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";

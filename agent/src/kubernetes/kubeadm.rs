@@ -5,6 +5,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use contract::image;
+use contract::ports;
+use contract::secret::Secret;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -18,9 +21,6 @@ use crate::etcd;
 use crate::files;
 use crate::pki;
 use crate::platform::Platform;
-use contract::image;
-use contract::ports;
-use contract::secret::Secret;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";

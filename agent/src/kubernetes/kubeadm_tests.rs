@@ -3,11 +3,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use contract::properties::ControlNode;
+
 use super::*;
 use crate::command;
 use crate::files;
 use crate::pki::{Authorities, Leaf};
-use contract::properties::ControlNode;
 
 /// Writes the files of each phase and remembers the command lines.
 pub(crate) struct Fake {

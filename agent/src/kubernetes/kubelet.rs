@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use contract::properties::ControlNode;
 use serde_json::{Value, json};
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
@@ -11,7 +12,6 @@ use crate::config::Config;
 use crate::files;
 use crate::pki::Leaf;
 use crate::platform::Platform;
-use contract::properties::ControlNode;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use contract::platform::CONTAINER_FILE;
+
 use super::*;
 use crate::files;
 use crate::plan::tests::{one_node, three_nodes};
 use crate::platform::Platform;
-use contract::platform::CONTAINER_FILE;
 
 fn machine() -> Platform {
     Platform::detect(Path::new("/nonexistent")).unwrap()

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use contract::payload::{Descriptor, Index};
 use tar::{Builder, EntryType, Header};
 
 use super::layout::{Image, Payload, Piece, hex};
-use contract::payload::{Descriptor, Index};
 
 /// Writes these images, each blob once.
 ///

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 use serde::de::DeserializeOwned;
 
 use super::{Error, FOLDER};
-use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 
 /// The images of a root.
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@ use std::sync::Mutex;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::command::{Command, Runner};
-use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 
 const ONE: &str = "kaas.local/one:v1";
 const TWO: &str = "kaas.local/two:v1";

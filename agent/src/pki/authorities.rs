@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use contract::secret::Secret;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, SanType,
@@ -13,14 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{BACKDATE, Certified, Error};
 use crate::files;
-use contract::secret::Secret;
 
 /// Authorities are valid for ten years, as kubeadm's are.
 const VALIDITY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// The authorities of one cluster. Whoever holds them is the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Authorities {
     /// Signs the API server's, the kubelets' and the administrators' certificates.
     pub kubernetes: Certified,
@@ -34,7 +33,6 @@ pub struct Authorities {
 
 /// The key pair that service account tokens are signed with, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ServiceAccountKeys {
     /// PKCS #8.
     pub key: Secret,

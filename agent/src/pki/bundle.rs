@@ -3,18 +3,17 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::examine;
 use super::issue::beside;
 use super::{Authorities, Certified, Error, Leaf};
-use contract::properties::ControlNode;
 
 /// What the first node hands each control node: the authorities, and the
 /// certificates of the node's own etcd. All keys are zeroed when dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MemberBundle {
     /// The cluster's identity, drawn when it was decided to form it.
     pub cluster: Uuid,

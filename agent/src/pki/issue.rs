@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use contract::secret::Secret;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
@@ -12,7 +13,6 @@ use rcgen::{
 use super::authorities::new_key;
 use super::{BACKDATE, Certified, Error, Leaf, examine};
 use crate::files;
-use contract::secret::Secret;
 
 /// Certificates are valid for a year, as kubeadm's are.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 60 * 60);

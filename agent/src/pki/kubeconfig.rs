@@ -8,12 +8,12 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contract::secret::Secret;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::{Authorities, Certified, Error, Leaf};
 use crate::files;
-use contract::secret::Secret;
 
 /// How a client finds and convinces the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,9 +34,8 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use contract::secret::Secret;
+use serde::{Deserialize, Serialize};
 
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
@@ -51,7 +50,6 @@ pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
 /// A certificate and its private key, both in PEM. The key is zeroed when dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Certified {
     /// The certificate alone, without its chain.
     pub certificate: String,

@@ -2,10 +2,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
+use contract::properties::ControlNode;
 use uuid::Uuid;
 
 use super::*;
-use contract::properties::ControlNode;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -10,13 +10,13 @@ pub(crate) mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use contract::codes;
+use contract::finding::Finding;
+use contract::image::ImageFacts;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::records::Progress;
-use contract::codes;
-use contract::finding::Finding;
-use contract::image::ImageFacts;
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PATH: &str = "/run/kaas/plan.json";

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use x509_parser::time::ASN1Time;
-
 use contract::codes;
 use contract::finding::Finding;
+use x509_parser::time::ASN1Time;
 
 /// No image is used for this long: a clock beyond that is broken.
 const LONGEST_USE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);

@@ -8,11 +8,12 @@
 mod clock;
 mod facts;
 
-use crate::config::Config;
 use contract::codes::{self, Code};
 use contract::finding::Findings;
 use contract::properties::EXTRA_CA_CERTIFICATES;
 use contract::properties::parse::certificates;
+
+use crate::config::Config;
 
 pub use clock::{Clock, show};
 pub use facts::Facts;

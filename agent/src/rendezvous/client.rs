@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::properties::ControlNode;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -13,7 +14,6 @@ use super::hall::{Hall, clock};
 use super::meeting::{self, Answer, Said};
 use super::message::{Ask, Hello, Reply};
 use super::report::Why;
-use contract::properties::ControlNode;
 
 /// How long reaching a node and exchanging proofs and introductions may take,
 /// before patience.

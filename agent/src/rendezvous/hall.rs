@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use contract::codes;
+use contract::finding::{Finding, Findings, Severity};
+use contract::properties::ControlNode;
 use uuid::Uuid;
 
 use super::channel::Endpoint;
@@ -15,9 +18,6 @@ use super::message::{Facts, Hello, Progress, State};
 use super::record::Record;
 use super::settings::{Keep, Settings};
 use crate::pki::MemberBundle;
-use contract::codes;
-use contract::finding::{Finding, Findings, Severity};
-use contract::properties::ControlNode;
 
 /// How many strangers are remembered, so that nobody can fill the memory.
 const STRANGERS: usize = 16;

@@ -97,12 +97,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use contract::finding::Findings;
+use contract::properties::ControlNode;
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 
 use crate::pki::MemberBundle;
-use contract::finding::Findings;
-use contract::properties::ControlNode;
 
 pub use channel::Proof;
 pub use error::Error;

@@ -13,7 +13,7 @@ use crate::pki::{self, Authorities, MemberBundle};
 /// A node's memory of the forming. The caller keeps it on the data disk, as a
 /// whole, readable by root alone: it holds keys until the rendezvous has closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "standing", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", tag = "standing")]
 pub enum Record {
     /// The node belongs to no cluster.
     #[default]

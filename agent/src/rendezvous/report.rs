@@ -3,9 +3,10 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use super::message::Difference;
 use contract::codes::{self, Code};
 use contract::finding::{Finding, Findings};
+
+use super::message::Difference;
 
 /// For whom a node waits and what is wrong: made anew in each round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

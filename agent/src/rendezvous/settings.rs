@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use contract::ports;
+
 use super::channel::Proof;
 use super::record::Record;
 use crate::config::Config;
-use contract::ports;
 
 /// The TCP port of the rendezvous.
 pub const PORT: u16 = 9443;

@@ -12,13 +12,14 @@ mod watchdog;
 use std::path::Path;
 use std::{fs, io};
 
+use contract::finding::Findings;
+use contract::node::VirtualAddress;
+use contract::swap::State;
 use serde::{Deserialize, Serialize};
 
 use crate::certificates::Certificate;
 use crate::files;
 use crate::kubernetes::api::Node;
-use contract::finding::Findings;
-use contract::swap::State;
 
 pub use reporter::Reporter;
 
@@ -75,15 +76,6 @@ pub struct Member {
     pub name: String,
     /// Whether it answers and sees a leader.
     pub healthy: bool,
-}
-
-/// The virtual address as this node sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VirtualAddress {
-    /// The address.
-    pub address: std::net::Ipv4Addr,
-    /// Whether this node holds it now.
-    pub held: bool,
 }
 
 /// When things were reached, in seconds since the system's first process started.

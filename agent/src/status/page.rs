@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Phase, Status};
 use contract::finding::{Finding, Severity};
+
+use super::{Phase, Status};
 
 /// The page, without any terminal control.
 pub(crate) fn page(status: &Status) -> String {

@@ -1,7 +1,8 @@
 //! What the status says, as reviewed.
 
-use super::*;
 use contract::finding::Finding;
+
+use super::*;
 
 fn formed() -> Status {
     let node = |name: &str, ready| Node { name: name.into(), ready };

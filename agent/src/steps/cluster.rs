@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::finding::{Finding, Findings};
 
 use super::{Done, Machine, REQUEST, Trouble};
 use crate::disk;
@@ -22,7 +23,6 @@ use crate::swap::publisher;
 use crate::swap::site::Site;
 use crate::swap::standing::{self, Teller};
 use crate::swap::taking;
-use contract::finding::{Finding, Findings};
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.

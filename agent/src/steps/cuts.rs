@@ -9,6 +9,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use contract::image::ImageFacts;
+use contract::secret::Secret;
 use uuid::Uuid;
 
 use crate::certificates::renewal;
@@ -21,8 +23,6 @@ use crate::plan::tests::{image, one_node};
 use crate::plan::{self, Disk, Goal, Observed, Step};
 use crate::records::{Progress, Records};
 use crate::rendezvous::{Proof, Record, Rendezvous, Settings};
-use contract::image::ImageFacts;
-use contract::secret::Secret;
 
 /// A node below a folder; what the disks and the OVF environment give it.
 struct Node {

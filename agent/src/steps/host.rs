@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
+use contract::finding::{Finding, Findings};
+use contract::image;
 
 use super::{Done, Machine, Trouble};
 use crate::amend;
@@ -16,8 +18,6 @@ use crate::preflight::Clock;
 use crate::rendezvous::Record;
 use crate::surroundings;
 use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
-use contract::finding::{Finding, Findings};
-use contract::image;
 
 impl Machine {
     pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {

@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::properties::ControlNode;
+use contract::secret::Secret;
 
 use crate::bus::{self, Bus};
 use crate::command::{Host, Runner};
@@ -30,10 +34,6 @@ use crate::rendezvous::Rendezvous;
 use crate::services::Services;
 use crate::status::Reporter;
 use crate::watch::Watch;
-use contract::finding::Findings;
-use contract::image::ImageFacts;
-use contract::properties::ControlNode;
-use contract::secret::Secret;
 
 pub use trouble::Trouble;
 

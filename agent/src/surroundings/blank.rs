@@ -4,13 +4,14 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::at_once;
-use crate::config::Config;
-use crate::rendezvous;
 use contract::codes;
 use contract::finding::Finding;
 use contract::ports;
 use contract::properties::ControlNode;
+
+use crate::at_once;
+use crate::config::Config;
+use crate::rendezvous;
 
 /// How long a peer may take to let itself be connected to, before patience.
 const PROBE: Duration = Duration::from_secs(2);

@@ -12,16 +12,17 @@ mod questions;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 
-pub use blank::beside_a_cluster;
-
-use crate::at_once;
-use crate::config::Config;
-use crate::system::network;
 use contract::codes::{self, Code};
 use contract::finding::Findings;
 use contract::ports;
 use contract::properties;
 use contract::properties::ControlNode;
+
+pub use blank::beside_a_cluster;
+
+use crate::at_once;
+use crate::config::Config;
+use crate::system::network;
 
 /// What something said when it was asked; an error tells what came instead.
 pub type Answer = Result<(), String>;

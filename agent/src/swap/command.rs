@@ -9,20 +9,21 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use contract::node::Node;
+use contract::ports;
+use contract::swap::Image;
+use contract::swap::{Refused, Request, Stage, State};
 use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::config::Output;
-use crate::endpoint::{ADMINISTRATORS, PORT};
+use crate::endpoint::ADMINISTRATORS;
 use crate::files;
 use crate::https::{Answer, Client};
 use crate::kubernetes::PKI;
 use crate::pki::{Authorities, Leaf};
 use crate::records::Records;
-use contract::node::Node;
-use contract::swap::Image;
-use contract::swap::{Refused, Request, Stage, State};
 
 /// How long the agent may take to answer: it asks the other members meanwhile.
 const ASKING: Duration = Duration::from_secs(60);
@@ -138,7 +139,7 @@ impl Agent {
         let group = Some(ADMINISTRATORS[0].to_owned());
         let own = Leaf { group, ..Leaf::client("kaas-agent:command") };
         let own = own.issue_for(&authority, SystemTime::now(), VALIDITY)?;
-        let server = SocketAddr::from((config.address(), PORT));
+        let server = SocketAddr::from((config.address(), ports::NODE));
         let client = Client::new(server, &authority.certificate, &own.certificate, own.key.expose(), ASKING)?;
         Ok(Self { client })
     }

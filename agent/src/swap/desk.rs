@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context as _;
+use contract::codes;
+use contract::swap::{Refused, Request, Stage, State};
 
 use super::judge::{self, Seen};
 use super::prepare::Work;
@@ -16,8 +18,6 @@ use super::{good, publisher};
 use crate::command::{Host, Runner};
 use crate::disk::Identity;
 use crate::disk::ownership::Swap;
-use contract::codes;
-use contract::swap::{Refused, Request, Stage, State};
 
 /// A handle on the one swap of a node; clones share it.
 #[derive(Clone, Default)]

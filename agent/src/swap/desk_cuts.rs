@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use contract::swap::Use;
 use uuid::Uuid;
 
 use super::tests::{candidate, request, site, taken};
@@ -18,7 +19,6 @@ use crate::records::Cordon;
 use crate::swap::fake_etcd::FakeEtcd;
 use crate::swap::leave::uncordon;
 use crate::swap::{standing, taking};
-use contract::swap::Use;
 
 /// Three nodes' configuration, keys and etcd: the same for all that one test does.
 struct Cluster {

@@ -1,5 +1,8 @@
 use std::fs;
 
+use contract::node::Good;
+use contract::swap::{Image, Use};
+
 use super::*;
 use crate::disk::identity;
 use crate::disk::ownership::Candidate;
@@ -8,8 +11,6 @@ use crate::files;
 use crate::plan::tests::{image, one_node};
 use crate::status::{Reporter, Status};
 use crate::swap::{standing, taking};
-use contract::node::Good;
-use contract::swap::{Image, Use};
 use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
+use contract::swap::State;
+
 use super::good;
 use super::site::Site;
 use crate::at_once;
@@ -10,8 +13,6 @@ use crate::etcd::gateway::Gateway;
 use crate::etcd::replace;
 use crate::kubernetes::upgrade;
 use crate::virtual_address;
-use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
-use contract::swap::State;
 
 /// How long a member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(3);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::SystemTime;
 
+use contract::properties::ControlNode;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::etcd::CLIENT_PORT;
 use crate::pki::{self, Authorities};
-use contract::properties::ControlNode;
 
 /// All members.
 #[derive(Clone, Default)]

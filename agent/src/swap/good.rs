@@ -9,6 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
+use contract::node::Good;
+use contract::paths;
 
 use crate::config::Config;
 use crate::disk::{Slots, is_mounted};
@@ -19,8 +21,6 @@ use crate::kubernetes::api::{self, Api};
 use crate::plan::{self, Plan};
 use crate::platform::Platform;
 use crate::records::Records;
-use contract::node::Good;
-use contract::paths;
 
 /// The systemd unit that notes it.
 pub const UNIT: &str = "kaas-mark-good.service";

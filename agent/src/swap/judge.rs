@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use super::site::Site;
-use crate::at_once;
-use crate::etcd::member;
 use contract::codes;
 use contract::swap::{Refused, Request, Stage, State};
 use contract::version::is_older;
+
+use super::site::Site;
+use crate::at_once;
+use crate::etcd::member;
 
 /// How long a member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);

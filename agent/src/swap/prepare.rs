@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
+use contract::swap::{Request, Stage};
 use uuid::Uuid;
 
 use super::leave::{Leave, uncordon};
@@ -14,7 +15,6 @@ use crate::command::Runner;
 use crate::disk::Identity;
 use crate::disk::ownership::Swap;
 use crate::virtual_address;
-use contract::swap::{Request, Stage};
 
 /// The preparation of one swap.
 pub(super) struct Work<'w> {

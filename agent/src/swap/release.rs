@@ -10,6 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use contract::paths;
+use contract::swap::Use;
 use nix::mount::MsFlags;
 use uuid::Uuid;
 
@@ -17,8 +19,6 @@ use crate::disk::ownership::{self, own_use};
 use crate::disk::{Identity, Slots, identity, is_mounted};
 use crate::image;
 use crate::platform::Platform;
-use contract::paths;
-use contract::swap::Use;
 
 /// How long whoever still writes to the disk is waited for.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use contract::swap::{Request, Stage};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use contract::swap::{Request, Stage};
 
 const SAVED: &str = "/run/kaas/swap.json";
 

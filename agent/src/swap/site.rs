@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use contract::image::ImageFacts;
+use contract::swap::Use;
 
 use super::standing;
 use crate::config::Config;
@@ -13,8 +15,6 @@ use crate::etcd::gateway::Gateway;
 use crate::kubernetes::upgrade::Begun;
 use crate::records::Records;
 use crate::status::Reporter;
-use contract::image::ImageFacts;
-use contract::swap::Use;
 
 /// How long the own member may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);

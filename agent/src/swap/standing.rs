@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::codes;
+use contract::finding::{Finding, Findings};
+use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -18,9 +21,6 @@ use crate::disk::Identity;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::restore::Restored;
 use crate::records::{Counted, Records};
-use contract::codes;
-use contract::finding::{Finding, Findings};
-use contract::properties::ControlNode;
 
 /// Below it each node has a key of its name.
 const PREFIX: &str = "/kaas/nodes/";

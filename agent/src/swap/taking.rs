@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use contract::version::{allows, is_older};
 use uuid::Uuid;
 
 use crate::disk::ownership::{self, Candidate, Swap};
 use crate::disk::{Identity, Slots, identity};
 use crate::files;
 use crate::records::Records;
-use contract::version::{allows, is_older};
 
 /// Notes until the VM restarts that this boot has taken the disk of this GUID: what a swap writes
 /// to the identity since then must not be taken for what the former holder left.

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use contract::paths;
 
 use crate::command::{Command, Runner};
 use crate::config::Node;
 use crate::files::{self, ensure_content};
 use crate::platform::Platform;
 use crate::services::Services;
-use contract::paths;
 
 const USER: &str = "admin";
 const KEYS: &str = "/etc/ssh/authorized_keys.d/admin";

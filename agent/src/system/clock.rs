@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use contract::codes;
+use contract::finding::{Finding, Findings};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 
 use crate::files;
 use crate::platform::Platform;
 use crate::preflight::{Clock, show};
-use contract::codes;
-use contract::finding::{Finding, Findings};
 
 /// An empty file: its time of modification is the floor, as with
 /// systemd-timesyncd's own.

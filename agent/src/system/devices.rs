@@ -4,11 +4,12 @@
 use std::fs;
 use std::io;
 
+use contract::codes;
+use contract::finding::Findings;
+
 use super::arp::Mac;
 use crate::config::Interface;
 use crate::platform::Platform;
-use contract::codes;
-use contract::finding::Findings;
 
 /// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]

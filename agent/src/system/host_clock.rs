@@ -9,11 +9,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use contract::codes;
+use contract::finding::Finding;
+
 use crate::command::{Command, Error, Runner};
 use crate::platform::Platform;
 use crate::preflight::show;
-use contract::codes;
-use contract::finding::Finding;
 
 const TOOLS: &str = "vmware-toolbox-cmd";
 

@@ -10,6 +10,9 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use contract::codes;
+use contract::finding::{Finding, Findings};
+
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
 use crate::bus::Bus;
@@ -18,8 +21,6 @@ use crate::config::{Config, Interface, Node};
 use crate::files::ensure_content;
 use crate::platform::Platform;
 use crate::virtual_address;
-use contract::codes;
-use contract::finding::{Finding, Findings};
 
 const FOLDER: &str = "/etc/systemd/network";
 const SERVICE: &str = "org.freedesktop.network1";

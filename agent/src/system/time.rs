@@ -4,12 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Context;
+use contract::codes;
+use contract::finding::Finding;
 
 use crate::files::ensure_content;
 use crate::platform::Platform;
 use crate::services::Services;
-use contract::codes;
-use contract::finding::Finding;
 
 const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
 const UNIT: &str = "systemd-timesyncd.service";

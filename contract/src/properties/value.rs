@@ -11,7 +11,6 @@ use crate::secret::Secret;
 
 /// One entry of the control node list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ControlNode {
     /// Host name, a DNS label.
     pub name: String,
@@ -21,7 +20,6 @@ pub struct ControlNode {
 
 /// A network behind a gateway other than the default one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Route {
     /// The network.
     pub network: Ipv4Net,

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use contract::ports;
 use nix::sched::{CloneFlags, setns};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,8 +20,6 @@ use serde_json::Value;
 pub use credentials::Credentials;
 pub use reqwest::Method;
 
-/// The port of a node's endpoint.
-pub const PORT: u16 = 9441;
 /// How long a question and its whole answer may take, if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -84,7 +83,7 @@ impl Client {
     /// # Errors
     /// When the node cannot be reached or trusted.
     pub fn ask_node(&self, node: Ipv4Addr, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.ask(method, &format!("https://{node}:{PORT}{path}"), body)
+        self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), body)
     }
 
     /// Asks the Kubernetes API that the kubeconfig names.

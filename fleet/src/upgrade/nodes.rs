@@ -6,12 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use contract::ports;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::lease::Lease;
 use super::wire::{Facts, KubernetesRequest, Refused, SwapRequest};
-use crate::node::{Answer, Client, Method, PORT};
+use crate::node::{Answer, Client, Method};
 
 /// How long a node may take for a snapshot.
 const SNAPSHOT: Duration = Duration::from_secs(600);
@@ -145,7 +146,7 @@ impl Nodes for Client {
     }
 
     fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.pull_snapshot(node, PORT, to, SNAPSHOT)
+        self.pull_snapshot(node, ports::NODE, to, SNAPSHOT)
     }
 
     fn lease(&self) -> anyhow::Result<Option<Lease>> {

@@ -2,14 +2,14 @@
 //! image says of itself is believed here; that its signature is the publisher's is for whoever
 //! imports its OVA to verify.
 
+use contract::image::ImageFacts;
 use contract::swap::Use;
+use contract::version::{allows, is_older};
 use semver::VersionReq;
 
 use super::record::{Refusal, own_use};
 use crate::disk::identity::Identity;
 use crate::platform::Platform;
-use contract::image::ImageFacts;
-use contract::version::{allows, is_older};
 
 /// A VM that may take a data disk, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]

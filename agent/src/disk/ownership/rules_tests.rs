@@ -1,6 +1,7 @@
+use contract::swap::Image;
+
 use super::*;
 use crate::disk::fixture;
-use contract::swap::Image;
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-
-use crate::swap::command::Agent;
 use contract::kubernetes_upgrade::Request;
 use contract::minor::Minor;
+
+use crate::swap::command::Agent;
 
 /// How long the agent may be away while it takes the new version up.
 const AWAY: Duration = Duration::from_secs(15 * 60);

@@ -1,5 +1,8 @@
 //! Where an upgrade is asked for, and how it stands.
 
+use contract::codes;
+use contract::kubernetes_upgrade::{Request, State};
+use contract::swap::Refused;
 use uuid::Uuid;
 
 use super::{Begun, judge, look};
@@ -7,9 +10,6 @@ use crate::command::Runner;
 use crate::records::Records;
 use crate::swap::desk::Desk;
 use crate::swap::site::Site;
-use contract::codes;
-use contract::kubernetes_upgrade::{Request, State};
-use contract::swap::Refused;
 
 /// Begins an upgrade, or says that it is under way. False if nothing is to be done: the node
 /// runs the minor, or it was only to be judged.

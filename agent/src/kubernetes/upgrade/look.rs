@@ -4,6 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::codes;
+use contract::swap::{Refused, State};
 
 use super::deprecated;
 use super::judge::Seen;
@@ -17,8 +19,6 @@ use crate::kubernetes::{ADMINISTRATOR, MINORS};
 use crate::status::Phase;
 use crate::swap::good;
 use crate::swap::site::Site;
-use contract::codes;
-use contract::swap::{Refused, State};
 
 /// How long a member or an API server may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);

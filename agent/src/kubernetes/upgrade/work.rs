@@ -4,6 +4,8 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
+use contract::codes;
+use contract::finding::Findings;
 
 use super::Begun;
 use crate::addons;
@@ -16,8 +18,6 @@ use crate::swap::good;
 use crate::swap::leave::{Leave, uncordon};
 use crate::swap::site::Site;
 use crate::virtual_address;
-use contract::codes;
-use contract::finding::Findings;
 
 /// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
 /// what is to be said of one that was given up.

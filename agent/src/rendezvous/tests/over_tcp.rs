@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use contract::properties::ControlNode;
+use contract::secret::Secret;
+
 use crate::config::{Cluster, Config, Interface, Node};
 use crate::pki::MemberBundle;
 use crate::rendezvous::channel::Endpoint;
 use crate::rendezvous::message::{Ask, Hello, Reply};
 use crate::rendezvous::{Error, Keep, Progress, Proof, Record, Rendezvous, Report, Settings, State, Why};
-use contract::properties::ControlNode;
-use contract::secret::Secret;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 

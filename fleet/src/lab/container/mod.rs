@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use contract::platform::Container;
 use nix::sys::signal::Signal;
-use serde::Serialize;
 
 use super::disk;
 use super::engine::Engine;
@@ -30,19 +30,6 @@ pub struct Containers {
     lab: String,
     folder: Folder,
     network: Network,
-}
-
-/// What `kaas-agent` reads as its platform inside a container.
-#[derive(Serialize)]
-struct Platform {
-    /// There while a CD-ROM is in the drive.
-    cdrom: &'static str,
-    data_disks: Vec<PathBuf>,
-    bios_uuid: String,
-    /// The container has a cgroup namespace: its own cgroup is its root.
-    cgroup_root: Option<String>,
-    fail_cgroup_v1: bool,
-    restrict_oom_score_adj: bool,
 }
 
 /// Size of /var in bytes; only what is written takes room.
@@ -95,10 +82,11 @@ impl Containers {
             self.insert_cdrom(vm)?;
         }
         guest::copy_kernel_settings(&shared)?;
-        let platform = Platform {
-            cdrom: CDROM,
+        let platform = Container {
+            cdrom: Some(CDROM.into()),
             data_disks: disks.to_vec(),
-            bios_uuid: vm.uuid.to_string(),
+            bios_uuid: vm.uuid,
+            // The container has a cgroup namespace: its own cgroup is its root.
             cgroup_root: None,
             fail_cgroup_v1: !cgroup::is_legacy(),
             restrict_oom_score_adj: !may_lower_oom_score(),
