@@ -40,6 +40,7 @@ const SCENARIOS: &[Entry] = entries![
     bad_input::short::a_second_adapter_gets_its_address_and_routes,
     qemu::long::a_swapped_node_loses_its_power_and_goes_back,
     qemu::long::a_node_on_vsphere_hardware_forms_a_cluster,
+    qemu::long::a_virtual_machine_forms_a_cluster_with_two_containers,
     qemu::long::a_node_that_is_cut_off_while_forming_forms_its_cluster,
     qemu::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
     console::long::a_node_is_mended_kept_and_reset_from_its_console,

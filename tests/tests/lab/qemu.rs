@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use contract::properties::PATIENCE;
 use fleet::lab::Hardware;
+use scenarios::by_hand;
 use scenarios::earlier_ova;
 use scenarios::guest_cuts;
 use scenarios::scenario::{Scenario, Setting};
@@ -73,6 +75,23 @@ pub mod long {
         let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
         assert_eq!(scenario.kubectl(&written), "yes");
         workload.is_reached_by_name_from("cp1");
+    }
+
+    /// Both engines meet in one network: a virtual machine forms a cluster with two containers, and pods on it reach those
+    /// on the others and are reached from there.
+    pub fn a_virtual_machine_forms_a_cluster_with_two_containers() {
+        let emulated = Some(Hardware::Quick);
+        let setting = Setting { replacements: emulated, properties: &[(PATIENCE, "5")], ..Setting::three("mixed") };
+        let scenario = Scenario::prepare(&setting);
+        by_hand::import(&scenario, "cp3-vm", "cp3", None);
+        by_hand::move_disk(&scenario, "cp3", "cp3-vm");
+        scenario.power_on(&["cp1", "cp2", "cp3-vm"]);
+        scenario.all_ready(FORMING);
+        let kernel = |vm: &str| scenario.inside(vm, &["uname", "--kernel-release"]);
+        assert_ne!(kernel("cp3-vm"), kernel("cp1"), "it has a kernel of its own");
+        let workload = Workload::start(&scenario, "cp3", WORK);
+        workload.is_reached_by_name_from("cp1");
+        workload.is_reached_by_name_from("cp3");
     }
 
     /// A node on the devices that vSphere gives it does all that a node does.
