@@ -21,7 +21,7 @@ use crate::preflight::Clock;
 use crate::records::Records;
 use crate::status::Status;
 use crate::system::clock;
-use crate::{amend, bundle, certificates, config, console, early, image, pod_network, reset, run, swap};
+use crate::{amend, bundle, certificates, config, console, early, image, mark_good, pod_network, reset, run, swap};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -212,7 +212,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::UpgradeKubernetes(options) => {
             upgrade::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
-        Command::MarkGood => swap::good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::MarkGood => mark_good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::TakeOver(options) => swap::take_over::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),
         Command::Console(options) => console::command(&options).map(|()| ExitCode::SUCCESS),

@@ -22,6 +22,7 @@ use contract::secret::Secret;
 use crate::care::Care;
 use crate::command::Host;
 use crate::config::Config;
+use crate::context::NodeContext;
 use crate::corrections::{AGAIN, Found, corrected, from_environment};
 use crate::disk::ownership::Candidate;
 use crate::disk::{self, DataDisk, State};
@@ -36,7 +37,7 @@ use crate::rendezvous::Record;
 use crate::reset;
 use crate::services;
 use crate::status::{self, Phase, Reporter, Status, Work};
-use crate::steps::{Done, Machine, Trouble};
+use crate::steps::{Done, StepContext, Trouble};
 use crate::system::clock;
 
 /// The pause before disks are looked at again: proving one blank reads all of it.
@@ -130,11 +131,13 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         status.times.verdict = status.times.verdict.or_else(status::since_power_on);
     });
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
-    let mut machine = Machine::new(platform, image, config, data_disk, progress, plan, reporter.clone())?;
+    let (config, secret) = config;
+    let node = NodeContext::new(platform, image, config, data_disk, reporter.clone())?;
+    let mut machine = StepContext::new(node, secret, progress, plan);
     machine.environment = known.environment;
     machine.warn(known.warnings);
     carry_out(&mut machine, reporter);
-    let desk = machine.endpoint.swaps();
+    let desk = machine.node.endpoint.swaps();
     if let Some(site) = desk.site()
         && let Err(error) = site.teller.tell(desk.under_way())
     {
@@ -147,7 +150,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         if let Some(watch) = &machine.watch {
             watch.look_if_due();
         }
-        if care.look(&machine, Instant::now()) {
+        if care.look(&machine.node, Instant::now()) {
             let mut all = machine.warnings().clone();
             all.extend(care.findings());
             reporter.update(|status| status.findings = all);
@@ -157,7 +160,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
 }
 
 /// Does the steps in order, each until it is done.
-fn carry_out(machine: &mut Machine, reporter: &Reporter) {
+fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
     let steps = machine.plan.steps.clone();
     let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
@@ -207,7 +210,7 @@ fn carry_out(machine: &mut Machine, reporter: &Reporter) {
 
 /// Waits until a step is tried again. Properties that are corrected meanwhile
 /// are taken up as at power-on, while they count.
-fn wait(machine: &Machine, time: Duration) {
+fn wait(machine: &StepContext, time: Duration) {
     let until = Instant::now() + time;
     loop {
         if machine.sees_corrections() {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::files;
+use crate::system::address;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/keepalived.conf";
@@ -142,22 +143,9 @@ pub fn give_up(root: &Path, address: Ipv4Addr, patience: Duration) -> io::Result
     Ok(true)
 }
 
-/// The network device that has `address`.
-///
-/// # Errors
-/// None has, or the devices cannot be listed.
-pub fn device(address: Ipv4Addr) -> io::Result<String> {
-    nix::ifaddrs::getifaddrs()?
-        .find(|interface| {
-            interface.address.is_some_and(|found| found.as_sockaddr_in().is_some_and(|found| found.ip() == address))
-        })
-        .map(|interface| interface.interface_name)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no network device has the address {address}")))
-}
-
 /// Whether this node holds the address now.
 pub fn held(address: Ipv4Addr) -> bool {
-    device(address).is_ok()
+    address::device(address).is_ok()
 }
 
 #[cfg(test)]

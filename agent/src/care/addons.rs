@@ -10,18 +10,18 @@ use contract::finding::Findings;
 use super::job::Job;
 use crate::addons;
 use crate::command::{Host, Runner};
+use crate::context::NodeContext;
 use crate::etcd::gateway::Gateway;
 use crate::files;
 use crate::kubernetes::api;
-use crate::steps::Machine;
 use crate::swap::site::Site;
 use crate::swap::standing;
 
 /// Says, until the VM restarts, which build the add-ons were seen to be of.
 const SEEN: &str = "/run/kaas/addons";
 
-pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let desk = machine.endpoint.swaps().clone();
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let desk = node.endpoint.swaps().clone();
     let Some(site) = desk.site() else { return Ok(None) };
     let seen = fs::read_to_string(files::below(&site.root, SEEN)).is_ok_and(|build| build == site.image.build);
     if seen || desk.state().is_some() || !site.reporter.status().is_ready() {

@@ -15,13 +15,13 @@ use uuid::Uuid;
 
 use super::job::{Job, Told};
 use crate::config::Config;
+use crate::context::NodeContext;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::peer_url;
 use crate::etcd::replace::{Admission, Stage, is};
 use crate::pki::{Authorities, MemberBundle};
 use crate::records::Records;
 use crate::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
-use crate::steps::Machine;
 
 /// How long etcd may take to answer, before patience.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -29,17 +29,17 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// The pause between two tries to give a learner its vote.
 const PACE: Duration = Duration::from_secs(2);
 
-pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let Some(admission) = machine.records.entry::<Admission>()? else { return Ok(None) };
-    let cluster = machine.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
-    let listed = machine.config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
+    let cluster = node.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
+    let listed = node.config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
     let admitting = Admitting {
         node: listed.context("the node is not in the list of control nodes")?.clone(),
         cluster,
-        image: machine.forming_image(),
-        pki: machine.pki(),
-        root: machine.platform.root().to_owned(),
-        config: machine.config.clone(),
+        image: node.forming_image(),
+        pki: node.pki(),
+        root: node.platform.root().to_owned(),
+        config: node.config.clone(),
     };
     Ok(Some(Box::new(move |told| admitting.admit(admission, told).map(|()| Findings::default()))))
 }

@@ -8,8 +8,8 @@ use contract::finding::Findings;
 
 use crate::certificates::api::ApiCertificate;
 use crate::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
+use crate::context::NodeContext;
 use crate::kubernetes::kubeadm::Kubeadm;
-use crate::steps::Machine;
 use crate::virtual_address;
 
 /// How long giving up the virtual address may take, before patience.
@@ -21,14 +21,14 @@ const AUTHORITY: i64 = 365;
 /// How many days before its end the operator's own certificate becomes one.
 const OPERATORS: i64 = 30;
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
-    let (root, now) = (machine.platform.root(), SystemTime::now());
-    let kubeadm = Kubeadm::new(root, machine.runner());
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let (root, now) = (node.platform.root(), SystemTime::now());
+    let kubeadm = Kubeadm::new(root, node.runner());
     // Whatever was cut off before is seen in the state itself.
-    kubeadm.lay(&machine.config, &machine.platform, machine.kubernetes_version()?)?;
-    renewal::all_if_due(root, &machine.config, machine.runner(), now)?;
+    kubeadm.lay(&node.config, &node.platform, node.kubernetes_version()?)?;
+    renewal::all_if_due(root, &node.config, node.runner(), now)?;
     if !kubeadm.manifests_are_current() {
-        yield_virtual_address(machine)?;
+        yield_virtual_address(node)?;
         if kubeadm.manifests()? {
             log::info!("the control plane starts again with renewed credentials");
         }
@@ -36,33 +36,33 @@ pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
     for unit in users::units() {
         if users::have_new(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
-            machine.services().restart(unit)?;
+            node.services().restart(unit)?;
             users::note(root, unit)?;
         }
     }
     let present = certificates::inventory(root);
     let mut findings = judge(&present, now);
-    if let Err(error) = ApiCertificate::installed(root, &machine.config) {
+    if let Err(error) = ApiCertificate::installed(root, &node.config) {
         findings.push(codes::API_CERTIFICATE_UNUSABLE.finding(
             "your API certificate",
             format!("it is not used: {error:#}"),
             "Install it again, or remove it: kaas-agent certificate",
         ));
     }
-    machine.reporter.update(|status| status.certificates = present);
+    node.reporter.update(|status| status.certificates = present);
     Ok(findings)
 }
 
 /// Lets another node have the virtual address before the API here starts again, if one
 /// can take it.
-fn yield_virtual_address(machine: &Machine) -> anyhow::Result<()> {
-    let Some(address) = machine.config.cluster.virtual_address else { return Ok(()) };
-    let health = machine.reporter.status().health.unwrap_or_default();
-    let others = health.nodes.iter().flatten().filter(|node| node.name != machine.config.node.name);
+fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
+    let Some(address) = node.config.cluster.virtual_address else { return Ok(()) };
+    let health = node.reporter.status().health.unwrap_or_default();
+    let others = health.nodes.iter().flatten().filter(|other| other.name != node.config.node.name);
     if others.filter(|node| node.ready).count() == 0 {
         return Ok(());
     }
-    if !virtual_address::give_up(machine.platform.root(), address, machine.config.patiently(YIELDING))? {
+    if !virtual_address::give_up(node.platform.root(), address, node.config.patiently(YIELDING))? {
         log::warn!("the virtual address {address} was not given up in time: the API is away from it for a moment");
     }
     Ok(())

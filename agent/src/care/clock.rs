@@ -3,18 +3,18 @@
 
 use contract::finding::Findings;
 
+use crate::context::NodeContext;
 use crate::preflight::Clock;
-use crate::steps::Machine;
 use crate::system::{clock, host_clock, time};
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
-    let (platform, servers) = (&machine.platform, &machine.config.node.ntp_servers);
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let (platform, servers) = (&node.platform, &node.config.node.ntp_servers);
     let now = Clock::of(platform.root());
     clock::keep(platform.root(), now, time::synchronized(platform))?;
     let mut findings = Findings::default();
     findings.extend(time::unsynchronized(platform, servers).into());
     findings.extend(clock::judge(now, false).into());
     let earliest = clock::earliest(platform.root(), now.image);
-    findings.extend(host_clock::ensure(platform, machine.runner(), servers, earliest).err().into());
+    findings.extend(host_clock::ensure(platform, node.runner(), servers, earliest).err().into());
     Ok(findings)
 }

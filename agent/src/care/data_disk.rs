@@ -4,14 +4,14 @@
 use contract::codes;
 use contract::finding::Findings;
 
+use crate::context::NodeContext;
 use crate::disk::{DataDisk, Disk, grow};
-use crate::steps::Machine;
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
-    let DataDisk::Ours { disk, identity } = &machine.data_disk else { return Ok(Findings::default()) };
-    grow::rescan(disk, &machine.platform);
-    let disk = Disk::open(&disk.path, &machine.platform)?;
-    Ok(match grow::online(&disk, identity.disk, &machine.platform, machine.runner()) {
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let DataDisk::Ours { disk, identity } = &node.data_disk else { return Ok(Findings::default()) };
+    grow::rescan(disk, &node.platform);
+    let disk = Disk::open(&disk.path, &node.platform)?;
+    Ok(match grow::online(&disk, identity.disk, &node.platform, node.runner()) {
         Ok(_) => Findings::default(),
         Err(error) => codes::DISK_NOT_GROWN
             .finding(

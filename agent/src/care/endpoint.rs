@@ -7,10 +7,10 @@ use contract::codes;
 use contract::finding::Findings;
 use contract::ports;
 
-use crate::steps::Machine;
+use crate::context::NodeContext;
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
-    Ok(match machine.endpoint.open(&machine.config, SystemTime::now()) {
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    Ok(match node.endpoint.open(&node.config, SystemTime::now()) {
         Ok(_) => Findings::default(),
         Err(error) => codes::ENDPOINT_CLOSED
             .finding(

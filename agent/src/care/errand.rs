@@ -9,7 +9,7 @@ use contract::finding::Findings;
 
 use super::job::{Job, Told, failed};
 use super::{addons, admission, etcd, snapshots, swap};
-use crate::steps::Machine;
+use crate::context::NodeContext;
 
 /// An errand that recurs.
 struct Errand {
@@ -18,7 +18,7 @@ struct Errand {
     /// The pause before the first time, and after each.
     every: Duration,
     /// Quick: gives the job, if there is anything to do.
-    prepare: fn(&Machine) -> anyhow::Result<Option<Job>>,
+    prepare: fn(&NodeContext) -> anyhow::Result<Option<Job>>,
 }
 
 const ERRANDS: &[Errand] = &[
@@ -49,10 +49,10 @@ impl Errands {
     }
 
     /// Begins what is due and takes back what is done. Says whether there is news.
-    pub(super) fn look(&mut self, machine: &Machine, now: Instant) -> bool {
+    pub(super) fn look(&mut self, node: &NodeContext, now: Instant) -> bool {
         let mut news = false;
         for under in &mut self.0 {
-            under.look(now, || (under.errand.prepare)(machine));
+            under.look(now, || (under.errand.prepare)(node));
             news |= under.told.news();
         }
         news

@@ -5,17 +5,17 @@ use std::time::Duration;
 use contract::finding::Findings;
 
 use super::job::Job;
+use crate::context::NodeContext;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::upkeep;
-use crate::steps::Machine;
 
 /// How long a member may take for a short answer, before patience …
 const REQUEST: Duration = Duration::from_secs(5);
 /// … and for defragmenting its database: 4 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);
 
-pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let (config, pki) = (machine.config.clone(), machine.pki());
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let (config, pki) = (node.config.clone(), node.pki());
     let Some(node) = config.control_node().cloned() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
         let quickly = |node: &_| Gateway::new(node, &pki, config.patiently(REQUEST));

@@ -23,7 +23,7 @@ use contract::finding::Findings;
 use errand::Errands;
 use job::failed;
 
-use crate::steps::Machine;
+use crate::context::NodeContext;
 
 /// Something that recurs.
 struct Duty {
@@ -31,7 +31,7 @@ struct Duty {
     what: &'static str,
     /// The pause between two looks, and before the first one.
     every: Duration,
-    look: fn(&Machine) -> anyhow::Result<Findings>,
+    look: fn(&NodeContext) -> anyhow::Result<Findings>,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -71,11 +71,11 @@ impl Care {
     }
 
     /// Does what is due. Says whether anything was.
-    pub fn look(&mut self, machine: &Machine, now: Instant) -> bool {
-        let mut looked = self.errands.look(machine, now);
+    pub fn look(&mut self, node: &NodeContext, now: Instant) -> bool {
+        let mut looked = self.errands.look(node, now);
         for (duty, due, found) in &mut self.duties {
             if *due <= now {
-                *found = (duty.look)(machine).unwrap_or_else(|error| failed(duty.what, &error));
+                *found = (duty.look)(node).unwrap_or_else(|error| failed(duty.what, &error));
                 *due = now + duty.every;
                 looked = true;
             }

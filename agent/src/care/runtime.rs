@@ -3,17 +3,17 @@
 
 use contract::finding::Findings;
 
+use crate::context::NodeContext;
 use crate::kubernetes::containerd;
-use crate::steps::Machine;
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     // While the node is Ready, the kubelet reaches it.
-    if machine.reporter.status().is_ready() {
+    if node.reporter.status().is_ready() {
         return Ok(Findings::default());
     }
-    if !containerd::serves_kubernetes(machine.runner())? {
+    if !containerd::serves_kubernetes(node.runner())? {
         log::warn!("the container runtime came up without its Kubernetes interface: it is restarted");
-        machine.services().restart(containerd::UNIT)?;
+        node.services().restart(containerd::UNIT)?;
     }
     Ok(Findings::default())
 }

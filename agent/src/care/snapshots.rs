@@ -11,11 +11,11 @@ use contract::finding::Findings;
 use super::job::Job;
 use crate::command::Host;
 use crate::config::Config;
+use crate::context::NodeContext;
 use crate::etcd::gateway::Gateway;
 use crate::etcd::snapshot::{self, Snapshot};
 use crate::etcd::target::Target;
 use crate::files;
-use crate::steps::Machine;
 
 /// The pause between two snapshots.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
@@ -26,8 +26,8 @@ const REQUEST: Duration = Duration::from_secs(5);
 /// Names the snapshot that was sent last, in the folder of snapshots.
 const SENT: &str = "sent";
 
-pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let (config, pki, root) = (machine.config.clone(), machine.pki(), machine.platform.root().to_owned());
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let (config, pki, root) = (node.config.clone(), node.pki(), node.platform.root().to_owned());
     Ok(Some(Box::new(move |_| {
         let mut findings = Findings::default();
         if let Err(error) = take_if_due(&config, &pki, &root) {

@@ -11,7 +11,7 @@ use contract::finding::Findings;
 use contract::paths;
 use nix::sys::statvfs::statvfs;
 
-use crate::steps::Machine;
+use crate::context::NodeContext;
 
 /// From here on a file system is called nearly full, in per cent …
 const NEARLY: u64 = 80;
@@ -58,8 +58,8 @@ const SCRATCH: Place = Place {
     action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
 };
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
-    let platform = &machine.platform;
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let platform = &node.platform;
     let mut findings = Findings::default();
     for place in [&DATA, &SCRATCH] {
         findings.extend(judge(place, &platform.path(place.point))?);

@@ -3,9 +3,9 @@
 
 use contract::finding::Findings;
 
-use crate::steps::Machine;
+use crate::context::NodeContext;
 use crate::surroundings;
 
-pub(super) fn look(machine: &Machine) -> anyhow::Result<Findings> {
-    Ok(surroundings::judge(&surroundings::look(&machine.config, true)))
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    Ok(surroundings::judge(&surroundings::look(&node.config, true)))
 }

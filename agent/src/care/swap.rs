@@ -5,28 +5,28 @@ use contract::finding::Findings;
 
 use super::job::Job;
 use crate::command::Host;
+use crate::context::NodeContext;
 use crate::kubernetes::upgrade::{self, Begun};
 use crate::records::Cordon;
-use crate::steps::Machine;
 use crate::swap::leave::uncordon as undo;
 
-pub(super) fn prepare(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let desk = machine.endpoint.swaps().clone();
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let desk = node.endpoint.swaps().clone();
     let Some(site) = desk.site() else { return Ok(None) };
     Ok(Some(Box::new(move |_| site.teller.tell(desk.under_way()).map(|()| Findings::default()))))
 }
 
 /// The upgrade of Kubernetes leaves the node as a swap does.
-pub(super) fn upgrade(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let Some(site) = machine.endpoint.swaps().site() else { return Ok(None) };
+pub(super) fn upgrade(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let Some(site) = node.endpoint.swaps().site() else { return Ok(None) };
     if site.records().entry::<Begun>()?.is_none() {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| upgrade::go_on(&site))))
 }
 
-pub(super) fn uncordon(machine: &Machine) -> anyhow::Result<Option<Job>> {
-    let desk = machine.endpoint.swaps().clone();
+pub(super) fn uncordon(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let desk = node.endpoint.swaps().clone();
     let Some(site) = desk.site() else { return Ok(None) };
     if desk.under_way().is_some() || site.records().entry::<Cordon>()?.is_none() || !site.reporter.status().is_ready() {
         return Ok(None);

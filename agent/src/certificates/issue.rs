@@ -15,9 +15,9 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
-use crate::endpoint::MONITORING;
 use crate::files;
 use crate::kubernetes::PKI;
+use crate::pki::groups::MONITORING;
 use crate::pki::{self, Authorities, Kubeconfig, Leaf};
 
 /// What was issued, a JSON object on each line, below [`paths::RECORDS`].

@@ -11,12 +11,7 @@
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The group of certificates for monitoring.
-pub const MONITORING: &str = "kaas:monitoring";
-
-/// The groups that administrators' certificates have: kubeadm's, bound to the
-/// role `cluster-admin`, and the one that the API server itself knows.
-pub const ADMINISTRATORS: [&str; 2] = ["kubeadm:cluster-admins", "system:masters"];
+use crate::pki::groups::{ADMINISTRATORS, MONITORING};
 
 /// What a caller may do. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

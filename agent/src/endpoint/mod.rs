@@ -31,8 +31,6 @@ mod swap;
 #[cfg(test)]
 mod tests;
 
-pub use access::{ADMINISTRATORS, MONITORING};
-
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -25,6 +25,7 @@
 mod authorities;
 mod bundle;
 mod examine;
+pub mod groups;
 mod issue;
 mod kubeconfig;
 mod leaf;

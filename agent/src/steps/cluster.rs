@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use contract::finding::{Finding, Findings};
 
-use super::{Done, Machine, REQUEST, Trouble};
+use super::{Done, StepContext, Trouble};
+use crate::context::REQUEST;
 use crate::disk;
 use crate::disk::ownership::{Candidate, own_use};
 use crate::etcd;
@@ -28,13 +29,13 @@ use crate::swap::taking;
 /// before the boot goes on, before patience.
 const TELLING: Duration = Duration::from_secs(30);
 
-impl Machine {
+impl StepContext {
     pub(super) fn meet(&mut self) -> Result<Done, Trouble> {
-        let before = self.records.rendezvous()?;
+        let before = self.node.records.rendezvous()?;
         if self.rendezvous.is_none() {
             self.rendezvous = Some(self.open_rendezvous(before.clone())?);
         }
-        let (reporter, standing) = (self.reporter.clone(), self.standing());
+        let (reporter, standing) = (self.node.reporter.clone(), self.standing());
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
         let mut watch = |report: &Report| {
             show(&reporter, &standing, report)?;
@@ -46,8 +47,8 @@ impl Machine {
             }
             met => met?,
         };
-        let written = bundle.ensure(self.control_node()?, &self.pki(), Self::now())?;
-        Ok((written || before != self.records.rendezvous()?).into())
+        let written = bundle.ensure(self.node.control_node()?, &self.node.pki(), Self::now())?;
+        Ok((written || before != self.node.records.rendezvous()?).into())
     }
 
     fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, Trouble> {
@@ -60,28 +61,21 @@ impl Machine {
             )
             .into());
         };
-        let records = crate::records::Records::new(self.root());
+        let records = crate::records::Records::new(self.node.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-        let settings = Settings::new(self.config.clone(), Proof::of(&secret), self.forming_image());
+        let settings = Settings::new(self.node.config.clone(), Proof::of(&secret), self.node.forming_image());
         Ok(Rendezvous::open(settings, record, keep)?)
     }
 
-    /// Names the image and what it forms with: the same on all nodes.
-    pub fn forming_image(&self) -> String {
-        let minor = &self.config.cluster.kubernetes_minor;
-        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
-        format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
-    }
-
     pub(super) fn etcd_certificates(&mut self) -> Result<Done, Trouble> {
-        Ok(pki::ensure_member(self.control_node()?, &self.pki(), Self::now())?.into())
+        Ok(pki::ensure_member(self.node.control_node()?, &self.node.pki(), Self::now())?.into())
     }
 
     /// A node whose endpoint cannot be opened still does its part of the
     /// cluster: care tries again.
     pub(super) fn endpoint(&mut self) -> Result<Done, Trouble> {
         self.open_desk().context("opening the desk of swaps")?;
-        match self.endpoint.open(&self.config, Self::now()) {
+        match self.node.endpoint.open(&self.node.config, Self::now()) {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
                 log::warn!("opening the endpoint: {error:#}");
@@ -92,13 +86,13 @@ impl Machine {
 
     fn open_desk(&self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?.to_owned();
-        let (root, pki) = (self.root().to_owned(), self.pki());
-        let teller = Teller::new(&self.config, &pki, &root, &disk, &self.image.build)?;
-        self.endpoint.swaps().open(Site {
-            config: self.config.clone(),
-            own: own_use(&self.platform, &self.image),
-            image: self.image.clone(),
-            reporter: self.reporter.clone(),
+        let (root, pki) = (self.node.root().to_owned(), self.node.pki());
+        let teller = Teller::new(&self.node.config, &pki, &root, &disk, &self.node.image.build)?;
+        self.node.endpoint.swaps().open(Site {
+            config: self.node.config.clone(),
+            own: own_use(&self.node.platform, &self.node.image),
+            image: self.node.image.clone(),
+            reporter: self.node.reporter.clone(),
             root,
             pki,
             disk,
@@ -107,7 +101,7 @@ impl Machine {
     }
 
     pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
-        if self.progress.etcd && !member::has_data(self.root()) {
+        if self.progress.etcd && !member::has_data(self.node.root()) {
             return Err(Finding::error(
                 "etcd.data-lost",
                 etcd::DATA,
@@ -116,68 +110,70 @@ impl Machine {
             )
             .into());
         }
-        let stopped = matches!(self.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
         if stopped && self.progress.formed {
             self.is_the_true_disk()?;
         }
         self.take_the_disk()?;
-        if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.root())? {
+        if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
         // A member that is joining has begun with what it was given.
-        let record = self.records.rendezvous()?;
+        let record = self.node.records.rendezvous()?;
         let joining = record.admitted() && !self.progress.etcd;
-        let laid = self.path(etcd::CONFIGURATION);
-        let changed = if joining && member::has_data(self.root()) && laid.exists() {
+        let laid = self.node.path(etcd::CONFIGURATION);
+        let changed = if joining && member::has_data(self.node.root()) && laid.exists() {
             false
         } else {
             let beginning = self.beginning(&record, joining)?;
             let configuration =
-                member::configuration(&self.config, &beginning).context("this node has no etcd member")?;
+                member::configuration(&self.node.config, &beginning).context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
-        let started = self.services().start_with(etcd::UNIT, changed)?;
-        if !member::own_healthy(self.config.patiently(REQUEST)) {
+        let started = self.node.services().start_with(etcd::UNIT, changed)?;
+        if !member::own_healthy(self.node.config.patiently(REQUEST)) {
             return Err(Trouble::Waiting(self.missing_members()));
         }
-        self.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
+        self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
     }
 
     /// An old copy of the data disk must not come near the cluster's store.
     fn is_the_true_disk(&self) -> Result<(), Trouble> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
-        let build = &self.image.build;
-        standing::check(&self.config, identity, build, &self.records, &self.pki())?.map_err(Trouble::Refused)
+        let build = &self.node.image.build;
+        standing::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
+            .map_err(Trouble::Refused)
     }
 
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
     fn take_the_disk(&mut self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?;
-        let candidate = Candidate::of(&self.platform, &self.image);
-        self.identity = Some(taking::take(self.root(), disk, &candidate)?);
-        self.endpoint.swaps().taken()
+        let candidate = Candidate::of(&self.node.platform, &self.node.image);
+        self.identity = Some(taking::take(self.node.root(), disk, &candidate)?);
+        self.node.endpoint.swaps().taken()
     }
 
     /// How this node's member comes into its cluster.
     fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, Trouble> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
-        if let Some(restored) = self.records.entry::<Restored>()? {
-            return Ok(Beginning::of_restored(&self.config, &restored));
+        if let Some(restored) = self.node.records.entry::<Restored>()? {
+            return Ok(Beginning::of_restored(&self.node.config, &restored));
         }
         if !joining {
-            return Ok(Beginning::of_forming(&self.config, cluster));
+            return Ok(Beginning::of_forming(&self.node.config, cluster));
         }
-        let (pki, patience) = (self.pki(), self.config.patiently(REQUEST));
-        let members = self.config.peers().find_map(|peer| Gateway::new(peer, &pki, patience).ok()?.members().ok());
+        let (pki, patience) = (self.node.pki(), self.node.config.patiently(REQUEST));
+        let members = self.node.config.peers().find_map(|peer| Gateway::new(peer, &pki, patience).ok()?.members().ok());
         let members = members.ok_or_else(|| Trouble::Waiting("no member of the cluster answers".to_owned()))?;
-        Beginning::of_joining(&self.config, cluster, &members)
+        Beginning::of_joining(&self.node.config, cluster, &members)
             .ok_or_else(|| Trouble::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
     }
 
     /// Says which members do not even listen.
     fn missing_members(&self) -> String {
         let silent: Vec<&str> = self
+            .node
             .config
             .peers()
             .filter(|peer| !etcd::listens(peer, Duration::from_millis(500)))
@@ -192,12 +188,12 @@ impl Machine {
     /// On the first node the wait lasts until all others have told it that
     /// they have joined; its own part of the cluster works meanwhile.
     pub(super) fn complete(&mut self) -> Result<Done, Trouble> {
-        if matches!(self.records.rendezvous()?, Record::Closed { .. }) {
+        if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
             return Ok(Done::Already);
         }
-        let first = self.config.is_first();
+        let first = self.node.config.is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let (reporter, watch, standing) = (self.reporter.clone(), self.watch.clone(), self.standing());
+        let (reporter, watch, standing) = (self.node.reporter.clone(), self.watch.clone(), self.standing());
         let mut say = |report: &Report| {
             if let Some(watch) = &watch {
                 watch.look_if_due();
@@ -206,8 +202,8 @@ impl Machine {
         };
         if first {
             rendezvous.wait_for_joins(&mut say)?;
-        } else if !rendezvous.joined(self.config.patiently(TELLING), &mut say)? {
-            let first = &self.config.cluster.control_nodes[0];
+        } else if !rendezvous.joined(self.node.config.patiently(TELLING), &mut say)? {
+            let first = &self.node.config.cluster.control_nodes[0];
             return Err(Trouble::Waiting(format!(
                 "telling {} ({}) that this node has joined",
                 first.name, first.address
@@ -219,7 +215,7 @@ impl Machine {
     }
 
     pub(super) fn finish(&mut self) -> Result<Done, Trouble> {
-        let cluster = self.records.rendezvous()?.state().cluster();
+        let cluster = self.node.records.rendezvous()?.state().cluster();
         if let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) {
             let publisher = publisher::pinned(&self.own_etcd()?)?;
             match &publisher {
@@ -234,21 +230,21 @@ impl Machine {
             }
         }
         self.secret = None;
-        self.records.erase_secret()?;
+        self.node.records.erase_secret()?;
         Ok(self.save_progress(|progress| progress.formed = true)?.into())
     }
 
     /// Pins the publisher's key of the image that the cluster forms with: the first node to come here decides. A node
     /// that takes a lost one's place does not: a cluster from before there were pinned keys has none.
     pub(super) fn pin_publisher(&self) -> anyhow::Result<()> {
-        match self.records.rendezvous()?.is_forming() {
-            true => publisher::pin(&self.own_etcd()?, self.image.publisher.as_deref()),
+        match self.node.records.rendezvous()?.is_forming() {
+            true => publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref()),
             false => Ok(()),
         }
     }
 
     fn own_etcd(&self) -> anyhow::Result<Gateway> {
-        Gateway::new(self.control_node()?, &self.pki(), self.config.patiently(REQUEST))
+        Gateway::new(self.node.control_node()?, &self.node.pki(), self.node.config.patiently(REQUEST))
     }
 }
 

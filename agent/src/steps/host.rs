@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use contract::finding::{Finding, Findings};
 use contract::image;
 
-use super::{Done, Machine, Trouble};
+use super::{Done, StepContext, Trouble};
 use crate::amend;
 use crate::disk::{self, DataDisk, Identity, MachineId, Owner, State};
 use crate::environment::guestinfo::{GuestInfo, Scrubbed};
@@ -19,36 +19,36 @@ use crate::rendezvous::Record;
 use crate::surroundings;
 use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
 
-impl Machine {
+impl StepContext {
     pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
-        let Some(target) = self.data_disk.target() else { return Ok(Done::Already) };
-        if let Some(finding) = surroundings::beside_a_cluster(&self.config) {
+        let Some(target) = self.node.data_disk.target() else { return Ok(Done::Already) };
+        if let Some(finding) = surroundings::beside_a_cluster(&self.node.config) {
             return Err(finding.into());
         }
-        let text = std::fs::read_to_string(self.path("/etc/machine-id")).context("reading the machine ID")?;
+        let text = std::fs::read_to_string(self.node.path("/etc/machine-id")).context("reading the machine ID")?;
         let owner = Owner {
-            cluster: self.config.cluster.name.clone(),
-            node: self.config.node.name.clone(),
-            image_version: self.image.version.clone(),
+            cluster: self.node.config.cluster.name.clone(),
+            node: self.node.config.node.name.clone(),
+            image_version: self.node.image.version.clone(),
             machine_id: text.parse::<MachineId>().context("reading /etc/machine-id")?,
         };
-        let (disk, identity) = disk::prepare(&target, &owner, &self.platform, &self.runner)?;
+        let (disk, identity) = disk::prepare(&target, &owner, &self.node.platform, self.node.runner())?;
         // If this step is run again, the disk is ours.
-        self.data_disk = DataDisk::Ours { disk, identity };
+        self.node.data_disk = DataDisk::Ours { disk, identity };
         Ok(Done::Changed)
     }
 
     pub(super) fn mount_data_disk(&mut self) -> Result<Done, Trouble> {
-        let DataDisk::Ours { disk, identity } = &self.data_disk else {
+        let DataDisk::Ours { disk, identity } = &self.node.data_disk else {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
-        let identity = disk::mount(disk, identity, &self.platform, &self.runner)?;
+        let identity = disk::mount(disk, identity, &self.node.platform, self.node.runner())?;
         // A name that was amended before the cluster formed.
         let named = Identity {
-            cluster: self.config.cluster.name.clone(),
-            node: self.config.node.name.clone(),
-            member: self.config.node.name.clone(),
-            host_name: self.config.node.name.clone(),
+            cluster: self.node.config.cluster.name.clone(),
+            node: self.node.config.node.name.clone(),
+            member: self.node.config.node.name.clone(),
+            host_name: self.node.config.node.name.clone(),
             ..identity.clone()
         };
         if identity.state == State::Unformed && named != identity {
@@ -62,29 +62,29 @@ impl Machine {
         let mut changed = false;
         match &self.secret {
             Some(secret) => {
-                changed |= self.records.save_config(&self.config, secret)?;
-                amend::forget(self.root())?;
+                changed |= self.node.records.save_config(&self.node.config, secret)?;
+                amend::forget(self.node.root())?;
             }
-            None => self.secret = self.records.secret()?,
+            None => self.secret = self.node.records.secret()?,
         }
         changed |= self.name_data_disk()?;
         if let Some(environment) = &self.environment {
-            changed |= self.records.save_environment(environment)?;
+            changed |= self.node.records.save_environment(environment)?;
         }
         let plan = serde_json::to_vec_pretty(&self.plan).context("saving the plan")?;
-        Ok((files::ensure_content(&self.records.plan(), &plan, 0o644)? || changed).into())
+        Ok((files::ensure_content(&self.node.records.plan(), &plan, 0o644)? || changed).into())
     }
 
     /// A node that belongs to no cluster yet may have been given another name
     /// since its disk was prepared.
     fn name_data_disk(&mut self) -> anyhow::Result<bool> {
         let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) else { return Ok(false) };
-        let node = &self.config.node.name;
-        if (&identity.node, &identity.cluster) == (node, &self.config.cluster.name) {
+        let node = &self.node.config.node.name;
+        if (&identity.node, &identity.cluster) == (node, &self.node.config.cluster.name) {
             return Ok(false);
         }
         let named = disk::Identity {
-            cluster: self.config.cluster.name.clone(),
+            cluster: self.node.config.cluster.name.clone(),
             node: node.clone(),
             member: node.clone(),
             host_name: node.clone(),
@@ -98,7 +98,7 @@ impl Machine {
     /// vCenter puts the secrets back at each power-on. A failure is worth a
     /// warning; the node is no worse off than with any other appliance.
     pub(super) fn scrub(&mut self) -> Result<Done, Trouble> {
-        let (ejected, warnings) = medium::eject(&self.platform, &self.runner);
+        let (ejected, warnings) = medium::eject(&self.node.platform, self.node.runner());
         self.warn(warnings);
         let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(ejected.into()) };
         match guestinfo.scrub() {
@@ -116,57 +116,57 @@ impl Machine {
     }
 
     pub(super) fn images(&mut self) -> Result<Done, Trouble> {
-        let mut payload = Payload::open(self.root()).map_err(anyhow::Error::from)?;
+        let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
-        let version = tag(self.kubernetes_version()?);
+        let version = tag(self.node.kubernetes_version()?);
         let mut wanted: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
-        let dns = image::reference("coredns", &tag(&self.image.coredns));
+        let dns = image::reference("coredns", &tag(&self.node.image.coredns));
         let carried = image::reference("coredns", image::CARRIED);
         payload.name(&dns, &carried).map_err(anyhow::Error::from)?;
         wanted.extend([dns, carried]);
-        wanted.push(image::reference("pause", &tag(&self.image.pause)));
-        let loaded = payload::ensure(&payload, &Containerd::default(), &self.runner, &wanted);
+        wanted.push(image::reference("pause", &tag(&self.node.image.pause)));
+        let loaded = payload::ensure(&payload, &Containerd::default(), self.node.runner(), &wanted);
         Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())
     }
 
     pub(super) fn host_name(&mut self) -> Result<Done, Trouble> {
-        Ok(hostname::ensure(&self.platform, &self.bus, &self.config)?.into())
+        Ok(hostname::ensure(&self.node.platform, self.node.bus(), &self.node.config)?.into())
     }
 
     pub(super) fn trust(&mut self) -> Result<Done, Trouble> {
-        Ok(trust::ensure(&self.platform, &self.runner, &self.config.node.extra_ca_certificates)?.into())
+        Ok(trust::ensure(&self.node.platform, self.node.runner(), &self.node.config.node.extra_ca_certificates)?.into())
     }
 
     pub(super) fn proxy(&mut self) -> Result<Done, Trouble> {
-        Ok(proxy::ensure(&self.platform, &self.config)?.into())
+        Ok(proxy::ensure(&self.node.platform, &self.node.config)?.into())
     }
 
     pub(super) fn network(&mut self) -> Result<Done, Trouble> {
         let formed = self.progress.formed;
-        Ok(network::ensure(&self.platform, &self.runner, &self.bus, &self.config, formed)?.into())
+        Ok(network::ensure(&self.node.platform, self.node.runner(), self.node.bus(), &self.node.config, formed)?.into())
     }
 
     /// Control nodes that have not met yet are waited for elsewhere.
     pub(super) fn surroundings(&mut self) -> Result<Done, Trouble> {
-        let seen = surroundings::look(&self.config, self.progress.formed);
+        let seen = surroundings::look(&self.node.config, self.progress.formed);
         self.passing = surroundings::judge(&seen);
         Ok(Done::Already)
     }
 
     pub(super) fn time(&mut self) -> Result<Done, Trouble> {
-        let servers = &self.config.node.ntp_servers;
-        let changed = time::ensure(&self.platform, &self.services(), servers)?;
-        let unsynchronized = time::unsynchronized(&self.platform, servers);
+        let servers = &self.node.config.node.ntp_servers;
+        let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
+        let unsynchronized = time::unsynchronized(&self.node.platform, servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);
-        if unsynchronized.is_some() && asked.elapsed() < self.config.patiently(time::FIRST_ANSWER) {
+        if unsynchronized.is_some() && asked.elapsed() < self.node.config.patiently(time::FIRST_ANSWER) {
             return Err(Trouble::Waiting("waiting for a time server".to_owned()));
         }
-        let now = Clock::of(self.root());
+        let now = Clock::of(self.node.root());
         // Certificates made at such a time would be useless.
-        let forms = self.records.rendezvous()? == Record::Unformed;
+        let forms = self.node.records.rendezvous()? == Record::Unformed;
         let mut passing = Findings::from(unsynchronized);
-        let earliest = clock::earliest(self.root(), now.image);
-        let changed = match host_clock::ensure(&self.platform, &self.runner, servers, earliest) {
+        let earliest = clock::earliest(self.node.root(), now.image);
+        let changed = match host_clock::ensure(&self.node.platform, self.node.runner(), servers, earliest) {
             Ok(switched) => changed || switched,
             Err(finding) => {
                 passing.push(finding);
@@ -183,12 +183,13 @@ impl Machine {
         if let Some(finding) = refused {
             return Err(finding.into());
         }
-        clock::keep(self.root(), now, time::synchronized(&self.platform))?;
+        clock::keep(self.node.root(), now, time::synchronized(&self.node.platform))?;
         Ok(changed.into())
     }
 
     pub(super) fn access(&mut self) -> Result<Done, Trouble> {
-        Ok(access::ensure(&self.platform, &self.runner, &self.services(), &self.config.node)?.into())
+        Ok(access::ensure(&self.node.platform, self.node.runner(), &self.node.services(), &self.node.config.node)?
+            .into())
     }
 }
 

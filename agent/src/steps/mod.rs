@@ -9,36 +9,20 @@ mod cuts;
 mod host;
 mod trouble;
 
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use anyhow::Context as _;
 use contract::finding::Findings;
-use contract::image::ImageFacts;
-use contract::properties::ControlNode;
 use contract::secret::Secret;
 
-use crate::bus::{self, Bus};
-use crate::command::{Host, Runner};
-use crate::config::Config;
+use crate::context::NodeContext;
 use crate::corrections::{self, Lookout, Sight};
-use crate::disk::{DataDisk, Identity};
-use crate::endpoint::Endpoint;
-use crate::kubernetes;
-use crate::kubernetes::api::{self, Api};
+use crate::disk::Identity;
 use crate::plan::{Plan, Step};
-use crate::platform::Platform;
-use crate::records::{Progress, Records};
+use crate::records::Progress;
 use crate::rendezvous::Rendezvous;
-use crate::services::Services;
-use crate::status::Reporter;
 use crate::watch::Watch;
 
 pub use trouble::Trouble;
-
-/// How long one request to a service on this node may take, before patience.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,73 +39,41 @@ impl From<bool> for Done {
     }
 }
 
-/// What steps work with: the machine, and what is known so far.
-pub struct Machine {
-    /// What carries this node.
-    pub platform: Platform,
-    /// The running image.
-    pub image: ImageFacts,
-    /// What this node is to be.
-    pub config: Config,
+/// What the steps of one boot work with: the node, and what is known so far.
+pub struct StepContext {
+    /// The node.
+    pub node: NodeContext,
     /// The deployment secret, while it is needed and known.
     pub secret: Option<Secret>,
-    /// The data disk as it was examined.
-    pub data_disk: DataDisk,
     /// The data disk's identity, once it is mounted.
     pub identity: Option<Identity>,
-    /// The records on the data disk.
-    pub records: Records,
     /// How far this node has come.
     pub progress: Progress,
     /// The plan under way.
     pub plan: Plan,
-    /// Tells the world.
-    pub reporter: Reporter,
     /// What was found of the network and the clock: true until the next look,
     /// which is a duty of everyday care.
     pub passing: Findings,
     /// Follows the health of the API once it is to run.
     pub watch: Option<Watch>,
-    /// Answers over HTTPS, once it is opened.
-    pub endpoint: Endpoint,
     /// The fingerprint of the OVF environment that the configuration is from,
     /// if it was read at this boot.
     pub environment: Option<String>,
     lookout: Lookout,
     time_asked: Option<Instant>,
     rendezvous: Option<Rendezvous>,
-    bus: Bus,
     warnings: Findings,
-    runner: Host,
 }
 
-impl Machine {
-    /// A machine on which `plan` is to be done. Connects to the system bus.
-    ///
-    /// # Errors
-    /// The system bus does not answer.
-    pub fn new(
-        platform: Platform,
-        image: ImageFacts,
-        (config, secret): (Config, Option<Secret>),
-        data_disk: DataDisk,
-        progress: Progress,
-        plan: Plan,
-        reporter: Reporter,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
-            records: Records::new(platform.root()),
-            endpoint: Endpoint::new(platform.root(), reporter.clone()),
-            bus: bus::system()?,
-            platform,
-            image,
-            config,
+impl StepContext {
+    /// A node on which `plan` is to be done.
+    pub fn new(node: NodeContext, secret: Option<Secret>, progress: Progress, plan: Plan) -> Self {
+        Self {
+            node,
             secret,
-            data_disk,
             identity: None,
             progress,
             plan,
-            reporter,
             passing: Findings::default(),
             watch: None,
             environment: None,
@@ -129,8 +81,7 @@ impl Machine {
             time_asked: None,
             rendezvous: None,
             warnings: Findings::default(),
-            runner: Host,
-        })
+        }
     }
 
     /// Does one step.
@@ -174,14 +125,6 @@ impl Machine {
         }
     }
 
-    /// A client of the API server on this node.
-    ///
-    /// # Errors
-    /// The agent has no credentials yet.
-    pub fn api(&self) -> anyhow::Result<Api> {
-        Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.patiently(REQUEST))
-    }
-
     /// Whether the node was given other properties than it has, and is to start
     /// again with them. Cheap enough to be asked often.
     pub fn sees_corrections(&self) -> bool {
@@ -194,40 +137,14 @@ impl Machine {
     }
 
     fn sight(&self) -> Sight {
-        let look = || corrections::look(&self.platform, self.environment.as_deref());
+        let look = || corrections::look(&self.node.platform, self.environment.as_deref());
         self.lookout.ask(Instant::now(), look)
-    }
-
-    fn root(&self) -> &Path {
-        self.platform.root()
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.platform.path(path)
-    }
-
-    /// The folder of keys and certificates.
-    pub fn pki(&self) -> PathBuf {
-        self.path(kubernetes::PKI)
-    }
-
-    /// The host's units.
-    pub fn services(&self) -> Services<'_> {
-        Services::new(&self.bus)
-    }
-
-    fn control_node(&self) -> anyhow::Result<&ControlNode> {
-        self.config.control_node().context("this node is not in the list of control nodes")
-    }
-
-    fn address(&self) -> Ipv4Addr {
-        self.config.address()
     }
 
     fn save_progress(&mut self, change: impl FnOnce(&mut Progress)) -> anyhow::Result<bool> {
         let mut progress = self.progress;
         change(&mut progress);
-        let changed = self.records.save_progress(progress)?;
+        let changed = self.node.records.save_progress(progress)?;
         self.progress = progress;
         Ok(changed)
     }
@@ -248,11 +165,6 @@ impl Machine {
     /// Warnings of the steps done so far.
     pub fn warnings(&self) -> &Findings {
         &self.warnings
-    }
-
-    /// Runs the host's programs.
-    pub fn runner(&self) -> &impl Runner {
-        &self.runner
     }
 
     fn now() -> SystemTime {

@@ -18,10 +18,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::config::Output;
-use crate::endpoint::ADMINISTRATORS;
 use crate::files;
 use crate::https::{Answer, Client};
 use crate::kubernetes::PKI;
+use crate::pki::groups::ADMINISTRATORS;
 use crate::pki::{Authorities, Leaf};
 use crate::records::Records;
 

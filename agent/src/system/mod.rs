@@ -5,6 +5,7 @@
 //! `/etc` is in memory: all of this is laid again at each boot.
 
 pub mod access;
+pub mod address;
 mod arp;
 pub mod clock;
 mod devices;

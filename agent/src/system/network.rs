@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use contract::codes;
 use contract::finding::{Finding, Findings};
 
+use super::address;
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
 use crate::bus::Bus;
@@ -20,7 +21,6 @@ use crate::command::{Command, Runner};
 use crate::config::{Config, Interface, Node};
 use crate::files::ensure_content;
 use crate::platform::Platform;
-use crate::virtual_address;
 
 const FOLDER: &str = "/etc/systemd/network";
 const SERVICE: &str = "org.freedesktop.network1";
@@ -179,7 +179,7 @@ fn virtual_address_taken(
 /// Whether the gateway, or another neighbour, is on the network of the device
 /// that has this node's address `own`. The words of the error are for people.
 pub fn neighbour_answers(own: Ipv4Addr, neighbour: Ipv4Addr) -> Result<(), String> {
-    let device = virtual_address::device(own).map_err(|error| error.to_string())?;
+    let device = address::device(own).map_err(|error| error.to_string())?;
     match arp::find(&device, own, neighbour) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err("nobody on the network has this address".to_owned()),
