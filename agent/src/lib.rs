@@ -1,46 +1,27 @@
-//! The appliance agent as a library.
+//! The appliance's agent: from power-on to a control node, and every day after that.
 //!
-//! The property schema serves the image builder and the lab as well; the rest
-//! runs on an appliance VM only.
+//! ```text
+//! faces        console, commands, support bundle
+//! boot         early → run: plan → steps → watch
+//! maintenance  periodic checks and background jobs
+//! node         what a running node works with; its endpoint
+//! upgrade      image swaps, Kubernetes minors
+//! status       how the node is, for everybody to read
+//! cluster      keys, rendezvous, etcd, Kubernetes, networks, records
+//! system       what the host system is set to
+//! intake       OVF environment → configuration
+//! host         programs, files, disks, bus, platform
+//! ```
+//!
+//! A room calls those below it, never one above.
 
-pub mod addons;
-pub mod amend;
-pub mod at_once;
-pub mod bundle;
-pub mod bus;
-pub mod care;
-pub mod certificates;
-pub mod cli;
-pub mod command;
-pub mod config;
-pub mod console;
-pub mod context;
-pub mod corrections;
-pub mod disk;
-pub mod early;
-pub mod endpoint;
-pub mod environment;
-pub mod etcd;
-pub mod files;
-pub mod https;
-pub mod image;
-pub mod kubernetes;
-pub mod mark_good;
-pub mod payload;
-pub mod pki;
-pub mod plan;
-pub mod platform;
-pub mod pod_network;
-pub mod preflight;
-pub mod records;
-pub mod rendezvous;
-pub mod reset;
-pub mod run;
-pub mod services;
+pub mod boot;
+pub mod cluster;
+pub mod faces;
+pub mod host;
+pub mod intake;
+pub mod maintenance;
+pub mod node;
 pub mod status;
-pub mod steps;
-pub mod surroundings;
-pub mod swap;
 pub mod system;
-pub mod virtual_address;
-pub mod watch;
+pub mod upgrade;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    agent::cli::main()
+    agent::faces::cli::main()
 }

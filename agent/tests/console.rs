@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use agent::config::Config;
-use agent::records::{Progress, Records};
+use agent::cluster::records::{Progress, Records};
+use agent::intake::config::Config;
 use agent::status::{Phase, Reporter, Status};
 use contract::finding::Finding;
 use contract::secret::Secret;
@@ -35,7 +35,7 @@ fn lay(root: &Path, path: &str, content: &[u8], mode: u32) {
 /// A node of the present image.
 fn node() -> TempDir {
     let root = tempfile::tempdir().unwrap();
-    lay(root.path(), "usr/lib/kaas/image.json", include_bytes!("../src/config/fixtures/image.json"), 0o644);
+    lay(root.path(), "usr/lib/kaas/image.json", include_bytes!("../src/intake/config/fixtures/image.json"), 0o644);
     lay(root.path(), "usr/sbin/unix_chkpwd", HELPER.as_bytes(), 0o755);
     root
 }
@@ -227,7 +227,7 @@ fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
 fn a_bad_property_is_mended_in_the_form() {
     let root = node();
     let mut image = Vec::new();
-    let packed: &[u8] = include_bytes!("../src/environment/fixtures/iso/plain.iso.gz");
+    let packed: &[u8] = include_bytes!("../src/intake/environment/fixtures/iso/plain.iso.gz");
     GzDecoder::new(packed).read_to_end(&mut image).unwrap();
     let (good, bad) = (b"\"192.168.10.1\"", b"\"192.168.99.1\"");
     let at = image.windows(good.len()).position(|window| window == good).unwrap();

@@ -1,5 +1,5 @@
 //! A line for each change on the system console, where a serial port keeps it.
-//! The page on the terminals is [`crate::console`]'s.
+//! The page on the terminals is [`crate::faces::console`]'s.
 
 use std::fs::OpenOptions;
 use std::io::Write;

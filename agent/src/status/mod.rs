@@ -17,9 +17,9 @@ use contract::node::VirtualAddress;
 use contract::swap::State;
 use serde::{Deserialize, Serialize};
 
-use crate::certificates::Certificate;
-use crate::files;
-use crate::kubernetes::api::Node;
+use crate::cluster::certificates::Certificate;
+use crate::cluster::kubernetes::api::Node;
+use crate::host::files;
 
 pub use reporter::Reporter;
 

@@ -10,8 +10,8 @@ use sd_notify::NotifyState;
 use super::console::Consoles;
 use super::watchdog::Watchdog;
 use super::{PATH, Status};
-use crate::environment::guestinfo::{GuestInfo, Hardware};
-use crate::files;
+use crate::host::files;
+use crate::intake::environment::guestinfo::{GuestInfo, Hardware};
 
 /// A handle on the one status; clones share it.
 #[derive(Clone)]

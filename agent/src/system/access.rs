@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use contract::paths;
 
-use crate::command::{Command, Runner};
-use crate::config::Node;
-use crate::files::{self, ensure_content};
-use crate::platform::Platform;
-use crate::services::Services;
+use crate::host::command::{Command, Runner};
+use crate::host::files::{self, ensure_content};
+use crate::host::platform::Platform;
+use crate::host::services::Services;
+use crate::intake::config::Node;
 
 const USER: &str = "admin";
 const KEYS: &str = "/etc/ssh/authorized_keys.d/admin";
@@ -155,7 +155,7 @@ fn password_field(shadow: &Path) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Error;
+    use crate::host::command::Error;
     use std::sync::Mutex;
 
     /// Does what chpasswd and ssh-keygen do to files.

@@ -13,9 +13,9 @@ use contract::finding::{Finding, Findings};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 
-use crate::files;
-use crate::platform::Platform;
-use crate::preflight::{Clock, show};
+use crate::host::files;
+use crate::host::platform::Platform;
+use crate::intake::preflight::{Clock, show};
 
 /// An empty file: its time of modification is the floor, as with
 /// systemd-timesyncd's own.

@@ -8,8 +8,8 @@ use contract::codes;
 use contract::finding::Findings;
 
 use super::arp::Mac;
-use crate::config::Interface;
-use crate::platform::Platform;
+use crate::host::platform::Platform;
+use crate::intake::config::Interface;
 
 /// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]

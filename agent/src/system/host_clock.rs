@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use contract::codes;
 use contract::finding::Finding;
 
-use crate::command::{Command, Error, Runner};
-use crate::platform::Platform;
-use crate::preflight::show;
+use crate::host::command::{Command, Error, Runner};
+use crate::host::platform::Platform;
+use crate::intake::preflight::show;
 
 const TOOLS: &str = "vmware-toolbox-cmd";
 
@@ -160,7 +160,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::files;
+    use crate::host::files;
     use contract::platform::CONTAINER_FILE;
 
     /// The host's setting and the daemon, as they answer; and the changes made.

@@ -5,10 +5,10 @@ use std::fs;
 
 use anyhow::Context;
 
-use crate::bus::Bus;
-use crate::config::Config;
-use crate::files::ensure_content;
-use crate::platform::Platform;
+use crate::host::bus::Bus;
+use crate::host::files::ensure_content;
+use crate::host::platform::Platform;
+use crate::intake::config::Config;
 
 const SERVICE: &str = "org.freedesktop.hostname1";
 const PATH: &str = "/org/freedesktop/hostname1";

@@ -16,11 +16,11 @@ use contract::finding::{Finding, Findings};
 use super::address;
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
-use crate::bus::Bus;
-use crate::command::{Command, Runner};
-use crate::config::{Config, Interface, Node};
-use crate::files::ensure_content;
-use crate::platform::Platform;
+use crate::host::bus::Bus;
+use crate::host::command::{Command, Runner};
+use crate::host::files::ensure_content;
+use crate::host::platform::Platform;
+use crate::intake::config::{Config, Interface, Node};
 
 const FOLDER: &str = "/etc/systemd/network";
 const SERVICE: &str = "org.freedesktop.network1";
@@ -292,7 +292,7 @@ fn lay(folder: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::config::Cluster;
+    use crate::intake::config::Cluster;
     use contract::properties::ControlNode;
 
     /// The first node of three.

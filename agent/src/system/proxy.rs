@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use anyhow::Context;
 
-use crate::config::Config;
-use crate::files::{self, ensure_content};
-use crate::platform::Platform;
+use crate::host::files::{self, ensure_content};
+use crate::host::platform::Platform;
+use crate::intake::config::Config;
 
 /// The environment file; absent without a proxy.
 pub const FILE: &str = "/run/kaas/proxy.env";
@@ -68,7 +68,7 @@ fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Proxy;
+    use crate::intake::config::Proxy;
     use crate::system::network::tests::config;
 
     #[test]

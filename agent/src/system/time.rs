@@ -7,9 +7,9 @@ use anyhow::Context;
 use contract::codes;
 use contract::finding::Finding;
 
-use crate::files::ensure_content;
-use crate::platform::Platform;
-use crate::services::Services;
+use crate::host::files::ensure_content;
+use crate::host::platform::Platform;
+use crate::host::services::Services;
 
 const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
 const UNIT: &str = "systemd-timesyncd.service";
@@ -64,7 +64,7 @@ fn lay(platform: &Platform, servers: &[String]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files;
+    use crate::host::files;
 
     #[test]
     fn servers_are_written_once_and_taken_back() {

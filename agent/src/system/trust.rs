@@ -6,9 +6,9 @@ use std::{fs, io};
 
 use anyhow::Context;
 
-use crate::command::{Command, Runner};
-use crate::files::ensure_content;
-use crate::platform::Platform;
+use crate::host::command::{Command, Runner};
+use crate::host::files::ensure_content;
+use crate::host::platform::Platform;
 
 const FOLDER: &str = "/etc/kaas/trust";
 /// Says that the bundle was made of what is in [`FOLDER`] now.
@@ -61,7 +61,7 @@ fn lay(folder: &std::path::Path, authorities: &[String]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Error;
+    use crate::host::command::Error;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// Fails the first time.

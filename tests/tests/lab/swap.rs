@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use agent::disk::{Identity, Slots, identity};
+use agent::host::disk::{Identity, Slots, identity};
 use fleet::lab::NewVm;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::endpoint;

@@ -1,0 +1,154 @@
+//! `kaas-agent configure`: amendments from the command line, a file or
+//! standard input.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use contract::finding::{Finding, Findings};
+use contract::properties;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::{Amended, Effect, Error, apply};
+use crate::intake::config::Output;
+
+/// Larger input is no list of properties, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// What `kaas-agent configure` is given.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Properties to change, such as `gateway=192.168.10.1`; `gateway=` takes a value out.
+    /// Secrets are not taken here, where every process could read them: see --from
+    #[arg(value_name = "KEY=VALUE", required_unless_present = "from")]
+    changes: Vec<String>,
+    /// A file with a KEY=VALUE on each line, `#` before remarks; `-` for standard input.
+    /// Line ends inside a value are written as `\n`
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// The form of the answer
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Makes the amendments on the node below `root` and says what became of them.
+/// True when they were made.
+///
+/// # Errors
+/// They cannot be read or are not in the form KEY=VALUE, a secret stands on
+/// the command line, or the node's records cannot be read or written.
+pub fn command(root: &Path, options: &Options, stdin: &mut dyn Read, stdout: &mut dyn Write) -> anyhow::Result<bool> {
+    let changes = gather(options, stdin)?;
+    let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let (made, findings, effect) = match apply(root, &changes) {
+        Ok(Amended { effect, warnings }) => (true, warnings, effect),
+        Err(Error::Refused(findings)) => (false, findings, Effect::Nothing),
+        Err(Error::Failed(error)) => return Err(error),
+    };
+    let text = match options.output {
+        Output::Json => {
+            let effect = match effect {
+                Effect::Nothing => "nothing",
+                Effect::Awaited => "awaited",
+                Effect::Restarted => "restarted",
+            };
+            format!("{:#}\n", json!({ "made": made, "effect": effect, "findings": findings }))
+        }
+        Output::Text => describe(made, effect, &findings),
+    };
+    stdout.write_all(text.as_bytes()).context("writing the result")?;
+    Ok(made)
+}
+
+fn describe(made: bool, effect: Effect, findings: &Findings) -> String {
+    let mut text = match (made, effect) {
+        (false, _) => "Nothing was changed:\n",
+        (_, Effect::Nothing) => "Everything is so already.\n",
+        (_, Effect::Awaited) => "Saved. The agent goes on with it in a few seconds.\n",
+        (_, Effect::Restarted) => {
+            "Saved. The agent was restarted and applies it; `kaas-agent status` says how far it is.\n"
+        }
+    }
+    .to_owned();
+    for Finding { code, subject, seen, action, .. } in findings.iter() {
+        text.push_str(&format!("  {subject}: {seen}.\n      {action}. [{code}]\n"));
+    }
+    text
+}
+
+type Changes = Vec<(String, Zeroizing<String>)>;
+
+fn gather(options: &Options, stdin: &mut dyn Read) -> anyhow::Result<Changes> {
+    let mut changes = Changes::new();
+    for (index, argument) in options.changes.iter().enumerate() {
+        let (key, value) = pair(argument).with_context(|| format!("argument {}", index + 1))?;
+        if properties::find(&key).is_some_and(|property| property.betrays(&value)) {
+            bail!(
+                "{key} may hold a secret, which the command line shows to every process: write {key}=… into a file \
+                 and give it with --from FILE, or on standard input with --from -"
+            );
+        }
+        changes.push((key, value));
+    }
+    let Some(from) = &options.from else { return Ok(changes) };
+    let mut text = Zeroizing::new(String::new());
+    let read = if from == Path::new("-") {
+        stdin.take(LARGEST).read_to_string(&mut text)
+    } else {
+        File::open(from).and_then(|file| file.take(LARGEST).read_to_string(&mut text))
+    };
+    read.with_context(|| format!("reading properties from {}", from.display()))?;
+    for (number, line) in (1..).zip(text.lines()) {
+        if !line.trim().is_empty() && !line.trim_start().starts_with('#') {
+            changes.push(pair(line).with_context(|| format!("{}, line {number}", from.display()))?);
+        }
+    }
+    Ok(changes)
+}
+
+/// The message never repeats the text, which may be a secret.
+fn pair(text: &str) -> anyhow::Result<(String, Zeroizing<String>)> {
+    let (key, value) = text.split_once('=').context("it does not have the form KEY=VALUE")?;
+    Ok((key.trim().to_owned(), Zeroizing::new(value.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(changes: &[&str], from: Option<&str>) -> Options {
+        Options {
+            changes: changes.iter().map(|text| (*text).to_owned()).collect(),
+            from: from.map(PathBuf::from),
+            output: Output::Text,
+        }
+    }
+
+    #[test]
+    fn secrets_are_refused_on_the_command_line_and_never_repeated() {
+        for (argument, secret) in [
+            ("deployment-secret=x7$Qm!p2<Wz", "x7$Qm"),
+            ("console-password-hash=$6$salt$hash", "salt"),
+            ("http-proxy=http://me:word@proxy:3128", "word"),
+            ("snapshot-target=https://me:word@files/snapshots/", "word"),
+        ] {
+            let error = format!("{:#}", gather(&options(&[argument], None), &mut std::io::empty()).unwrap_err());
+            assert!(error.contains("--from -") && !error.contains(secret), "{error}");
+        }
+        let plain = options(&["http-proxy=http://proxy:3128", "gateway="], None);
+        assert_eq!(gather(&plain, &mut std::io::empty()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_stream_gives_pairs_as_they_are() {
+        let mut text: &[u8] = b"# remarks\n\n deployment-secret= x=7 \"#\"\ngateway=10.0.0.1\n";
+        let changes = gather(&options(&[], Some("-")), &mut text).unwrap();
+        let changes: Vec<_> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(changes, [("deployment-secret", " x=7 \"#\""), ("gateway", "10.0.0.1")]);
+        let mut text: &[u8] = b"gateway=1\nx7$Qm";
+        let error = format!("{:#}", gather(&options(&[], Some("-")), &mut text).unwrap_err());
+        assert_eq!(error, "-, line 2: it does not have the form KEY=VALUE");
+    }
+}

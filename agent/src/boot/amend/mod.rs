@@ -1,0 +1,303 @@
+//! Properties that a person changes on the node itself, on the console or with
+//! `kaas-agent configure`: judged as a whole as at first boot, then saved, then
+//! taken up by the agent. Knows nothing of how they were asked for.
+//!
+//! Until the configuration is on the data disk, amendments stand beside the OVF
+//! environment in memory and win over it, so that bad or absent properties are
+//! mended without deploying again. After that they go into the saved
+//! [`Config`]; what the cluster was formed with stays.
+
+mod command;
+mod pending;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::properties::{self, Property};
+use contract::secret::Secret;
+use zeroize::Zeroizing;
+
+use crate::cluster::records::Records;
+use crate::cluster::rendezvous::Record;
+use crate::host::image;
+use crate::host::platform::Platform;
+use crate::host::services;
+use crate::intake::config::{self, Config, Intake};
+use crate::intake::environment::document::Adapter;
+use crate::intake::environment::{Document, Outcome, source};
+use crate::status::{Phase, Status};
+
+pub use command::{Options, command};
+pub use pending::{Amendments, PATH, forget};
+
+/// What became of amendments that were in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Everything was so already.
+    Nothing,
+    /// Saved; the waiting agent looks at them by itself within seconds.
+    Awaited,
+    /// Saved, and the agent was restarted.
+    Restarted,
+}
+
+/// Amendments that were in order.
+#[derive(Debug)]
+pub struct Amended {
+    /// What became of them.
+    pub effect: Effect,
+    /// What is worth knowing about the whole, but stops nothing.
+    pub warnings: Findings,
+}
+
+/// Why amendments were not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something is wrong with them or with the whole. Nothing was saved.
+    #[error("{0}")]
+    Refused(Findings),
+    /// Something failed; it says whether that was after they were saved.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+}
+
+/// How far this node has come, which decides what may be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No configuration is saved: everything may be changed.
+    Unconfigured,
+    /// The configuration is saved, and nobody else relies on it yet.
+    Unformed(Config),
+    /// The cluster is being formed or has formed with it.
+    Settled(Config),
+}
+
+impl Standing {
+    /// How far the node below `root` has come.
+    ///
+    /// # Errors
+    /// The records on the data disk cannot be read.
+    pub fn of(root: &Path) -> anyhow::Result<Self> {
+        let records = Records::new(root);
+        let Some(config) = records.config()? else { return Ok(Self::Unconfigured) };
+        let progress = records.progress()?;
+        let settled = progress.formed || progress.etcd || records.rendezvous()? != Record::Unformed;
+        Ok(if settled { Self::Settled(config) } else { Self::Unformed(config) })
+    }
+
+    /// Whether a property may be changed now.
+    pub fn allows(&self, property: &Property) -> bool {
+        property.changeable || !matches!(self, Self::Settled(_))
+    }
+}
+
+/// Makes amendments on this node: property keys with their new texts, an empty
+/// one for none (or the default). They are judged together with everything else,
+/// saved, and taken up by the agent. Must be root's.
+///
+/// # Errors
+/// [`Error::Refused`] with all findings of the whole when one of them is an
+/// error: nothing is saved then. [`Error::Failed`] when the records or the OVF
+/// environment cannot be read or written, or the agent cannot be restarted
+/// (what was saved is then used at its next start).
+pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<Amended, Error> {
+    apply_with(root, changes, SystemTime::now(), &services::restart_agent)
+}
+
+fn apply_with(
+    root: &Path,
+    changes: &[(&str, &str)],
+    now: SystemTime,
+    restart: &dyn Fn() -> anyhow::Result<()>,
+) -> Result<Amended, Error> {
+    let changes = known(changes)?;
+    let image = image::read(root)?;
+    let records = Records::new(root);
+    let (changed, warnings) = match Standing::of(root)? {
+        Standing::Unconfigured => amend_environment(root, &image, &changes, now)?,
+        Standing::Unformed(config) => {
+            let secret = records.secret()?.context("the deployment secret is missing on the data disk")?;
+            let values = config.properties(Some(&secret));
+            let document = amended(values, &config, &changes);
+            let Intake { config, secret, warnings } = judged(config::validate(&document, &image, now))?;
+            (records.save_config(&config, &secret)?, warnings)
+        }
+        Standing::Settled(config) => {
+            let values = config.properties(None);
+            settled(&values, &changes)?;
+            let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
+            let document = amended(values, &config, &changes);
+            let (config, warnings) = judged(config::validate_formed(&document, &image, now))?;
+            (records.update_config(&config)?, warnings)
+        }
+    };
+    let effect = if !changed {
+        Effect::Nothing
+    } else if awaited(root) {
+        Effect::Awaited
+    } else {
+        restart().context(services::NOT_TAKEN_UP)?;
+        Effect::Restarted
+    };
+    Ok(Amended { effect, warnings })
+}
+
+/// The texts that the properties have now, for a form: of the saved
+/// configuration, or of the OVF environment with what was amended. Those that
+/// are not set, or set twice, are left out.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> {
+    let saved = |config: &Config, secret: Option<&Secret>| {
+        let values = config.properties(secret).into_iter();
+        values.filter_map(|(key, text)| Some((properties::find(key)?, Secret::new(text)))).collect()
+    };
+    Ok(match Standing::of(root)? {
+        Standing::Unformed(config) => saved(&config, Records::new(root).secret()?.as_ref()),
+        Standing::Settled(config) => saved(&config, None),
+        Standing::Unconfigured => {
+            let found = source::of(&Platform::detect(root)?).document();
+            let document = found.map_or_else(|_| Document::of(Vec::new(), Vec::new()), |(document, ..)| document);
+            let document = document.amended(Amendments::load(root)?.iter());
+            let text = |property| Some(Secret::new(document.value(property).ok()??.to_owned()));
+            properties::table().iter().filter_map(|property| Some((property, text(property)?))).collect()
+        }
+    })
+}
+
+/// What the OVF `environment` and the amendments of this boot give together, and
+/// the fingerprint of the environment, if it was used and not scrubbed. The agent
+/// asks again and again until they are in order.
+///
+/// # Errors
+/// All findings, when one of them is an error.
+pub fn intake(
+    environment: Outcome,
+    image: &ImageFacts,
+    amendments: &Amendments,
+    now: SystemTime,
+) -> Result<(Intake, Option<String>), Findings> {
+    let (document, warnings) = match environment.document() {
+        Ok((document, _, warnings)) => (document, warnings),
+        Err(findings) if amendments.is_empty() => return Err(findings),
+        // What was given by hand may be all that is needed.
+        Err(findings) => {
+            let document = Document::of(Vec::new(), Vec::new()).amended(amendments.iter());
+            return match config::validate(&document, image, now) {
+                Ok(mut intake) => {
+                    intake.warnings.extend(ignored(&findings));
+                    Ok((intake, None))
+                }
+                Err(more) => {
+                    let mut all = findings;
+                    all.extend(more);
+                    Err(all)
+                }
+            };
+        }
+    };
+    let fingerprint = document.fingerprint();
+    let mut intake = config::validate(&document.amended(amendments.iter()), image, now)?;
+    let mut all = warnings;
+    all.extend(intake.warnings);
+    intake.warnings = all;
+    Ok((intake, fingerprint))
+}
+
+/// An environment that could not be used does no harm any more.
+fn ignored(findings: &Findings) -> Findings {
+    let mut warnings = Findings::default();
+    let real = findings.iter().filter(|finding| finding.code != codes::ENVIRONMENT_ABSENT.code);
+    for finding in real {
+        let seen = format!("{}; what was given on the console was used", finding.seen);
+        warnings.push(codes::ENVIRONMENT_IGNORED.finding(&finding.subject, seen, &finding.action));
+    }
+    warnings
+}
+
+fn amend_environment(
+    root: &Path,
+    image: &ImageFacts,
+    changes: &[(&'static Property, &str)],
+    now: SystemTime,
+) -> Result<(bool, Findings), Error> {
+    // Before the disks are known, a saved configuration may still turn up.
+    match Status::read(root) {
+        Ok(status) if status.phase != Phase::Looking => {}
+        _ => {
+            return Err(
+                anyhow::anyhow!("the agent still looks at disks and configuration: try again in a moment").into()
+            );
+        }
+    }
+    let mut amendments = Amendments::load(root)?;
+    for (property, text) in changes {
+        amendments.set(property, text);
+    }
+    let environment = source::of(&Platform::detect(root)?);
+    let (intake, _) = judged(intake(environment, image, &amendments, now))?;
+    Ok((amendments.save(root)?, intake.warnings))
+}
+
+/// The rows of the table for the keys.
+fn known<'a>(changes: &[(&str, &'a str)]) -> Result<Vec<(&'static Property, &'a str)>, Error> {
+    let mut findings = Findings::default();
+    let mut found = Vec::new();
+    for (key, text) in changes {
+        match properties::find(key) {
+            Some(property) => found.push((property, *text)),
+            None => findings.push(codes::PROPERTY_UNKNOWN.finding(
+                "configuration",
+                format!("there is no property {}", properties::parse::quoted(key)),
+                "Look for a typing mistake in the key",
+            )),
+        }
+    }
+    if findings.is_empty() { Ok(found) } else { Err(Error::Refused(findings)) }
+}
+
+/// Refuses other values for what the cluster was formed with.
+fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &str)]) -> Result<(), Error> {
+    let mut findings = Findings::default();
+    for (property, text) in changes.iter().filter(|(property, _)| !property.changeable) {
+        let present = values.iter().find(|(key, _)| *key == property.key).map(|(_, value)| value.as_str());
+        let same = match present {
+            Some(present) => property.parse(present).ok() == property.parse(text).ok(),
+            None => text.is_empty(),
+        };
+        if !same {
+            findings.push(codes::PROPERTY_FIXED.finding(
+                property.key,
+                format!("\"{}\" cannot be changed any more: the cluster was formed with it", property.label),
+                "Leave it as it is, or deploy a new node and replace this one",
+            ));
+        }
+    }
+    if findings.is_empty() { Ok(()) } else { Err(Error::Refused(findings)) }
+}
+
+/// The saved values with the changes, as the document that would give them.
+fn amended(values: Vec<(&'static str, String)>, config: &Config, changes: &[(&'static Property, &str)]) -> Document {
+    let values = values.into_iter().map(|(key, value)| (key.to_owned(), Zeroizing::new(value))).collect();
+    let adapters = config.node.interfaces.iter();
+    let adapters =
+        adapters.map(|interface| Adapter { mac: interface.mac.clone(), network: interface.network.clone() }).collect();
+    Document::of(values, adapters).amended(changes.iter().copied())
+}
+
+fn judged<T>(result: Result<T, Findings>) -> Result<T, Error> {
+    result.map_err(Error::Refused)
+}
+
+/// Whether the agent has no plan yet and looks at the amendments again and again.
+fn awaited(root: &Path) -> bool {
+    Status::read(root).is_ok_and(|status| status.phase == Phase::Refused && status.work.is_none())
+        && matches!(Standing::of(root), Ok(Standing::Unconfigured))
+}

@@ -1,0 +1,72 @@
+//! Amendments while no configuration is saved: one file in memory, for root
+//! alone, since it may hold the deployment secret.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use contract::properties::{self, Property};
+use contract::secret::Secret;
+use zeroize::Zeroizing;
+
+use crate::host::files;
+
+/// Where they are kept until the configuration is saved.
+pub const PATH: &str = "/run/kaas/amendments.json";
+
+/// Property keys with the texts that stand in place of the OVF environment's.
+/// `Debug` shows no values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Amendments(BTreeMap<String, Secret>);
+
+impl fmt::Debug for Amendments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Amendments {
+    /// What was amended since power-on below `root` (`/` outside of tests).
+    ///
+    /// # Errors
+    /// The file cannot be read or understood.
+    pub fn load(root: &Path) -> anyhow::Result<Self> {
+        Ok(Self(files::read_record(&path(root))?.unwrap_or_default()))
+    }
+
+    /// Whether nothing was amended.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Amends a property; an empty text takes its value out.
+    pub(super) fn set(&mut self, property: &Property, text: &str) {
+        self.0.insert(property.key.to_owned(), Secret::new(text.to_owned()));
+    }
+
+    /// The properties with their texts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Property, &str)> {
+        self.0.iter().filter_map(|(key, text)| Some((properties::find(key)?, text.expose())))
+    }
+
+    /// Keeps them. Says whether they are news.
+    pub(super) fn save(&self, root: &Path) -> anyhow::Result<bool> {
+        let path = path(root);
+        let text = Zeroizing::new(serde_json::to_vec_pretty(&self.0)?);
+        files::ensure_content(&path, &text, 0o600).with_context(|| format!("saving {}", path.display()))
+    }
+}
+
+/// Erases the amendments: the saved configuration holds them now.
+///
+/// # Errors
+/// The file system's.
+pub fn forget(root: &Path) -> io::Result<()> {
+    files::remove(&path(root)).map(drop)
+}
+
+fn path(root: &Path) -> PathBuf {
+    files::below(root, PATH)
+}

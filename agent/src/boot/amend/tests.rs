@@ -1,0 +1,227 @@
+//! Amendments at each standing of a node, on a temporary root.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use contract::finding::Finding;
+use contract::secret::Secret;
+use flate2::read::GzDecoder;
+use tempfile::TempDir;
+
+use super::*;
+use crate::boot::plan::tests::three_nodes;
+use crate::cluster::records::Progress;
+use crate::host::files;
+use crate::status::{Reporter, Work};
+
+const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
+
+struct Node {
+    root: TempDir,
+    restarts: Cell<u32>,
+}
+
+impl Node {
+    /// A node that is stopped for want of an environment.
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let image = root.path().join("usr/lib/kaas");
+        fs::create_dir_all(&image).unwrap();
+        fs::write(image.join("image.json"), include_str!("../../intake/config/fixtures/image.json")).unwrap();
+        let node = Self { root, restarts: Cell::new(0) };
+        node.reports(|status| status.phase = Phase::Refused);
+        node
+    }
+
+    fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    fn reports(&self, change: impl FnOnce(&mut Status)) {
+        Reporter::new(self.path(), Status::default()).update(change);
+    }
+
+    /// Puts a CD-ROM with the good environment in, one text in it replaced by one as long.
+    fn cdrom(self, from: &str, to: &str) -> Self {
+        assert_eq!(from.len(), to.len());
+        let mut image = Vec::new();
+        let packed: &[u8] = include_bytes!("../../intake/environment/fixtures/iso/plain.iso.gz");
+        GzDecoder::new(packed).read_to_end(&mut image).unwrap();
+        let at = image.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+        image[at..at + to.len()].copy_from_slice(to.as_bytes());
+        let folder = self.path().join("run/host/kaas");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cdrom.iso"), image).unwrap();
+        let platform = r#"{"cdrom": "/run/host/kaas/cdrom.iso", "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001"}"#;
+        fs::write(folder.join("platform.json"), platform).unwrap();
+        self
+    }
+
+    fn saved(self) -> Self {
+        Records::new(self.path()).save_config(&three_nodes(), &Secret::new(SECRET.to_owned())).unwrap();
+        self
+    }
+
+    fn formed(self) -> Self {
+        let records = Records::new(self.path());
+        records.save_progress(Progress { etcd: true, credentials: true, formed: true }).unwrap();
+        records.erase_secret().unwrap();
+        self
+    }
+
+    fn config(&self) -> Config {
+        Records::new(self.path()).config().unwrap().unwrap()
+    }
+
+    fn apply(&self, changes: &[(&str, &str)]) -> Result<Amended, Error> {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
+        apply_with(self.path(), changes, now, &|| {
+            self.restarts.set(self.restarts.get() + 1);
+            Ok(())
+        })
+    }
+
+    fn refused(&self, changes: &[(&str, &str)]) -> Vec<(String, String)> {
+        match self.apply(changes) {
+            Err(Error::Refused(findings)) => {
+                findings.iter().map(|Finding { code, subject, .. }| (code.clone(), subject.clone())).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn intake(&self) -> Result<Intake, Findings> {
+        let platform = Platform::detect(self.path()).unwrap();
+        let image = image::read(self.path()).unwrap();
+        let amendments = Amendments::load(self.path()).unwrap();
+        super::intake(source::of(&platform), &image, &amendments, SystemTime::UNIX_EPOCH).map(|(intake, _)| intake)
+    }
+}
+
+const WHOLE: [(&str, &str); 5] = [
+    ("node-name", "cp2"),
+    ("address", "192.168.10.12/24"),
+    ("control-nodes", "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
+    ("virtual-address", "192.168.10.10"),
+    ("deployment-secret", SECRET),
+];
+
+#[test]
+fn an_absent_environment_is_made_up_for() {
+    let node = Node::new();
+    assert_eq!(node.intake().unwrap_err().iter().next().unwrap().code, "environment.absent");
+    assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Awaited);
+    assert_eq!(node.restarts.get(), 0);
+    let mode = fs::metadata(files::below(node.path(), PATH)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let intake = node.intake().unwrap();
+    assert_eq!((intake.config.node.name.as_str(), intake.secret.expose()), ("cp2", SECRET));
+    assert!(intake.warnings.is_empty());
+    assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Nothing);
+    forget(node.path()).unwrap();
+    assert!(node.intake().is_err() && Amendments::load(node.path()).unwrap().is_empty());
+    assert!(!format!("{:?}", Amendments::load(node.path()).unwrap()).contains(SECRET));
+}
+
+#[test]
+fn a_bad_property_of_the_environment_is_mended_and_the_rest_kept() {
+    let node = Node::new().cdrom("\"192.168.10.1\"", "\"192.168.99.1\"");
+    assert_eq!(node.intake().unwrap_err().iter().next().unwrap().code, "gateway.off-subnet");
+    assert_eq!(node.apply(&[("gateway", "192.168.10.1")]).unwrap().effect, Effect::Awaited);
+    let config = node.intake().unwrap().config;
+    assert_eq!(config.node.interfaces[0].gateway, Some([192, 168, 10, 1].into()));
+    assert_eq!(config.node.name, "cp1");
+    // Taken out, it is as if it had never been given.
+    node.apply(&[("gateway", "")]).unwrap();
+    assert_eq!(node.intake().unwrap().config.node.interfaces[0].gateway, None);
+}
+
+#[test]
+fn an_unreadable_environment_becomes_a_note_when_all_was_given_by_hand() {
+    let node = Node::new().cdrom("</Environment>", "</environment>");
+    let codes = node.refused(&WHOLE[..4]);
+    let codes: Vec<&str> = codes.iter().map(|(code, _)| code.as_str()).collect();
+    assert_eq!(codes, ["environment.malformed", "property.missing"]);
+    node.apply(&WHOLE).unwrap();
+    let warnings = node.intake().unwrap().warnings;
+    assert_eq!(warnings.iter().next().unwrap().code, "environment.source-ignored");
+}
+
+#[test]
+fn all_findings_are_returned_together_and_nothing_is_saved() {
+    let node = Node::new().cdrom("\"192.168.10.1\"", "\"192.168.99.1\"");
+    let found = node.refused(&[("patience", "99"), ("node-name", "cp9")]);
+    let keys: Vec<&str> = found.iter().map(|(_, key)| key.as_str()).collect();
+    assert_eq!(keys, ["patience", "node-name", "gateway"]);
+    assert!(Amendments::load(node.path()).unwrap().is_empty());
+    assert_eq!(node.refused(&[("gatway", "x"), ("dns", "y")]).len(), 2);
+}
+
+#[test]
+fn an_agent_that_has_a_plan_already_is_restarted() {
+    let node = Node::new();
+    let work = Work { number: 1, total: 9, step: "configuring the network".into(), waiting: None };
+    node.reports(|status| (status.phase, status.work) = (Phase::Refused, Some(work)));
+    assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Restarted);
+    assert_eq!(node.restarts.get(), 1);
+}
+
+#[test]
+fn an_agent_that_still_looks_is_not_answered_for() {
+    let node = Node::new();
+    node.reports(|status| status.image = "image".into());
+    assert!(matches!(node.apply(&WHOLE), Err(Error::Failed(_))));
+    assert!(Amendments::load(node.path()).unwrap().is_empty());
+}
+
+#[test]
+fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
+    let node = Node::new().saved();
+    let changes = [("node-name", "n9"), ("control-nodes", "n9=10.0.0.1,n2=10.0.0.2,n3=10.0.0.3")];
+    let found = node.refused(&changes[..1]);
+    assert_eq!(found[0].0, "control-nodes.not-listed");
+    let own = three_nodes().address();
+    let list = three_nodes().cluster.control_nodes;
+    let list: Vec<String> = list
+        .iter()
+        .map(|other| format!("{}={}", if other.address == own { "n9" } else { &other.name }, other.address))
+        .collect();
+    assert_eq!(
+        node.apply(&[("node-name", "n9"), ("control-nodes", &list.join(","))]).unwrap().effect,
+        Effect::Restarted
+    );
+    assert_eq!(node.config().node.name, "n9");
+    assert_eq!(Records::new(node.path()).secret().unwrap().unwrap().expose(), SECRET);
+}
+
+#[test]
+fn what_the_cluster_was_formed_with_stays() {
+    let node = Node::new().saved().formed();
+    let before = node.config();
+    let found = node.refused(&[("node-name", "other"), ("virtual-address", "10.9.9.9"), ("deployment-secret", SECRET)]);
+    let expected =
+        ["node-name", "virtual-address", "deployment-secret"].map(|key| ("property.fixed".into(), key.into()));
+    assert_eq!(found, expected);
+    assert_eq!(node.config(), before);
+    // A form gives back what it was shown.
+    let same = [("node-name", before.node.name.as_str()), ("ntp-servers", "ntp.example.com")];
+    assert_eq!(node.apply(&same).unwrap().effect, Effect::Restarted);
+    assert_eq!(node.config().node.ntp_servers, ["ntp.example.com"]);
+    assert_eq!(node.config().cluster, before.cluster);
+    assert_eq!(node.apply(&same).unwrap().effect, Effect::Nothing);
+    assert_eq!(node.restarts.get(), 1);
+    // Adapters are no properties and stay.
+    assert_eq!(node.config().node.interfaces, before.node.interfaces);
+    assert_eq!(Standing::of(node.path()).unwrap(), Standing::Settled(node.config()));
+}
+
+#[test]
+fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
+    let node = Node::new().saved().formed();
+    let error = apply_with(node.path(), &[("patience", "4")], SystemTime::UNIX_EPOCH, &|| anyhow::bail!("no bus"));
+    assert!(error.unwrap_err().to_string().contains("is saved"));
+    assert_eq!(node.config().patience, 4);
+}

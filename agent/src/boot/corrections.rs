@@ -1,0 +1,347 @@
+//! The configuration that the OVF environment gives now, and corrected
+//! properties: another environment than the one that a node's configuration came
+//! from. Until the node belongs to a cluster they count, so that what is wrong on
+//! this node or on another one is mended in the form, without a new disk and
+//! without a restart: at the next power-on, or when another CD-ROM is attached.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant, SystemTime};
+
+use contract::finding::{Finding, Findings};
+use contract::image::ImageFacts;
+use contract::secret::Secret;
+
+use crate::boot::amend::{self, Amendments, Standing};
+use crate::cluster::records::Records;
+use crate::host::platform::Platform;
+use crate::intake::config::{Config, Intake};
+use crate::intake::environment::{Outcome, source};
+
+/// The pause before the OVF environment is looked for again.
+pub const AGAIN: Duration = Duration::from_secs(5);
+
+/// What an OVF environment that is in order gives.
+pub struct Found {
+    /// What the node is to be.
+    pub config: Config,
+    /// The deployment secret.
+    pub secret: Secret,
+    /// Tells the environment from others, if it was not scrubbed.
+    pub fingerprint: Option<String>,
+    /// What is worth knowing about it, but stops nothing.
+    pub warnings: Findings,
+}
+
+/// Reads and validates the OVF environment, with what was amended on the console.
+///
+/// # Errors
+/// All findings, when one of them is an error.
+pub fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<Found, Findings> {
+    from_source(platform, image, || source::of(platform))
+}
+
+/// Reads the `environment` once: the fingerprint is that of what is taken.
+fn from_source(
+    platform: &Platform,
+    image: &ImageFacts,
+    environment: impl FnOnce() -> Outcome,
+) -> Result<Found, Findings> {
+    let amendments = Amendments::load(platform.root()).unwrap_or_else(|error| {
+        log::warn!("{error:#}");
+        Amendments::default()
+    });
+    let (intake, fingerprint) = amend::intake(environment(), image, &amendments, SystemTime::now())?;
+    let Intake { config, secret, warnings } = intake;
+    Ok(Found { config, secret, fingerprint, warnings })
+}
+
+/// What a look at the OVF environment has found, on a node that has a
+/// configuration already.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Whether there is another environment than the one that the configuration
+    /// came from, and it counts.
+    pub another: bool,
+    /// What is wrong with one that can therefore not be taken up: warnings, for
+    /// the node works with what it has.
+    pub passed_over: Findings,
+}
+
+/// Properties that were corrected after the configuration had been saved, with
+/// what is wrong with them; none where there are none, or where they do not
+/// count any more. And what was passed over.
+///
+/// # Errors
+/// The records on the data disk cannot be read.
+pub fn corrected(
+    platform: &Platform,
+    image: &ImageFacts,
+) -> anyhow::Result<(Option<Result<Found, Findings>>, Findings)> {
+    if !matches!(Standing::of(platform.root())?, Standing::Unformed(_)) {
+        return Ok((None, Findings::default()));
+    }
+    let sight = look(platform, None)?;
+    Ok((sight.another.then(|| from_environment(platform, image)), sight.passed_over))
+}
+
+/// Looks for another OVF environment than the one that the configuration came
+/// from. `taken` is the one that was read at this boot, which may not be saved yet.
+///
+/// # Errors
+/// The records on the data disk cannot be read.
+pub fn look(platform: &Platform, taken: Option<&str>) -> anyhow::Result<Sight> {
+    look_at(platform, taken, || source::of(platform))
+}
+
+fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() -> Outcome) -> anyhow::Result<Sight> {
+    let taken = match (Standing::of(platform.root())?, taken) {
+        (Standing::Settled(_), _) => return Ok(Sight::default()),
+        (Standing::Unformed(_), None) => Records::new(platform.root()).environment()?,
+        (_, taken) => taken.map(str::to_owned),
+    };
+    let (there, wrong) = match environment() {
+        Outcome::Found { document, warnings, .. } => (document.fingerprint(), warnings),
+        Outcome::Absent { .. } => (None, Findings::default()),
+        Outcome::Refused(findings) => (None, findings),
+    };
+    let mut passed_over = Findings::default();
+    for finding in wrong.iter().cloned() {
+        let seen = format!("{}; the node goes on with the properties that it has", finding.seen);
+        passed_over.push(Finding { seen, ..finding.softened() });
+    }
+    Ok(Sight { another: there.is_some() && there != taken, passed_over })
+}
+
+/// Looks for corrected properties every [`AGAIN`] at most, however often it is asked.
+#[derive(Default)]
+pub struct Lookout {
+    looked: RefCell<Option<(Instant, Sight)>>,
+}
+
+impl Lookout {
+    /// What `look` has found, at `now` or shortly before.
+    pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<Sight>) -> Sight {
+        let mut looked = self.looked.borrow_mut();
+        match looked.as_ref() {
+            Some((at, sight)) if now < *at + AGAIN => sight.clone(),
+            _ => {
+                let sight = look().unwrap_or_else(|error| {
+                    log::warn!("looking for corrected properties: {error:#}");
+                    Sight::default()
+                });
+                *looked = Some((now, sight.clone()));
+                sight
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+    use std::io::Read as _;
+    use std::path::Path;
+
+    use flate2::read::GzDecoder;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::cluster::records::Progress;
+    use crate::host::files;
+    use crate::intake::environment::backdoor::emulated::Hypervisor;
+    use crate::intake::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
+    use contract::platform::CONTAINER_FILE;
+
+    const CDROM: &str = "/run/host/kaas/cdrom.iso";
+
+    /// A running node with a drive, as the lab's containers have one.
+    struct Node {
+        root: TempDir,
+        platform: Platform,
+        image: ImageFacts,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let image = root.path().join("usr/lib/kaas");
+            fs::create_dir_all(&image).unwrap();
+            fs::write(image.join("image.json"), include_str!("../intake/config/fixtures/image.json")).unwrap();
+            let file = files::below(root.path(), CONTAINER_FILE);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            let text = r#"{"cdrom": "CDROM", "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001"}"#;
+            fs::write(&file, text.replace("CDROM", CDROM)).unwrap();
+            let platform = Platform::detect(root.path()).unwrap();
+            let image = crate::host::image::read(root.path()).unwrap();
+            Self { root, platform, image }
+        }
+
+        fn path(&self) -> &Path {
+            self.root.path()
+        }
+
+        /// Puts in the good CD-ROM with one text in it replaced by one as long.
+        fn insert(&self, from: &str, to: &str) {
+            assert_eq!(from.len(), to.len());
+            let mut iso = Vec::new();
+            let packed: &[u8] = include_bytes!("../intake/environment/fixtures/iso/plain.iso.gz");
+            GzDecoder::new(packed).read_to_end(&mut iso).unwrap();
+            let at = iso.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+            iso[at..at + to.len()].copy_from_slice(to.as_bytes());
+            fs::write(files::below(self.path(), CDROM), iso).unwrap();
+        }
+
+        fn insert_good(&self) {
+            self.insert("\"192.168.10.1\"", "\"192.168.10.1\"");
+        }
+
+        fn eject(&self) {
+            fs::remove_file(files::below(self.path(), CDROM)).unwrap();
+        }
+
+        fn codes(&self) -> Vec<String> {
+            match from_environment(&self.platform, &self.image) {
+                Ok(_) => Vec::new(),
+                Err(findings) => findings.iter().map(|finding| finding.code.clone()).collect(),
+            }
+        }
+
+        fn is_another(&self, taken: Option<&str>) -> bool {
+            look(&self.platform, taken).unwrap().another
+        }
+    }
+
+    #[test]
+    fn each_wrong_medium_is_made_good_by_another_one() {
+        let node = Node::new();
+        assert_eq!(node.codes(), ["environment.absent"]);
+        for (from, to, code) in [
+            ("</Environment>", "<!-- cut off -", "environment.truncated"),
+            ("</Environment>", "</Envir0nment>", "environment.malformed"),
+            (
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>",
+                "<!DOCTYPE a [<!ENTITY b \"c\">]>        ",
+                "environment.entities",
+            ),
+            ("\"192.168.10.1\"", "\"192.168.99.1\"", "gateway.off-subnet"),
+            ("\"192.168.10.1\"", "\"192.168.10.x\"", "property.malformed"),
+        ] {
+            node.insert(from, to);
+            assert!(node.codes().contains(&code.to_owned()), "{to}: {:?}", node.codes());
+            node.insert_good();
+            assert_eq!(node.codes(), [""; 0], "after {code}");
+            node.eject();
+            assert_eq!(node.codes(), ["environment.absent"]);
+        }
+    }
+
+    #[test]
+    fn a_plan_whose_configuration_is_not_saved_gives_way_to_another_environment() {
+        let node = Node::new();
+        node.insert_good();
+        let taken = from_environment(&node.platform, &node.image).ok().unwrap().fingerprint;
+        assert!(!node.is_another(taken.as_deref()));
+        node.insert("</Environment>", "<!-- cut off -");
+        assert!(!node.is_another(taken.as_deref()), "nothing is gained by what cannot be read");
+        node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+        assert!(node.is_another(taken.as_deref()));
+        node.eject();
+        assert!(!node.is_another(taken.as_deref()));
+    }
+
+    #[test]
+    fn a_saved_configuration_gives_way_until_the_node_belongs_to_a_cluster() {
+        let node = Node::new();
+        node.insert_good();
+        let found = from_environment(&node.platform, &node.image).ok().unwrap();
+        let records = Records::new(node.path());
+        records.save_config(&found.config, &found.secret).unwrap();
+        records.save_environment(&found.fingerprint.unwrap()).unwrap();
+        let corrected = || corrected(&node.platform, &node.image).unwrap().0;
+        assert!(!node.is_another(None) && corrected().is_none());
+        // As after each boot: the medium is ejected, for it holds secrets.
+        node.eject();
+        assert!(!node.is_another(None) && corrected().is_none());
+        node.insert_good();
+        assert!(!node.is_another(None), "the same one again");
+        node.insert("\"192.168.10.1\"", "\"192.168.99.1\"");
+        assert!(node.is_another(None));
+        assert!(corrected().unwrap().is_err_and(|findings| findings.to_string().contains("gateway.off-subnet")));
+        node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+        let found = corrected().unwrap().ok().unwrap();
+        assert_eq!(found.config.node.interfaces[0].gateway, Some([192, 168, 10, 2].into()));
+        assert!(!node.is_another(found.fingerprint.as_deref()), "it is taken already, and will be saved");
+        records.save_progress(Progress { etcd: true, ..Progress::default() }).unwrap();
+        assert!(!node.is_another(None) && corrected().is_none(), "the cluster was formed with the other one");
+    }
+
+    /// What a node on vCenter finds: its guestinfo, and its drive.
+    fn both(node: &Node, guestinfo: &mut GuestInfo<Hypervisor>) -> Outcome {
+        source::read(Some(guestinfo), &node.platform.environment_media().unwrap())
+    }
+
+    #[test]
+    fn on_vcenter_a_corrected_medium_is_taken_up_once_guestinfo_is_scrubbed_and_else_the_conflict_is_shown() {
+        let node = Node::new();
+        node.insert_good();
+        let found = from_environment(&node.platform, &node.image).ok().unwrap();
+        let records = Records::new(node.path());
+        records.save_config(&found.config, &found.secret).unwrap();
+        records.save_environment(&found.fingerprint.unwrap()).unwrap();
+        node.eject();
+        let good = include_str!("../intake/environment/fixtures/three-nodes.xml");
+        let mut guestinfo = GuestInfo::new(Hypervisor::with(OVF_ENVIRONMENT, good));
+        let look =
+            |guestinfo: &mut GuestInfo<Hypervisor>| look_at(&node.platform, None, || both(&node, guestinfo)).unwrap();
+        assert_eq!(look(&mut guestinfo), Sight::default());
+        node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+        let sight = look(&mut guestinfo);
+        assert!(!sight.another && !sight.passed_over.has_errors());
+        assert_eq!(sight.passed_over.iter().next().unwrap().code, "environment.conflict");
+        assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Secrets);
+        assert_eq!(look(&mut guestinfo), Sight { another: true, ..Sight::default() });
+        let found = from_source(&node.platform, &node.image, || both(&node, &mut guestinfo)).ok().unwrap();
+        assert_eq!(found.config.node.interfaces[0].gateway, Some([192, 168, 10, 2].into()));
+        node.insert("</Environment>", "<!-- cut off -");
+        let sight = look(&mut guestinfo);
+        assert!(!sight.another && !sight.passed_over.has_errors());
+        assert_eq!(sight.passed_over.iter().next().unwrap().code, "environment.truncated");
+        records.save_progress(Progress { etcd: true, ..Progress::default() }).unwrap();
+        assert_eq!(look(&mut guestinfo), Sight::default(), "nothing is to be corrected any more");
+    }
+
+    #[test]
+    fn the_fingerprint_is_that_of_the_document_that_was_taken() {
+        let node = Node::new();
+        node.insert_good();
+        let taken = from_source(&node.platform, &node.image, || {
+            let first = source::of(&node.platform);
+            // Whoever reads again finds another one.
+            node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+            first
+        });
+        let taken = taken.ok().unwrap();
+        assert_eq!(taken.config.node.interfaces[0].gateway, Some([192, 168, 10, 1].into()));
+        assert!(node.is_another(taken.fingerprint.as_deref()), "the other one is still to be taken up");
+    }
+
+    #[test]
+    fn the_medium_is_read_every_few_seconds_however_often_it_is_asked_for() {
+        let (lookout, start) = (Lookout::default(), Instant::now());
+        let looks = Cell::new(0);
+        let ask = |after: Duration, found: anyhow::Result<bool>| {
+            let sight = lookout.ask(start + after, || {
+                looks.set(looks.get() + 1);
+                found.map(|another| Sight { another, ..Sight::default() })
+            });
+            sight.another
+        };
+        assert!(!ask(Duration::ZERO, Ok(false)));
+        assert!(!ask(AGAIN / 2, Ok(true)), "it is not due");
+        assert!(ask(AGAIN, Ok(true)));
+        assert!(ask(AGAIN + AGAIN / 2, Ok(false)));
+        assert!(!ask(2 * AGAIN, Err(anyhow::anyhow!("no disk"))));
+        assert_eq!(looks.get(), 3);
+    }
+}

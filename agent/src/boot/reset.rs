@@ -1,0 +1,287 @@
+//! Makes a blank node of this one: what is ours is erased, on the data disk
+//! and on this VM's scratch partition, and nothing else. What a person must have
+//! typed is checked here, for the command line and the console alike.
+//!
+//! The data disk is only marked while the node runs. It is erased after the
+//! restart, before anything of it is mounted, and after a power cut again.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use contract::codes;
+use contract::finding::Finding;
+
+use crate::cluster::etcd::member;
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::records::Records;
+use crate::host::command::Runner;
+use crate::host::disk::ownership::Candidate;
+use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
+use crate::host::image;
+use crate::host::platform::Platform;
+use crate::host::services;
+use crate::intake::config::Config;
+
+/// How long one etcd member may take to answer, before patience.
+const REQUEST: Duration = Duration::from_secs(5);
+
+/// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
+const SCRATCH: [&str; 6] = [
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/var/log/pods",
+    "/var/log/containers",
+    "/var/log/journal",
+];
+
+/// `kaas-agent reset`
+#[derive(Args)]
+pub struct Options {
+    /// This node's name, typed out
+    #[arg(long, value_name = "NODE")]
+    confirm: String,
+    /// The cluster's name, typed out as well: needed where the cluster ends with this node
+    #[arg(long, value_name = "CLUSTER")]
+    confirm_end_of: Option<String>,
+}
+
+/// What the cluster is without this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// This node has not become part of one yet.
+    Never,
+    /// It goes on: so many of the other members are healthy.
+    GoesOn {
+        /// Members besides this one that are healthy.
+        healthy: usize,
+    },
+    /// It ends, or cannot do without this node now; says why.
+    Ends(String),
+}
+
+/// What a reset of this node would mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    disk: Disk,
+    /// Whose data disk it is.
+    pub identity: Identity,
+    /// What becomes of the cluster.
+    pub cluster: Cluster,
+}
+
+impl Outlook {
+    /// What will happen, for a person who is about to type the node's name.
+    pub fn words(&self) -> String {
+        let Identity { node, cluster, .. } = &self.identity;
+        let fate = match &self.cluster {
+            Cluster::Never => "It is not part of a cluster yet.".to_owned(),
+            Cluster::GoesOn { healthy } => format!(
+                "Cluster {cluster} goes on with its {healthy} other members. Afterwards let a survivor take the blank \
+                 node in with `kaas-agent replace-member`."
+            ),
+            Cluster::Ends(why) => format!("THIS ENDS CLUSTER {cluster}: {why}."),
+        };
+        format!(
+            "Everything that node {node} has on its data disk {} is erased: its part of etcd, its certificates, its \
+             configuration. It restarts as freshly deployed and needs its OVF environment again. {fate}",
+            self.disk.path.display()
+        )
+    }
+
+    /// Checks what was typed: the node's name, and where the cluster ends its name too.
+    ///
+    /// # Errors
+    /// Why nothing will be done, in words for a person.
+    pub fn confirmed(&self, node: &str, cluster: Option<&str>) -> Result<(), String> {
+        if node != self.identity.node {
+            return Err(format!("this node is {}, not {node:?}: nothing was changed", self.identity.node));
+        }
+        let Cluster::Ends(why) = &self.cluster else { return Ok(()) };
+        let own = &self.identity.cluster;
+        match cluster {
+            Some(typed) if typed == own => Ok(()),
+            Some(typed) => Err(format!("the cluster is {own}, not {typed:?}: nothing was changed")),
+            None => Err(format!(
+                "this would end cluster {own}: {why}. Nothing was changed. If that is meant, type the cluster's name as \
+                 well: --confirm-end-of {own}"
+            )),
+        }
+    }
+}
+
+/// Looks at what a reset would mean. Changes nothing.
+///
+/// # Errors
+/// There is no data disk that is certainly this node's.
+pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
+    let candidate = Candidate::of(platform, &image::read(platform.root())?);
+    let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
+    let DataDisk::Ours { disk, identity } = examination.data_disk else {
+        bail!("there is no data disk that is certainly this node's, so nothing is erased\n{}", examination.findings);
+    };
+    let records = Records::new(platform.root());
+    let cluster = match records.config()? {
+        Some(_) if !records.progress()?.etcd => Cluster::Never,
+        Some(config) => survivors(&config, &platform.path(PKI)),
+        None if identity.state == disk::State::Formed => {
+            Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
+        }
+        None => Cluster::Never,
+    };
+    Ok(Outlook { disk, identity, cluster })
+}
+
+fn survivors(config: &Config, pki: &Path) -> Cluster {
+    let patience = config.patiently(REQUEST);
+    let healthy = config.peers().filter(|node| member::healthy(node, pki, patience)).count();
+    judge(config.cluster.control_nodes.len(), healthy)
+}
+
+/// What becomes of an etcd cluster of so many members when one goes and so many of the others are healthy.
+fn judge(members: usize, healthy: usize) -> Cluster {
+    let quorum = members / 2 + 1;
+    if members == 1 {
+        Cluster::Ends("this is its only control node".to_owned())
+    } else if healthy >= quorum {
+        Cluster::GoesOn { healthy }
+    } else {
+        Cluster::Ends(format!("only {healthy} of its other members are healthy, and etcd needs {quorum}"))
+    }
+}
+
+/// Marks the data disk as one to be erased and restarts the system. The person must have been asked:
+/// see [`Outlook::confirmed`].
+///
+/// # Errors
+/// The disk cannot be marked, or the system does not restart; once marked, the next start erases it.
+pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
+    let Outlook { disk, identity, .. } = outlook;
+    let mark = || {
+        erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
+        log::warn!("{} is marked to be erased, as was confirmed", disk.path.display());
+        Ok(())
+    };
+    services::write_and_reboot(runner, mark, "the data disk is erased at the next start")
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// What was typed does not fit, or it cannot be done.
+pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
+    let outlook = look(&Platform::detect(root)?, runner)?;
+    outlook.confirmed(&options.confirm, options.confirm_end_of.as_deref()).map_err(anyhow::Error::msg)?;
+    println!("{}", outlook.words());
+    begin(&outlook, runner)
+}
+
+/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch. `progress` is told how far it is.
+///
+/// # Errors
+/// A finding that says what failed; doing it again goes on.
+pub fn finish(
+    disk: &Disk,
+    platform: &Platform,
+    runner: &dyn Runner,
+    progress: &mut dyn FnMut(Finding),
+) -> Result<(), Finding> {
+    let name = disk.path.display().to_string();
+    let failed = |what: &str, error: io::Error| {
+        codes::RESET_FAILED.finding(
+            &name,
+            format!("{what}: {error}"),
+            "It is tried again; if it stays, replace the data disk with an empty one",
+        )
+    };
+    // While the disk is marked this is done again after a cut.
+    let machine_id = fs::read_to_string(platform.path("/etc/machine-id")).unwrap_or_default();
+    for folder in SCRATCH {
+        empty(&platform.path(folder), machine_id.trim())
+            .map_err(|error| failed(&format!("emptying {folder}"), error))?;
+    }
+    let mut tell = |share: u64| {
+        progress(codes::RESET_UNDER_WAY.finding(
+            &name,
+            format!("{share} % of the data disk are erased"),
+            "Wait; the node then begins anew and needs its OVF environment",
+        ));
+    };
+    erase::erase(disk, runner, &mut tell).map_err(|error| failed("erasing it", error))
+}
+
+/// Removes what is in a folder, except what is mounted there and what is called `stays`: the journal that this boot writes.
+fn empty(folder: &Path, stays: &str) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_name() == stays || disk::is_mounted(&path)? {
+            continue;
+        }
+        if entry.file_type()?.is_dir() { fs::remove_dir_all(&path)? } else { fs::remove_file(&path)? }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::disk::{State, fixture};
+
+    fn outlook(cluster: Cluster) -> Outlook {
+        let identity = Identity { holder: None, state: State::Formed, ..fixture::identity() };
+        let disk = Disk { path: "/dev/sdb".into(), size: 1 << 32, sector: 512, read_only: false };
+        Outlook { disk, identity, cluster }
+    }
+
+    #[test]
+    fn a_quorum_of_the_others_decides() {
+        assert_eq!(judge(3, 2), Cluster::GoesOn { healthy: 2 });
+        for (members, healthy) in [(3, 1), (3, 0), (1, 0)] {
+            assert!(matches!(judge(members, healthy), Cluster::Ends(_)), "{members} {healthy}");
+        }
+    }
+
+    #[test]
+    fn names_must_be_typed_and_be_right() {
+        let lasting = outlook(Cluster::GoesOn { healthy: 2 });
+        assert_eq!(lasting.confirmed("cp-1", None), Ok(()));
+        for typed in ["cp-2", "", "CP-1", "cp-1 ", "yes"] {
+            let refused = lasting.confirmed(typed, Some("alpha")).unwrap_err();
+            assert!(refused.contains("this node is cp-1") && refused.contains("nothing was changed"), "{refused}");
+        }
+        let last = outlook(Cluster::Ends("this is its only control node".into()));
+        assert!(last.confirmed("cp-1", None).unwrap_err().contains("--confirm-end-of alpha"));
+        assert!(last.confirmed("cp-1", Some("beta")).unwrap_err().contains("the cluster is alpha"));
+        assert_eq!(last.confirmed("cp-1", Some("alpha")), Ok(()));
+        assert!(last.confirmed("cp-2", Some("alpha")).is_err());
+    }
+
+    #[test]
+    fn what_happens_is_said_with_the_disk_and_the_cluster() {
+        let words = outlook(Cluster::Ends("this is its only control node".into())).words();
+        assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
+        assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
+    }
+
+    #[test]
+    fn folders_are_emptied_and_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("kubelet");
+        fs::create_dir_all(folder.join("pods/a")).unwrap();
+        fs::write(folder.join("state"), "x").unwrap();
+        fs::create_dir(folder.join("0123")).unwrap();
+        empty(&folder, "0123").unwrap();
+        empty(&root.path().join("nowhere"), "").unwrap();
+        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["0123"]);
+    }
+}

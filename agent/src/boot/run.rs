@@ -1,0 +1,379 @@
+//! The boot flow, from power-on to a node that does its part of the cluster,
+//! and the calm watch after that.
+//!
+//! ```text
+//! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → watch
+//! ```
+//!
+//! Whatever is wrong is shown and looked at again: the agent never gives up,
+//! never restarts itself and changes nothing before it has a plan.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use contract::finding::{Finding, Findings};
+use contract::image::ImageFacts;
+use contract::secret::Secret;
+
+use crate::boot::corrections::{AGAIN, Found, corrected, from_environment};
+use crate::boot::plan::{self, Observed, Plan};
+use crate::boot::reset;
+use crate::boot::steps::{Done, StepContext, Trouble};
+use crate::cluster::records::{Progress, Records};
+use crate::cluster::rendezvous::Record;
+use crate::host::command::Host;
+use crate::host::disk::ownership::Candidate;
+use crate::host::disk::{self, DataDisk, State};
+use crate::host::files;
+use crate::host::image;
+use crate::host::platform::Platform;
+use crate::host::services;
+use crate::intake::config::Config;
+use crate::intake::preflight::{self, Clock, Facts};
+use crate::maintenance::Care;
+use crate::node::context::NodeContext;
+use crate::status::{self, Phase, Reporter, Status, Work};
+use crate::system::clock;
+use crate::upgrade::kubernetes::Begun;
+
+/// The pause before disks are looked at again: proving one blank reads all of it.
+const DISKS_AGAIN: Duration = Duration::from_secs(30);
+
+/// The pause after something failed that should not have.
+const LATER: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at the cluster once the plan is done. What is
+/// looked at then is decided by the watch.
+const CALM: Duration = Duration::from_secs(5);
+
+/// What the watchdog calls this loop.
+pub(crate) const LOOP: &str = "the main loop";
+
+/// How long a step, or looking at the disks, may last at the very most before
+/// the agent counts as hung: checking a large, damaged file system takes its time.
+pub(crate) const STEP: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How long a round of care may last at the very most.
+const ROUND: Duration = Duration::from_secs(20 * 60);
+
+/// Runs until the process is ended: it never returns.
+pub fn run(root: &Path) -> ExitCode {
+    let reporter = Reporter::new(root, Status::default());
+    // The services are ordered after the agent, which starts them: its own
+    // start is over when it has begun to work.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    reporter.start_watchdog();
+    loop {
+        reporter.alive(LOOP, STEP);
+        let Err(error) = boot(root, &reporter);
+        log::error!("{error:#}");
+        reporter.update(|status| {
+            status.phase = Phase::Refused;
+            status.findings = Finding::error(
+                "agent.failed",
+                "the appliance",
+                format!("{error:#}"),
+                "It is tried again; if it stays, look at the journal of kaas-agent",
+            )
+            .into();
+        });
+        thread::sleep(LATER);
+    }
+}
+
+/// What is known before deciding.
+struct Known {
+    config: Config,
+    secret: Option<Secret>,
+    /// The fingerprint of the OVF environment, if they are from there.
+    environment: Option<String>,
+    data_disk: DataDisk,
+    disk: plan::Disk,
+    progress: Progress,
+    rendezvous_closed: bool,
+    upgrading: Option<String>,
+    warnings: Findings,
+}
+
+fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
+    let platform = Platform::detect(root)?;
+    let image = image::read(root)?;
+    reporter.update(|status| status.image = image.title());
+    let (known, plan) = loop {
+        let known = learn(&platform, &image, reporter)?;
+        let observed = Observed {
+            image: image.clone(),
+            disk: known.disk.clone(),
+            progress: known.progress,
+            rendezvous_closed: known.rendezvous_closed,
+            upgrading: known.upgrading.clone(),
+        };
+        reporter.update(|status| {
+            status.node = Some(known.config.node.name.clone());
+            status.address = Some(known.config.address());
+            status.cluster = Some(known.config.cluster.name.clone());
+            status.findings = known.warnings.clone();
+        });
+        match plan::decide(&known.config, &observed) {
+            Ok(plan) => break (known, plan),
+            // What it is made from may be corrected meanwhile.
+            Err(finding) => refuse(reporter, finding.into(), LATER),
+        }
+    };
+    save(root, &plan)?;
+    log::info!("decided: {} steps to {:?}", plan.steps.len(), plan.goal);
+    reporter.update(|status| {
+        status.phase = Phase::Working;
+        status.times.verdict = status.times.verdict.or_else(status::since_power_on);
+    });
+    let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
+    let (config, secret) = config;
+    let node = NodeContext::new(platform, image, config, data_disk, reporter.clone())?;
+    let mut machine = StepContext::new(node, secret, progress, plan);
+    machine.environment = known.environment;
+    machine.warn(known.warnings);
+    carry_out(&mut machine, reporter);
+    let desk = machine.node.endpoint.swaps();
+    if let Some(site) = desk.site()
+        && let Err(error) = site.teller.tell(desk.under_way())
+    {
+        log::warn!("telling the cluster of this node's data disk: {error:#}");
+    }
+    let mut care = Care::begin(Instant::now());
+    care.remember(&machine.passing);
+    loop {
+        reporter.alive(LOOP, ROUND);
+        if let Some(watch) = &machine.watch {
+            watch.look_if_due();
+        }
+        if care.look(&machine.node, Instant::now()) {
+            let mut all = machine.warnings().clone();
+            all.extend(care.findings());
+            reporter.update(|status| status.findings = all);
+        }
+        thread::sleep(CALM);
+    }
+}
+
+/// Does the steps in order, each until it is done.
+fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
+    let steps = machine.plan.steps.clone();
+    let total = steps.len();
+    for (index, step) in steps.iter().enumerate() {
+        let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
+        let mut attempt = 0;
+        loop {
+            if attempt == 0 {
+                reporter.update(|status| {
+                    status.phase = Phase::Working;
+                    status.work = Some(work.clone());
+                });
+            }
+            reporter.alive(LOOP, STEP);
+            let trouble = match machine.run(step) {
+                Ok(done) => {
+                    let what = match (attempt, done) {
+                        (0, Done::Already) => "nothing to do",
+                        (0, Done::Changed) => "done",
+                        _ => "done in the end",
+                    };
+                    log::info!("{step}: {what}");
+                    break;
+                }
+                Err(trouble) => trouble,
+            };
+            let mut standing = machine.standing();
+            standing.extend(machine.passed_over().without(&standing));
+            reporter.update(|status| show(status, &trouble, standing));
+            if let Trouble::Failed(error) = &trouble {
+                log::warn!("{step}: {error:#}");
+            }
+            if let Some(watch) = &machine.watch {
+                watch.look_if_due();
+            }
+            wait(machine, trouble.pause(attempt));
+            attempt += 1;
+        }
+        let standing = machine.standing();
+        reporter.update(|status| status.findings = standing);
+    }
+    reporter.update(|status| {
+        status.phase = Phase::Done;
+        status.work = None;
+        status.times.done = status.times.done.or_else(status::since_power_on);
+    });
+}
+
+/// Waits until a step is tried again. Properties that are corrected meanwhile
+/// are taken up as at power-on, while they count.
+fn wait(machine: &StepContext, time: Duration) {
+    let until = Instant::now() + time;
+    loop {
+        if machine.sees_corrections() {
+            log::info!("the node belongs to no cluster yet and was given other properties: it starts again with them");
+            match services::restart_agent() {
+                // systemd ends this process.
+                Ok(()) => thread::sleep(LATER),
+                Err(error) => log::warn!("starting again: {error:#}"),
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(AGAIN));
+    }
+}
+
+fn show(status: &mut Status, trouble: &Trouble, standing: Findings) {
+    status.findings = standing;
+    let (phase, waiting) = match trouble {
+        Trouble::Waiting(what) => (Phase::Waiting, Some(what.clone())),
+        Trouble::Refused(findings) => {
+            status.findings.extend(findings.clone());
+            (Phase::Refused, None)
+        }
+        Trouble::Failed(error) => (Phase::Waiting, Some(format!("failed and will be tried again: {error:#}"))),
+    };
+    status.phase = phase;
+    if let Some(work) = &mut status.work {
+        work.waiting = waiting;
+    }
+}
+
+/// Shows findings that a person must mend, for this long.
+fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
+    reporter.update(|status| {
+        status.phase = Phase::Refused;
+        status.findings = findings;
+        status.times.verdict = status.times.verdict.or_else(status::since_power_on);
+    });
+    reporter.alive(LOOP, time + STEP);
+    thread::sleep(time);
+}
+
+/// Looks at the data disk, mounts it if it is ours, and gets the
+/// configuration from there or from the OVF environment: as often as it takes.
+fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
+    let records = Records::new(platform.root());
+    let candidate = Candidate::of(platform, image);
+    loop {
+        let examination =
+            disk::examine(platform, &candidate, platform.root(), &Host).context("looking at the disks")?;
+        let mut findings = examination.findings;
+        let (disk, saved) = match &examination.data_disk {
+            DataDisk::Ours { disk, identity } if identity.state == State::Erasing => {
+                let mut tell = |finding: Finding| {
+                    reporter.alive(LOOP, STEP);
+                    reporter.update(|status| status.findings = finding.into());
+                };
+                if let Err(finding) = reset::finish(disk, platform, &Host, &mut tell) {
+                    refuse(reporter, finding.into(), DISKS_AGAIN);
+                }
+                continue;
+            }
+            DataDisk::Ours { disk, identity } if !findings.has_errors() => {
+                if let Err(finding) = disk::mount(disk, identity, platform, &Host) {
+                    refuse(reporter, finding.into(), DISKS_AGAIN);
+                    continue;
+                }
+                findings.extend(clock::raise(platform));
+                (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
+            }
+            DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } if !findings.has_errors() => {
+                (Some(plan::Disk::Fresh(disk.path.clone())), None)
+            }
+            _ => (None, None),
+        };
+        let blank = !matches!(disk, Some(plan::Disk::Ours(_)));
+        let facts = Facts::of(platform, examination.data_disk.size(), blank);
+        findings.extend(preflight::judge(&facts, saved.as_ref()));
+        let looked = Instant::now();
+        let saved = match saved {
+            Some(config) => match corrected(platform, image)? {
+                (None, passed_over) => {
+                    findings.extend(passed_over);
+                    Some((config, records.secret()?, None))
+                }
+                (Some(Ok(found)), _) => {
+                    log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
+                    findings.extend(found.warnings);
+                    Some((found.config, Some(found.secret), found.fingerprint))
+                }
+                (Some(Err(mut wrong)), _) => {
+                    wrong.extend(findings);
+                    refuse(reporter, wrong, AGAIN);
+                    continue;
+                }
+            },
+            None => None,
+        };
+        let (config, secret, environment) = match saved {
+            Some(known) => known,
+            // What is wrong with disk and environment is said together.
+            None => match wait_for_environment(platform, image, reporter, &findings, &facts, looked) {
+                Some(found) => {
+                    findings.extend(found.warnings);
+                    (found.config, Some(found.secret), found.fingerprint)
+                }
+                None => continue,
+            },
+        };
+        let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
+        let ours = matches!(disk, plan::Disk::Ours(_));
+        return Ok(Known {
+            progress: if ours { records.progress()? } else { Progress::default() },
+            upgrading: match ours {
+                true => records.entry::<Begun>()?.filter(Begun::is_under_way).map(|begun| begun.to),
+                false => None,
+            },
+            rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
+            data_disk: examination.data_disk,
+            config,
+            secret,
+            environment,
+            disk,
+            warnings: findings,
+        });
+    }
+}
+
+/// Reads the OVF environment until there is one that is in order. None if
+/// meanwhile it is time to look again at a `machine` that has something wrong.
+fn wait_for_environment(
+    platform: &Platform,
+    image: &ImageFacts,
+    reporter: &Reporter,
+    machine: &Findings,
+    facts: &Facts,
+    looked: Instant,
+) -> Option<Found> {
+    loop {
+        let (mut all, found) = match from_environment(platform, image) {
+            Ok(mut found) => {
+                let facts = Facts { clock: Clock::of(platform.root()), ..*facts };
+                let judged = preflight::judge(&facts, Some(&found.config));
+                found.warnings.extend(judged.without(machine).without(&found.warnings));
+                if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
+            }
+            Err(findings) => (findings, None),
+        };
+        all.extend(machine.clone());
+        match found {
+            Some(found) if !machine.has_errors() => return Some(found),
+            _ => refuse(reporter, all, AGAIN),
+        }
+        if machine.has_errors() && looked.elapsed() >= DISKS_AGAIN {
+            return None;
+        }
+    }
+}
+
+fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let text = serde_json::to_vec_pretty(plan)?;
+    files::write_atomically(&files::below(root, plan::PATH), &text, 0o644).context("saving the plan")
+}

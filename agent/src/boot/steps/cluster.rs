@@ -1,0 +1,269 @@
+//! The steps that make a node part of its cluster: the meeting, etcd, and
+//! the end of the forming.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use contract::finding::{Finding, Findings};
+
+use super::{Done, StepContext, Trouble};
+use crate::boot::run;
+use crate::cluster::etcd;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::member::{self, Beginning};
+use crate::cluster::etcd::restore::Restored;
+use crate::cluster::pki;
+use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
+use crate::host::disk;
+use crate::host::disk::ownership::{Candidate, own_use};
+use crate::host::files;
+use crate::node::context::REQUEST;
+use crate::status::{self, Phase, Reporter};
+use crate::upgrade::swap::publisher;
+use crate::upgrade::swap::site::Site;
+use crate::upgrade::swap::standing::{self, Teller};
+use crate::upgrade::swap::taking;
+
+/// How long another node tries to tell the first one that it has joined
+/// before the boot goes on, before patience.
+const TELLING: Duration = Duration::from_secs(30);
+
+impl StepContext {
+    pub(super) fn meet(&mut self) -> Result<Done, Trouble> {
+        let before = self.node.records.rendezvous()?;
+        if self.rendezvous.is_none() {
+            self.rendezvous = Some(self.open_rendezvous(before.clone())?);
+        }
+        let (reporter, standing) = (self.node.reporter.clone(), self.standing());
+        let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
+        let mut watch = |report: &Report| {
+            show(&reporter, &standing, report)?;
+            if self.sees_corrections() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let bundle = match rendezvous.meet(&mut watch) {
+            Err(rendezvous::Error::Stopped) => {
+                return Err(Trouble::Waiting("the node was given other properties".to_owned()));
+            }
+            met => met?,
+        };
+        let written = bundle.ensure(self.node.control_node()?, &self.node.pki(), Self::now())?;
+        Ok((written || before != self.node.records.rendezvous()?).into())
+    }
+
+    fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, Trouble> {
+        let Some(secret) = self.secret.clone() else {
+            return Err(Finding::error(
+                "deployment-secret.lost",
+                "data disk",
+                "the deployment secret is missing although the cluster is not complete",
+                "Deploy this VM again with a blank data disk",
+            )
+            .into());
+        };
+        let records = crate::cluster::records::Records::new(self.node.root());
+        let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
+        let settings = Settings::new(self.node.config.clone(), Proof::of(&secret), self.node.forming_image());
+        Ok(Rendezvous::open(settings, record, keep)?)
+    }
+
+    pub(super) fn etcd_certificates(&mut self) -> Result<Done, Trouble> {
+        Ok(pki::ensure_member(self.node.control_node()?, &self.node.pki(), Self::now())?.into())
+    }
+
+    /// A node whose endpoint cannot be opened still does its part of the
+    /// cluster: care tries again.
+    pub(super) fn endpoint(&mut self) -> Result<Done, Trouble> {
+        self.open_desk().context("opening the desk of swaps")?;
+        match self.node.endpoint.open(&self.node.config, Self::now()) {
+            Ok(opened) => Ok(opened.into()),
+            Err(error) => {
+                log::warn!("opening the endpoint: {error:#}");
+                Ok(Done::Already)
+            }
+        }
+    }
+
+    fn open_desk(&self) -> anyhow::Result<()> {
+        let disk = self.plan.data_disk().context("the plan has no data disk")?.to_owned();
+        let (root, pki) = (self.node.root().to_owned(), self.node.pki());
+        let teller = Teller::new(&self.node.config, &pki, &root, &disk, &self.node.image.build)?;
+        self.node.endpoint.swaps().open(Site {
+            config: self.node.config.clone(),
+            own: own_use(&self.node.platform, &self.node.image),
+            image: self.node.image.clone(),
+            reporter: self.node.reporter.clone(),
+            root,
+            pki,
+            disk,
+            teller,
+        })
+    }
+
+    pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
+        if self.progress.etcd && !member::has_data(self.node.root()) {
+            return Err(Finding::error(
+                "etcd.data-lost",
+                etcd::DATA,
+                "this member was part of the cluster, but its data is gone from the data disk",
+                "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk",
+            )
+            .into());
+        }
+        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped && self.progress.formed {
+            self.is_the_true_disk()?;
+        }
+        self.take_the_disk()?;
+        if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
+            log::info!("etcd was cut off before it began: it starts over");
+        }
+        // A member that is joining has begun with what it was given.
+        let record = self.node.records.rendezvous()?;
+        let joining = record.admitted() && !self.progress.etcd;
+        let laid = self.node.path(etcd::CONFIGURATION);
+        let changed = if joining && member::has_data(self.node.root()) && laid.exists() {
+            false
+        } else {
+            let beginning = self.beginning(&record, joining)?;
+            let configuration =
+                member::configuration(&self.node.config, &beginning).context("this node has no etcd member")?;
+            files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
+        };
+        let started = self.node.services().start_with(etcd::UNIT, changed)?;
+        if !member::own_healthy(self.node.config.patiently(REQUEST)) {
+            return Err(Trouble::Waiting(self.missing_members()));
+        }
+        self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
+        Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
+    }
+
+    /// An old copy of the data disk must not come near the cluster's store.
+    fn is_the_true_disk(&self) -> Result<(), Trouble> {
+        let identity = self.identity.as_ref().context("the data disk is not mounted")?;
+        let build = &self.node.image.build;
+        standing::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
+            .map_err(Trouble::Refused)
+    }
+
+    /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
+    fn take_the_disk(&mut self) -> anyhow::Result<()> {
+        let disk = self.plan.data_disk().context("the plan has no data disk")?;
+        let candidate = Candidate::of(&self.node.platform, &self.node.image);
+        self.identity = Some(taking::take(self.node.root(), disk, &candidate)?);
+        self.node.endpoint.swaps().taken()
+    }
+
+    /// How this node's member comes into its cluster.
+    fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, Trouble> {
+        let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
+        if let Some(restored) = self.node.records.entry::<Restored>()? {
+            return Ok(Beginning::of_restored(&self.node.config, &restored));
+        }
+        if !joining {
+            return Ok(Beginning::of_forming(&self.node.config, cluster));
+        }
+        let (pki, patience) = (self.node.pki(), self.node.config.patiently(REQUEST));
+        let members = self.node.config.peers().find_map(|peer| Gateway::new(peer, &pki, patience).ok()?.members().ok());
+        let members = members.ok_or_else(|| Trouble::Waiting("no member of the cluster answers".to_owned()))?;
+        Beginning::of_joining(&self.node.config, cluster, &members)
+            .ok_or_else(|| Trouble::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
+    }
+
+    /// Says which members do not even listen.
+    fn missing_members(&self) -> String {
+        let silent: Vec<&str> = self
+            .node
+            .config
+            .peers()
+            .filter(|peer| !etcd::listens(peer, Duration::from_millis(500)))
+            .map(|peer| peer.name.as_str())
+            .collect();
+        match silent.as_slice() {
+            [] => "waiting for etcd to find a leader".to_owned(),
+            silent => format!("waiting for etcd to find a leader; no etcd answers on {}", silent.join(", ")),
+        }
+    }
+
+    /// On the first node the wait lasts until all others have told it that
+    /// they have joined; its own part of the cluster works meanwhile.
+    pub(super) fn complete(&mut self) -> Result<Done, Trouble> {
+        if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
+            return Ok(Done::Already);
+        }
+        let first = self.node.config.is_first();
+        let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
+        let (reporter, watch, standing) = (self.node.reporter.clone(), self.watch.clone(), self.standing());
+        let mut say = |report: &Report| {
+            if let Some(watch) = &watch {
+                watch.look_if_due();
+            }
+            show(&reporter, &standing, report)
+        };
+        if first {
+            rendezvous.wait_for_joins(&mut say)?;
+        } else if !rendezvous.joined(self.node.config.patiently(TELLING), &mut say)? {
+            let first = &self.node.config.cluster.control_nodes[0];
+            return Err(Trouble::Waiting(format!(
+                "telling {} ({}) that this node has joined",
+                first.name, first.address
+            )));
+        }
+        // Closes the port.
+        self.rendezvous = None;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn finish(&mut self) -> Result<Done, Trouble> {
+        let cluster = self.node.records.rendezvous()?.state().cluster();
+        if let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) {
+            let publisher = publisher::pinned(&self.own_etcd()?)?;
+            match &publisher {
+                Some(key) => log::info!("the publisher's key {key} is pinned"),
+                None => log::info!("no publisher's key is pinned"),
+            }
+            let state = disk::State::Formed;
+            let formed = disk::Identity { cluster_id: cluster, state, publisher, ..identity.clone() };
+            if formed != *identity {
+                disk::identity::write(path, &formed).context("marking the data disk as a cluster's")?;
+                self.identity = Some(formed);
+            }
+        }
+        self.secret = None;
+        self.node.records.erase_secret()?;
+        Ok(self.save_progress(|progress| progress.formed = true)?.into())
+    }
+
+    /// Pins the publisher's key of the image that the cluster forms with: the first node to come here decides. A node
+    /// that takes a lost one's place does not: a cluster from before there were pinned keys has none.
+    pub(super) fn pin_publisher(&self) -> anyhow::Result<()> {
+        match self.node.records.rendezvous()?.is_forming() {
+            true => publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref()),
+            false => Ok(()),
+        }
+    }
+
+    fn own_etcd(&self) -> anyhow::Result<Gateway> {
+        Gateway::new(self.node.control_node()?, &self.node.pki(), self.node.config.patiently(REQUEST))
+    }
+}
+
+/// Shows what the rendezvous waits for, and goes on waiting.
+fn show(reporter: &Reporter, standing: &Findings, report: &Report) -> ControlFlow<()> {
+    reporter.alive(run::LOOP, run::STEP);
+    reporter.update(|status| {
+        status.phase = Phase::Waiting;
+        if let Some(work) = &mut status.work {
+            work.waiting = Some(report.to_string());
+        }
+        status.findings = standing.clone();
+        status.findings.extend(report.findings.clone());
+    });
+    ControlFlow::Continue(())
+}
+
+impl From<rendezvous::Error> for Trouble {
+    fn from(error: rendezvous::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}

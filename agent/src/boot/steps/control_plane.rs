@@ -1,0 +1,175 @@
+//! The steps that bring up the container runtime and Kubernetes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{Done, StepContext, Trouble};
+use crate::boot::watch::Watch;
+use crate::cluster::addons;
+use crate::cluster::certificates::{self, renewal, users};
+use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy};
+use crate::cluster::pod_network;
+use crate::cluster::virtual_address;
+use crate::host::files;
+use crate::status;
+use crate::system::address;
+use crate::upgrade::kubernetes as kubernetes_upgrade;
+
+impl StepContext {
+    pub(super) fn programs(&mut self, minor: &str) -> Result<Done, Trouble> {
+        let target = Path::new(MINORS).join(minor);
+        let link = self.node.path(PROGRAMS);
+        if fs::read_link(&link).is_ok_and(|present| present == target) {
+            return Ok(Done::Already);
+        }
+        let temporary = link.with_extension("new");
+        files::remove(&temporary)?;
+        symlink(&target, &temporary)?;
+        fs::rename(&temporary, &link)?;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn runtime(&mut self) -> Result<Done, Trouble> {
+        let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
+        let changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        if let Some(mirror) = containerd::mirror(&self.node.config) {
+            let path = self.node.path(containerd::REGISTRIES).join("_default/hosts.toml");
+            files::ensure_content(&path, mirror.as_bytes(), 0o644)?;
+        }
+        let started = self.node.services().start_with(containerd::UNIT, changed)?;
+        match self.node.services().state(containerd::UNIT)?.as_str() {
+            "active" if !containerd::serves_kubernetes(self.node.runner())? => {
+                self.node.services().restart(containerd::UNIT)?;
+                Err(Trouble::Waiting(
+                    "the container runtime came up without its Kubernetes interface: restarting it".to_owned(),
+                ))
+            }
+            "active" => Ok(started.into()),
+            state => Err(Trouble::Waiting(format!("waiting for the container runtime, which is {state}"))),
+        }
+    }
+
+    pub(super) fn credentials(&mut self) -> Result<Done, Trouble> {
+        let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
+        kubeadm.lay(&self.node.config, &self.node.platform, self.node.kubernetes_version()?)?;
+        // kubeadm's upgrade renews the certificates.
+        let complete = self.progress.credentials && !self.plan.upgrades();
+        let changed =
+            renewal::kubernetes(self.node.root(), &self.node.config, self.node.runner(), complete, Self::now())?;
+        let certificates = certificates::inventory(self.node.root());
+        self.node.reporter.update(|status| status.certificates = certificates);
+        Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
+    }
+
+    pub(super) fn manifests(&mut self) -> Result<Done, Trouble> {
+        let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
+        // The patches carry the marks of the credentials, which are there by now.
+        kubeadm.lay(&self.node.config, &self.node.platform, self.node.kubernetes_version()?)?;
+        Ok(kubeadm.manifests()?.into())
+    }
+
+    pub(super) fn virtual_address(&mut self) -> Result<Done, Trouble> {
+        let device = address::device(self.node.address())?;
+        let content =
+            virtual_address::configuration(&self.node.config, &device).context("there is no virtual address")?;
+        if self.watch.is_none() {
+            // Until the API here has been seen to serve, this node does not compete.
+            virtual_address::tell(self.node.root(), false)?;
+        }
+        let changed =
+            files::ensure_content(&self.node.path(virtual_address::CONFIGURATION), content.as_bytes(), 0o600)?;
+        Ok(self.node.services().start_with(virtual_address::UNIT, changed)?.into())
+    }
+
+    pub(super) fn kubelet(&mut self) -> Result<Done, Trouble> {
+        if !self.node.path(kubelet::CONFIGURATION).exists() {
+            // The first start since power-on.
+            kubelet::forget_pods(self.node.root())?;
+        }
+        let content = format!("{:#}\n", kubelet::configuration(&self.node.config, &self.node.platform));
+        let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let content = kubelet::environment(&self.node.config);
+        changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
+        changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
+        let started = self.node.services().start_with(kubelet::UNIT, changed)?;
+        users::note(self.node.root(), kubelet::UNIT)?;
+        if self.watch.is_none() {
+            self.watch = Some(Watch::start(&self.node.config, self.node.root(), self.node.reporter.clone())?);
+        }
+        Ok(started.into())
+    }
+
+    pub(super) fn wait_for_api(&mut self) -> Result<Done, Trouble> {
+        self.node.api()?.ready().map_err(|error| Trouble::Waiting(brief(&error)))?;
+        self.node.reporter.update(|status| status.times.api = status.times.api.or_else(status::since_power_on));
+        Ok(Done::Already)
+    }
+
+    pub(super) fn rights(&mut self) -> Result<Done, Trouble> {
+        Ok(api::apply(self.node.runner(), self.node.address(), &addons::rights())?.into())
+    }
+
+    pub(super) fn service_network(&mut self) -> Result<Done, Trouble> {
+        let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform));
+        let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
+        changed |= users::have_new(self.node.root(), proxy::UNIT)?;
+        let started = self.node.services().start_with(proxy::UNIT, changed)?;
+        users::note(self.node.root(), proxy::UNIT)?;
+        Ok(started.into())
+    }
+
+    pub(super) fn pod_network(&mut self) -> Result<Done, Trouble> {
+        let changed = users::have_new(self.node.root(), pod_network::UNIT)?;
+        let started = self.node.services().start_with(pod_network::UNIT, changed)?;
+        users::note(self.node.root(), pod_network::UNIT)?;
+        Ok(started.into())
+    }
+
+    pub(super) fn wait_for_node(&mut self) -> Result<Done, Trouble> {
+        let nodes = self.node.api()?.nodes().map_err(|error| Trouble::Waiting(brief(&error)))?;
+        match nodes.iter().find(|node| node.name == self.node.config.node.name) {
+            Some(node) if node.ready => {
+                self.node
+                    .reporter
+                    .update(|status| status.times.ready = status.times.ready.or_else(status::since_power_on));
+                Ok(Done::Already)
+            }
+            Some(_) => Err(Trouble::Waiting("the node is registered and not ready yet".to_owned())),
+            None => Err(Trouble::Waiting("the node is not registered yet".to_owned())),
+        }
+    }
+
+    pub(super) fn end_upgrade(&mut self, version: &str) -> Result<Done, Trouble> {
+        let desk = self.node.endpoint.swaps();
+        kubernetes_upgrade::finish(desk, &self.node.api()?, version, self.node.runner())?.map_err(Trouble::Waiting)?;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn register(&mut self) -> Result<Done, Trouble> {
+        let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
+        kubeadm.upload()?;
+        kubeadm.mark()?;
+        self.pin_publisher()?;
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn cluster_dns(&mut self) -> Result<Done, Trouble> {
+        Ok(api::apply(
+            self.node.runner(),
+            self.node.address(),
+            &addons::cluster_dns(&self.node.config, &self.node.image),
+        )?
+        .into())
+    }
+}
+
+/// The end of an error's chain: what a waiting person wants to know.
+fn brief(error: &anyhow::Error) -> String {
+    let root = error.root_cause().to_string();
+    let line = root.lines().next().unwrap_or_default();
+    line.chars().take(160).collect()
+}

@@ -1,0 +1,222 @@
+//! The steps that prepare the host itself: data disk, network, access, images.
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use contract::finding::{Finding, Findings};
+use contract::image;
+
+use super::{Done, StepContext, Trouble};
+use crate::boot::amend;
+use crate::cluster::kubernetes::kubeadm;
+use crate::cluster::payload::{self, Containerd, Payload};
+use crate::cluster::rendezvous::Record;
+use crate::cluster::surroundings;
+use crate::host::disk::{self, DataDisk, Identity, MachineId, Owner, State};
+use crate::host::files;
+use crate::intake::environment::guestinfo::{GuestInfo, Scrubbed};
+use crate::intake::environment::medium;
+use crate::intake::preflight::Clock;
+use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
+
+impl StepContext {
+    pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
+        let Some(target) = self.node.data_disk.target() else { return Ok(Done::Already) };
+        if let Some(finding) = surroundings::beside_a_cluster(&self.node.config) {
+            return Err(finding.into());
+        }
+        let text = std::fs::read_to_string(self.node.path("/etc/machine-id")).context("reading the machine ID")?;
+        let owner = Owner {
+            cluster: self.node.config.cluster.name.clone(),
+            node: self.node.config.node.name.clone(),
+            image_version: self.node.image.version.clone(),
+            machine_id: text.parse::<MachineId>().context("reading /etc/machine-id")?,
+        };
+        let (disk, identity) = disk::prepare(&target, &owner, &self.node.platform, self.node.runner())?;
+        // If this step is run again, the disk is ours.
+        self.node.data_disk = DataDisk::Ours { disk, identity };
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn mount_data_disk(&mut self) -> Result<Done, Trouble> {
+        let DataDisk::Ours { disk, identity } = &self.node.data_disk else {
+            return Err(anyhow::anyhow!("there is no prepared data disk").into());
+        };
+        let identity = disk::mount(disk, identity, &self.node.platform, self.node.runner())?;
+        // A name that was amended before the cluster formed.
+        let named = Identity {
+            cluster: self.node.config.cluster.name.clone(),
+            node: self.node.config.node.name.clone(),
+            member: self.node.config.node.name.clone(),
+            host_name: self.node.config.node.name.clone(),
+            ..identity.clone()
+        };
+        if identity.state == State::Unformed && named != identity {
+            disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
+        }
+        self.identity = Some(if identity.state == State::Unformed { named } else { identity });
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn save_configuration(&mut self) -> Result<Done, Trouble> {
+        let mut changed = false;
+        match &self.secret {
+            Some(secret) => {
+                changed |= self.node.records.save_config(&self.node.config, secret)?;
+                amend::forget(self.node.root())?;
+            }
+            None => self.secret = self.node.records.secret()?,
+        }
+        changed |= self.name_data_disk()?;
+        if let Some(environment) = &self.environment {
+            changed |= self.node.records.save_environment(environment)?;
+        }
+        let plan = serde_json::to_vec_pretty(&self.plan).context("saving the plan")?;
+        Ok((files::ensure_content(&self.node.records.plan(), &plan, 0o644)? || changed).into())
+    }
+
+    /// A node that belongs to no cluster yet may have been given another name
+    /// since its disk was prepared.
+    fn name_data_disk(&mut self) -> anyhow::Result<bool> {
+        let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) else { return Ok(false) };
+        let node = &self.node.config.node.name;
+        if (&identity.node, &identity.cluster) == (node, &self.node.config.cluster.name) {
+            return Ok(false);
+        }
+        let named = disk::Identity {
+            cluster: self.node.config.cluster.name.clone(),
+            node: node.clone(),
+            member: node.clone(),
+            host_name: node.clone(),
+            ..identity.clone()
+        };
+        disk::identity::write(path, &named).context("naming the data disk")?;
+        self.identity = Some(named);
+        Ok(true)
+    }
+
+    /// vCenter puts the secrets back at each power-on. A failure is worth a
+    /// warning; the node is no worse off than with any other appliance.
+    pub(super) fn scrub(&mut self) -> Result<Done, Trouble> {
+        let (ejected, warnings) = medium::eject(&self.node.platform, self.node.runner());
+        self.warn(warnings);
+        let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(ejected.into()) };
+        match guestinfo.scrub() {
+            Ok(scrubbed) => Ok((ejected || scrubbed != Scrubbed::Nothing).into()),
+            Err(error) => {
+                self.warn(Findings::from(Finding::warning(
+                    "guestinfo.not-scrubbed",
+                    "guestinfo",
+                    format!("the secrets of the OVF environment are still there: {error}"),
+                    "Remove guestinfo.ovfEnv from the VM's settings",
+                )));
+                Ok(ejected.into())
+            }
+        }
+    }
+
+    pub(super) fn images(&mut self) -> Result<Done, Trouble> {
+        let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
+        let tag = |version: &str| format!("v{version}");
+        let version = tag(self.node.kubernetes_version()?);
+        let mut wanted: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
+        let dns = image::reference("coredns", &tag(&self.node.image.coredns));
+        let carried = image::reference("coredns", image::CARRIED);
+        payload.name(&dns, &carried).map_err(anyhow::Error::from)?;
+        wanted.extend([dns, carried]);
+        wanted.push(image::reference("pause", &tag(&self.node.image.pause)));
+        let loaded = payload::ensure(&payload, &Containerd::default(), self.node.runner(), &wanted);
+        Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())
+    }
+
+    pub(super) fn host_name(&mut self) -> Result<Done, Trouble> {
+        Ok(hostname::ensure(&self.node.platform, self.node.bus(), &self.node.config)?.into())
+    }
+
+    pub(super) fn trust(&mut self) -> Result<Done, Trouble> {
+        Ok(trust::ensure(&self.node.platform, self.node.runner(), &self.node.config.node.extra_ca_certificates)?.into())
+    }
+
+    pub(super) fn proxy(&mut self) -> Result<Done, Trouble> {
+        Ok(proxy::ensure(&self.node.platform, &self.node.config)?.into())
+    }
+
+    pub(super) fn network(&mut self) -> Result<Done, Trouble> {
+        let formed = self.progress.formed;
+        Ok(network::ensure(&self.node.platform, self.node.runner(), self.node.bus(), &self.node.config, formed)?.into())
+    }
+
+    /// Control nodes that have not met yet are waited for elsewhere.
+    pub(super) fn surroundings(&mut self) -> Result<Done, Trouble> {
+        let seen = surroundings::look(&self.node.config, self.progress.formed);
+        self.passing = surroundings::judge(&seen);
+        Ok(Done::Already)
+    }
+
+    pub(super) fn time(&mut self) -> Result<Done, Trouble> {
+        let servers = &self.node.config.node.ntp_servers;
+        let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
+        let unsynchronized = time::unsynchronized(&self.node.platform, servers);
+        let asked = *self.time_asked.get_or_insert_with(Instant::now);
+        if unsynchronized.is_some() && asked.elapsed() < self.node.config.patiently(time::FIRST_ANSWER) {
+            return Err(Trouble::Waiting("waiting for a time server".to_owned()));
+        }
+        let now = Clock::of(self.node.root());
+        // Certificates made at such a time would be useless.
+        let forms = self.node.records.rendezvous()? == Record::Unformed;
+        let mut passing = Findings::from(unsynchronized);
+        let earliest = clock::earliest(self.node.root(), now.image);
+        let changed = match host_clock::ensure(&self.node.platform, self.node.runner(), servers, earliest) {
+            Ok(switched) => changed || switched,
+            Err(finding) => {
+                passing.push(finding);
+                changed
+            }
+        };
+        let implausible = clock::judge(now, forms);
+        let refused = implausible.clone().filter(|_| forms);
+        if refused.is_none() {
+            passing.extend(implausible.into());
+        }
+        // Also beside what stops the step: it may be the reason.
+        self.passing = renewed(&self.passing, passing);
+        if let Some(finding) = refused {
+            return Err(finding.into());
+        }
+        clock::keep(self.node.root(), now, time::synchronized(&self.node.platform))?;
+        Ok(changed.into())
+    }
+
+    pub(super) fn access(&mut self) -> Result<Done, Trouble> {
+        Ok(access::ensure(&self.node.platform, self.node.runner(), &self.node.services(), &self.node.config.node)?
+            .into())
+    }
+}
+
+/// What was found before, with what is found of the clock now in place of what
+/// an earlier attempt found of it.
+fn renewed(before: &Findings, clock: Findings) -> Findings {
+    let mut all = Findings::default();
+    before.iter().filter(|finding| !finding.code.starts_with("clock.")).for_each(|finding| all.push(finding.clone()));
+    all.extend(clock);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use contract::codes;
+
+    #[test]
+    fn what_is_found_of_the_clock_takes_the_place_of_what_was() {
+        let gateway = codes::GATEWAY_SILENT.finding("gateway", "silent", "look");
+        let host = codes::CLOCK_HOST.finding("clock", "behind", "set it");
+        let before = Findings::from(gateway.clone());
+        let mut both = before.clone();
+        both.push(host.clone());
+        let once = renewed(&before, host.clone().into());
+        assert_eq!(once, both);
+        assert_eq!(renewed(&once, host.into()), both, "a second attempt does not say it twice");
+        assert_eq!(renewed(&both, Findings::default()), before, "it was mended meanwhile");
+    }
+}

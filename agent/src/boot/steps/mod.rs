@@ -1,0 +1,173 @@
+//! The steps of a plan, as they are done on a machine. Each looks first, acts
+//! only where something differs, and says whether it changed anything, so that
+//! running a plan again after a power cut completes it.
+
+mod cluster;
+mod control_plane;
+#[cfg(test)]
+mod cuts;
+mod host;
+mod trouble;
+
+use std::time::{Instant, SystemTime};
+
+use contract::finding::Findings;
+use contract::secret::Secret;
+
+use crate::boot::corrections::{self, Lookout, Sight};
+use crate::boot::plan::{Plan, Step};
+use crate::boot::watch::Watch;
+use crate::cluster::records::Progress;
+use crate::cluster::rendezvous::Rendezvous;
+use crate::host::disk::Identity;
+use crate::node::context::NodeContext;
+
+pub use trouble::Trouble;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Everything was as it should be.
+    Already,
+    /// Something was changed.
+    Changed,
+}
+
+impl From<bool> for Done {
+    fn from(changed: bool) -> Self {
+        if changed { Self::Changed } else { Self::Already }
+    }
+}
+
+/// What the steps of one boot work with: the node, and what is known so far.
+pub struct StepContext {
+    /// The node.
+    pub node: NodeContext,
+    /// The deployment secret, while it is needed and known.
+    pub secret: Option<Secret>,
+    /// The data disk's identity, once it is mounted.
+    pub identity: Option<Identity>,
+    /// How far this node has come.
+    pub progress: Progress,
+    /// The plan under way.
+    pub plan: Plan,
+    /// What was found of the network and the clock: true until the next look,
+    /// which is a duty of everyday care.
+    pub passing: Findings,
+    /// Follows the health of the API once it is to run.
+    pub watch: Option<Watch>,
+    /// The fingerprint of the OVF environment that the configuration is from,
+    /// if it was read at this boot.
+    pub environment: Option<String>,
+    lookout: Lookout,
+    time_asked: Option<Instant>,
+    rendezvous: Option<Rendezvous>,
+    warnings: Findings,
+}
+
+impl StepContext {
+    /// A node on which `plan` is to be done.
+    pub fn new(node: NodeContext, secret: Option<Secret>, progress: Progress, plan: Plan) -> Self {
+        Self {
+            node,
+            secret,
+            identity: None,
+            progress,
+            plan,
+            passing: Findings::default(),
+            watch: None,
+            environment: None,
+            lookout: Lookout::default(),
+            time_asked: None,
+            rendezvous: None,
+            warnings: Findings::default(),
+        }
+    }
+
+    /// Does one step.
+    ///
+    /// # Errors
+    /// Why it is not done. Doing it again is always safe.
+    pub fn run(&mut self, step: &Step) -> Result<Done, Trouble> {
+        match step {
+            Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
+            Step::MountDataDisk { .. } => self.mount_data_disk(),
+            Step::SaveConfiguration => self.save_configuration(),
+            Step::Scrub => self.scrub(),
+            Step::HostName => self.host_name(),
+            Step::Trust => self.trust(),
+            Step::Proxy => self.proxy(),
+            Step::Network => self.network(),
+            Step::Surroundings => self.surroundings(),
+            Step::Time => self.time(),
+            Step::Access => self.access(),
+            Step::Programs { minor, .. } => self.programs(minor),
+            Step::Runtime => self.runtime(),
+            Step::Images => self.images(),
+            Step::Meet => self.meet(),
+            Step::EtcdCertificates => self.etcd_certificates(),
+            Step::Endpoint => self.endpoint(),
+            Step::Etcd => self.etcd(),
+            Step::Credentials => self.credentials(),
+            Step::Manifests => self.manifests(),
+            Step::VirtualAddress => self.virtual_address(),
+            Step::Kubelet => self.kubelet(),
+            Step::Api => self.wait_for_api(),
+            Step::Rights => self.rights(),
+            Step::ServiceNetwork => self.service_network(),
+            Step::PodNetwork => self.pod_network(),
+            Step::NodeReady => self.wait_for_node(),
+            Step::EndUpgrade { version } => self.end_upgrade(version),
+            Step::Register => self.register(),
+            Step::ClusterDns => self.cluster_dns(),
+            Step::Complete => self.complete(),
+            Step::Finish => self.finish(),
+        }
+    }
+
+    /// Whether the node was given other properties than it has, and is to start
+    /// again with them. Cheap enough to be asked often.
+    pub fn sees_corrections(&self) -> bool {
+        self.sight().another
+    }
+
+    /// What is wrong with properties that this node was given and cannot take up.
+    pub fn passed_over(&self) -> Findings {
+        self.sight().passed_over
+    }
+
+    fn sight(&self) -> Sight {
+        let look = || corrections::look(&self.node.platform, self.environment.as_deref());
+        self.lookout.ask(Instant::now(), look)
+    }
+
+    fn save_progress(&mut self, change: impl FnOnce(&mut Progress)) -> anyhow::Result<bool> {
+        let mut progress = self.progress;
+        change(&mut progress);
+        let changed = self.node.records.save_progress(progress)?;
+        self.progress = progress;
+        Ok(changed)
+    }
+
+    /// Adds warnings to what the status shows for the rest of this boot.
+    pub fn warn(&mut self, findings: Findings) {
+        self.warnings.extend(findings.without(&self.warnings));
+    }
+
+    /// All that is worth knowing now: the warnings of this boot and what was
+    /// found of the network and the clock.
+    pub fn standing(&self) -> Findings {
+        let mut all = self.warnings.clone();
+        all.extend(self.passing.clone());
+        all
+    }
+
+    /// Warnings of the steps done so far.
+    pub fn warnings(&self) -> &Findings {
+        &self.warnings
+    }
+
+    fn now() -> SystemTime {
+        SystemTime::now()
+    }
+}

@@ -1,0 +1,159 @@
+//! `kaas-agent certificate` and `kaas-agent kubeconfig`.
+
+use std::fs;
+use std::io::{Read as _, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, bail};
+use zeroize::Zeroizing;
+
+use super::api::{self, ApiCertificate};
+use super::inventory;
+use super::issue::{self, Purpose};
+use crate::cluster::records::Records;
+use crate::host::files;
+use crate::host::services;
+use crate::intake::config::{Config, Output};
+
+/// Larger files are no certificates, in bytes.
+const LARGEST: u64 = 256 << 10;
+
+/// What `kaas-agent certificate` is given.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List this node's certificates and when they end
+    List {
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Install your own certificate for the Kubernetes API, on this node
+    ///
+    /// Clients that connect by one of its DNS names are shown it; those that connect by address,
+    /// as all inside the cluster do, keep getting the cluster's. Install it on each control node.
+    Install {
+        /// The server's certificate and those between it and its authority, in PEM
+        #[arg(long, value_name = "FILE")]
+        certificate: PathBuf,
+        /// Its private key in PEM, without a passphrase
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Remove your own certificate for the Kubernetes API from this node
+    Remove,
+}
+
+/// Does what `kaas-agent certificate` was asked for on the node below `root`.
+///
+/// # Errors
+/// The node has no configuration yet, a certificate is not in order, or the
+/// agent could not be restarted to take up what has changed.
+pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow::Result<()> {
+    match &options.action {
+        Action::List { output } => list(root, *output, stdout),
+        Action::Install { certificate, key } => {
+            let config = configuration(root)?;
+            let (chain, key) = (read(certificate)?, read(key)?);
+            let own = ApiCertificate::examine(&chain, &key, &config, Some(SystemTime::now()))
+                .with_context(|| format!("{} cannot be installed", certificate.display()))?;
+            if !own.install(root).context("installing the certificate")? {
+                return Ok(writeln!(stdout, "This certificate is installed already.")?);
+            }
+            services::restart_agent().context(services::NOT_TAKEN_UP)?;
+            writeln!(stdout, "Installed for {}, issued by {}.", own.names.join(", "), own.issuer)?;
+            writeln!(
+                stdout,
+                "The API on this node shows it in a minute; `kaas-agent certificate list` says when it ends."
+            )?;
+            let peers: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
+            if !peers.is_empty() {
+                writeln!(stdout, "Install it on {} as well.", peers.join(" and "))?;
+            }
+            Ok(())
+        }
+        Action::Remove => {
+            if !api::remove(root).context("removing the certificate")? {
+                return Ok(writeln!(stdout, "No certificate of your own is installed.")?);
+            }
+            services::restart_agent().context(services::NOT_TAKEN_UP)?;
+            Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to everybody.")?)
+        }
+    }
+}
+
+fn list(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
+    let certificates = inventory(root);
+    if certificates.is_empty() {
+        bail!("no certificate can be read: the node has none yet, or you are not root");
+    }
+    match output {
+        Output::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&certificates)?)?,
+        Output::Text => {
+            let now = SystemTime::now();
+            for one in certificates {
+                writeln!(stdout, "{:<26}{}", one.name, one.end(now))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What `kaas-agent kubeconfig` is given.
+#[derive(Debug, clap::Args)]
+pub struct KubeconfigOptions {
+    /// The holder's name, as it appears in the API's audit log
+    #[arg(long, default_value = "administrator")]
+    name: String,
+    /// How long it is good, in days
+    #[arg(long, default_value_t = 365, value_name = "DAYS")]
+    valid_days: u32,
+    /// What the holder may do
+    #[arg(long, value_enum, default_value_t = Purpose::Administrator)]
+    purpose: Purpose,
+    /// Write certificate, key and authority as one PEM file instead
+    #[arg(long)]
+    pem: bool,
+    /// Write to this file, for root alone, in place of standard output
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// Issues a credential on the node below `root`.
+///
+/// # Errors
+/// As [`issue::issue`], and the file cannot be written.
+pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Write) -> anyhow::Result<()> {
+    let config = configuration(root)?;
+    let KubeconfigOptions { name, valid_days, purpose, pem, file } = options;
+    let issued = issue::issue(root, &config, *purpose, name, *valid_days, SystemTime::now())?;
+    log::info!("issued a credential for {name} ({purpose:?}), good for {valid_days} days, serial {}", issued.serial);
+    let text = if *pem { issued.pem() } else { issued.kubeconfig.render(&issued.context) };
+    match file {
+        Some(file) => {
+            files::write_atomically(file, text.as_bytes(), 0o600).with_context(|| format!("writing {}", file.display()))
+        }
+        None => stdout.write_all(text.as_bytes()).context("writing the credential"),
+    }
+}
+
+fn configuration(root: &Path) -> anyhow::Result<Config> {
+    Records::new(root).config()?.context("this node has no configuration yet")
+}
+
+fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    let file = fs::File::open(path).with_context(|| format!("reading {}", path.display()))?;
+    let length =
+        file.take(LARGEST + 1).read_to_string(&mut text).with_context(|| format!("reading {}", path.display()))?;
+    if length as u64 > LARGEST {
+        bail!("{} is too large for a certificate or a key", path.display());
+    }
+    Ok(text)
+}

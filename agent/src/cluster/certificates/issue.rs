@@ -1,0 +1,173 @@
+//! Credentials for people and programs outside of the cluster, signed by the
+//! cluster's authority on this node. Nothing of the key is kept; that each was
+//! issued is noted on the data disk before it is handed out.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use contract::paths;
+use contract::ports;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::groups::MONITORING;
+use crate::cluster::pki::{self, Authorities, Kubeconfig, Leaf};
+use crate::host::files;
+use crate::intake::config::Config;
+
+/// What was issued, a JSON object on each line, below [`paths::RECORDS`].
+const RECORD: &str = "issued.log";
+
+/// The longest life of a credential, in days.
+pub const LONGEST: u32 = 3650;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the holder may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Purpose {
+    /// Everything, in the whole cluster.
+    Administrator,
+    /// Read status and metrics of the nodes' endpoints; nothing in the API.
+    Monitoring,
+}
+
+impl Purpose {
+    /// The group that the certificate names. Administrators get kubeadm's,
+    /// which a cluster role binding makes powerful: unlike `system:masters`, it
+    /// can be taken back.
+    fn group(self) -> &'static str {
+        match self {
+            Self::Administrator => "kubeadm:cluster-admins",
+            Self::Monitoring => MONITORING,
+        }
+    }
+}
+
+/// A credential that was issued.
+pub struct Issued {
+    /// How to reach and convince the API.
+    pub kubeconfig: Kubeconfig,
+    /// The name of user and context in the kubeconfig.
+    pub context: String,
+    /// When it ends.
+    pub ends: SystemTime,
+    /// The certificate's serial number, as `openssl x509` writes it.
+    pub serial: String,
+}
+
+impl Issued {
+    /// Certificate, key and authority in one PEM file, for programs that take files.
+    pub fn pem(&self) -> Zeroizing<String> {
+        let Kubeconfig { authority, client, .. } = &self.kubeconfig;
+        Zeroizing::new([client.certificate.as_str(), client.key.expose(), authority].concat())
+    }
+}
+
+/// Issues a credential in the name of `name`, good for `days`.
+///
+/// # Errors
+/// The name or the days are out of bounds, the authority cannot be read, or the
+/// issue could not be noted: nothing was issued then.
+pub fn issue(
+    root: &Path,
+    config: &Config,
+    purpose: Purpose,
+    name: &str,
+    days: u32,
+    now: SystemTime,
+) -> anyhow::Result<Issued> {
+    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
+    ensure!(
+        (1..=63).contains(&name.len()) && name.bytes().all(usable),
+        "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -"
+    );
+    ensure!((1..=LONGEST).contains(&days), "a credential lives 1 to {LONGEST} days, not {days}");
+    let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+    let ends = now + DAY * days;
+    let last = pki::expiry(&authority.certificate)?;
+    ensure!(
+        ends <= last,
+        "the cluster's authority ends before that: in {} days",
+        last.duration_since(now).unwrap_or_default().as_secs() / DAY.as_secs()
+    );
+    let leaf = Leaf { group: Some(purpose.group().to_owned()), ..Leaf::client(name) };
+    let client = leaf.issue_for(&authority, now, DAY * days)?;
+    let serial = pki::serial(&client.certificate)?;
+    note(root, purpose, name, &serial, now, ends).context("noting what is issued")?;
+    let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
+    let kubeconfig = Kubeconfig { server, authority: authority.certificate, client };
+    Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
+}
+
+fn note(
+    root: &Path,
+    purpose: Purpose,
+    name: &str,
+    serial: &str,
+    now: SystemTime,
+    ends: SystemTime,
+) -> anyhow::Result<()> {
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let line = json!({
+        "issued": seconds(now), "name": name, "group": purpose.group(), "serial": serial, "ends": seconds(ends),
+    });
+    let path = files::below(root, paths::RECORDS).join(RECORD);
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    file.write_all(format!("{line}\n").as_bytes())?;
+    Ok(file.sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::plan::tests::three_nodes;
+
+    fn stage() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let authorities = Authorities::make(SystemTime::now()).unwrap();
+        authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
+        std::fs::create_dir_all(root.path().join("data/kaas")).unwrap();
+        root
+    }
+
+    #[test]
+    fn a_credential_says_who_and_how_long_and_is_noted() {
+        let root = stage();
+        let now = SystemTime::now();
+        let issued = issue(root.path(), &three_nodes(), Purpose::Administrator, "anna@site", 30, now).unwrap();
+        assert_eq!(issued.kubeconfig.server, "https://10.0.0.10:6443", "the virtual address");
+        let ends = pki::expiry(&issued.kubeconfig.client.certificate).unwrap();
+        assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
+        let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
+        pki::verified(&issued.kubeconfig.client, &authority).unwrap();
+        let noted = std::fs::read_to_string(root.path().join("data/kaas/issued.log")).unwrap();
+        let noted: serde_json::Value = serde_json::from_str(&noted).unwrap();
+        assert_eq!((&noted["name"], &noted["serial"]), (&json!("anna@site"), &json!(issued.serial)));
+        assert!(!noted.to_string().contains("KEY"));
+        assert_eq!(issued.pem().matches("-----BEGIN").count(), 3);
+    }
+
+    #[test]
+    fn what_cannot_be_noted_or_is_out_of_bounds_is_not_issued() {
+        let root = stage();
+        let now = SystemTime::now();
+        let refused = |name: &str, days| match issue(root.path(), &three_nodes(), Purpose::Monitoring, name, days, now)
+        {
+            Ok(_) => panic!("{name} for {days} days was issued"),
+            Err(error) => format!("{error:#}"),
+        };
+        for name in ["", "system:admin", "a b", &"x".repeat(64)] {
+            assert!(refused(name, 1).contains("cannot be used"));
+        }
+        assert!(refused("a", 0).contains("1 to 3650 days"));
+        assert!(refused("a", 3650).contains("the cluster's authority ends before that"));
+        std::fs::remove_dir(root.path().join("data/kaas")).unwrap();
+        assert!(refused("a", 1).contains("noting what is issued"));
+    }
+}

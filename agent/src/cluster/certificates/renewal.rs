@@ -1,0 +1,104 @@
+//! Renews what ends soon. All of it is signed here, by the authorities on this
+//! node's data disk: no peer is asked, so that expired certificates are healed
+//! at boot as well.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use contract::ports;
+
+use super::inventory::{Certificate, inventory, is_ours};
+use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
+use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
+use crate::cluster::pod_network;
+use crate::host::command::Runner;
+use crate::host::files;
+use crate::intake::config::Config;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Sees to all of Kubernetes' certificates and kubeconfigs on this node, and
+/// says whether any was made anew. kubeadm's configuration must be laid;
+/// `complete` says that all of them have once been made.
+///
+/// # Errors
+/// The authorities cannot be read, or as [`Kubeadm::credentials`]; calling
+/// again completes it.
+pub fn kubernetes(
+    root: &Path,
+    config: &Config,
+    runner: &dyn Runner,
+    complete: bool,
+    now: SystemTime,
+) -> anyhow::Result<bool> {
+    let node = config.control_node().context("this node is not in the list of control nodes")?;
+    let path = |path: &str| files::below(root, path);
+    let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
+    let authorities = Authorities::read(&path(PKI))?;
+    let server = format!("https://{}:{}", config.address(), ports::API);
+    changed |= pki::point_at(&path(kubelet::KUBECONFIG), &server)?;
+    for (kubeconfig, leaf) in [
+        (api::KUBECONFIG, api::leaf()),
+        (proxy::KUBECONFIG, Leaf::kube_proxy()),
+        (pod_network::KUBECONFIG, Leaf::pod_network()),
+    ] {
+        changed |= pki::ensure_kubeconfig(&path(kubeconfig), &server, &leaf, &authorities, now)?;
+    }
+    let serving = kubelet::serving_leaf(node);
+    changed |= serving.ensure(&authorities.kubernetes, &path(kubelet::SERVING), now)?;
+    Ok(changed)
+}
+
+/// Sees to all certificates of a running node, etcd's included, if one of them
+/// is due. Says whether any was made anew. Whoever has read an old one at its
+/// start must then be started again; etcd reads its own for each connection.
+///
+/// # Errors
+/// As [`kubernetes`].
+pub fn all_if_due(root: &Path, config: &Config, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
+    let present = inventory(root);
+    let Some(first) = due(&present, config, now) else { return Ok(false) };
+    log::info!("the certificate {first} ends soon: this node's certificates are renewed");
+    let node = config.control_node().context("this node is not in the list of control nodes")?;
+    let etcd = pki::ensure_member(node, &files::below(root, PKI), now)?;
+    Ok(kubernetes(root, config, runner, true, now)? || etcd)
+}
+
+/// The first of our certificates that is due, if one is. Control nodes are
+/// formed together and their certificates end together: each begins a day
+/// before the next one, so that their control planes do not restart at once.
+fn due<'a>(certificates: &'a [Certificate], config: &Config, now: SystemTime) -> Option<&'a str> {
+    let nodes = &config.cluster.control_nodes;
+    let position = nodes.iter().position(|node| node.name == config.node.name).unwrap_or_default();
+    let days = u32::try_from(position).unwrap_or_default();
+    let limit = (now + RENEW_BEFORE).checked_sub(DAY * days).unwrap_or(now);
+    let limit = limit.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let ours = certificates.iter().filter(|one| is_ours(&one.name));
+    ours.min_by_key(|one| one.ends)
+        .filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit)
+        .map(|one| one.name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::plan::tests::three_nodes;
+
+    #[test]
+    fn nodes_renew_one_day_after_another_and_authorities_never() {
+        let now = UNIX_EPOCH + DAY * 20_000;
+        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: (20_000 + days) * 86_400 };
+        let mut config = three_nodes();
+        let listed = [end("ca", 1), end("kubelet-client", 1), end("etcd-peer", 300), end("scheduler.conf", 89)];
+        assert_eq!(due(&listed, &config, now), Some("scheduler.conf"));
+        config.node.name = "node2".into();
+        assert_eq!(due(&listed, &config, now), None, "a day later than the first node");
+        assert_eq!(due(&listed, &config, now + DAY), Some("scheduler.conf"));
+        config.node.name = "node3".into();
+        assert_eq!(due(&listed, &config, now + DAY), None);
+        assert_eq!(due(&listed, &config, now + DAY * 400), Some("scheduler.conf"), "long expired");
+        assert_eq!(due(&[], &config, now), None);
+    }
+}

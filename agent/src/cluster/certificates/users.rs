@@ -1,0 +1,97 @@
+//! Which services read credentials when they start, and must be started again
+//! when those are renewed; Kubernetes' own ones also when their programs are of another
+//! minor. What each has started with is noted in memory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::cluster::kubernetes::{PROGRAMS, kubelet, proxy};
+use crate::cluster::pod_network;
+use crate::host::files;
+
+/// Where it is noted.
+const FOLDER: &str = "run/kaas/credentials";
+
+/// A unit and what it is started with. The static pods have their own way: see
+/// [`crate::cluster::kubernetes::kubeadm::marks`].
+struct Reader {
+    unit: &'static str,
+    /// Files that it reads at its start.
+    credentials: &'static [&'static str],
+    /// It runs one of Kubernetes' programs.
+    is_kubernetes: bool,
+}
+
+const READERS: [Reader; 3] = [
+    Reader {
+        unit: kubelet::UNIT,
+        credentials: &[kubelet::KUBECONFIG, "/var/lib/kubelet/pki/kubelet.crt"],
+        is_kubernetes: true,
+    },
+    Reader { unit: proxy::UNIT, credentials: &[proxy::KUBECONFIG], is_kubernetes: true },
+    Reader { unit: pod_network::UNIT, credentials: &[pod_network::KUBECONFIG], is_kubernetes: false },
+];
+
+/// The units, in the order in which they are started.
+pub fn units() -> impl Iterator<Item = &'static str> {
+    READERS.iter().map(|reader| reader.unit)
+}
+
+/// Whether a unit's credentials are others than those it was last started with
+/// since power-on. So they are when it was not started at all.
+///
+/// # Errors
+/// The credentials cannot be read.
+pub fn have_new(root: &Path, unit: &str) -> io::Result<bool> {
+    let present = digest(root, unit)?;
+    Ok(fs::read(note_of(root, unit)).map_or(true, |noted| noted != present))
+}
+
+/// Notes that a unit is being started with the credentials as they are.
+///
+/// # Errors
+/// The credentials cannot be read, or the note not be written.
+pub fn note(root: &Path, unit: &str) -> io::Result<()> {
+    files::ensure_content(&note_of(root, unit), &digest(root, unit)?, 0o600).map(drop)
+}
+
+fn note_of(root: &Path, unit: &str) -> PathBuf {
+    root.join(FOLDER).join(unit)
+}
+
+fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
+    let mut hash = Sha256::new();
+    for reader in READERS.iter().filter(|reader| reader.unit == unit) {
+        if reader.is_kubernetes
+            && let Ok(programs) = fs::read_link(files::below(root, PROGRAMS))
+        {
+            hash.update(programs.as_os_str().as_encoded_bytes());
+        }
+        for path in reader.credentials {
+            hash.update(fs::read(files::below(root, path))?);
+        }
+    }
+    Ok(hash.finalize().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_behind_until_it_was_started_with_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let kubeconfig = files::below(root.path(), proxy::KUBECONFIG);
+        assert!(have_new(root.path(), proxy::UNIT).is_err(), "no credentials yet");
+        files::write_atomically(&kubeconfig, b"first", 0o600).unwrap();
+        assert!(have_new(root.path(), proxy::UNIT).unwrap());
+        note(root.path(), proxy::UNIT).unwrap();
+        assert!(!have_new(root.path(), proxy::UNIT).unwrap());
+        files::write_atomically(&kubeconfig, b"second", 0o600).unwrap();
+        assert!(have_new(root.path(), proxy::UNIT).unwrap());
+        assert_eq!(units().count(), 3);
+    }
+}

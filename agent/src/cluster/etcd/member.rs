@@ -1,0 +1,175 @@
+//! This node's member: its configuration, what it has on the disk, and a look at its health.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use contract::properties::ControlNode;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::gateway::{Gateway, Member};
+use super::restore::Restored;
+use super::{CLIENT_PORT, DATA, client_url, log, peer_url, replace};
+use crate::host::files;
+use crate::host::https::Client;
+use crate::intake::config::Config;
+
+const PKI: &str = "/etc/kubernetes/pki";
+const METRICS_PORT: u16 = 2381;
+/// Above this size etcd refuses writes, in bytes. 8 GiB is the largest that upstream recommends.
+const QUOTA: u64 = 4 << 30;
+
+/// How a member comes into its cluster. Once it has data, etcd goes by these alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    token: String,
+    /// `name=URL` each.
+    members: Vec<String>,
+    existing: bool,
+}
+
+impl Beginning {
+    /// All listed nodes begin together.
+    pub fn of_forming(config: &Config, cluster: Uuid) -> Self {
+        Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
+    }
+
+    /// As a restored snapshot has begun anew.
+    pub fn of_restored(config: &Config, restored: &Restored) -> Self {
+        let nodes = config.cluster.control_nodes.iter();
+        Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
+    }
+
+    /// This node joins members that have added it. None if they have not.
+    pub fn of_joining(config: &Config, cluster: Uuid, members: &[Member]) -> Option<Self> {
+        let own = config.control_node()?;
+        if !members.iter().any(|member| replace::is(member, own)) {
+            return None;
+        }
+        let nodes = &config.cluster.control_nodes;
+        let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is(member, node)));
+        Some(Self { existing: true, ..Self::with(joined, cluster.to_string()) })
+    }
+
+    fn with<'a>(nodes: impl Iterator<Item = &'a ControlNode>, token: String) -> Self {
+        let members = nodes.map(|node| format!("{}={}", node.name, peer_url(node))).collect();
+        Self { token, members, existing: false }
+    }
+}
+
+/// The configuration of this node's member (`embed.Config` of etcd 3.6), as
+/// JSON, which YAML includes. `None` if this node is not in the list.
+pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
+    let node = config.control_node()?;
+    let security = |certificate: &str| {
+        json!({
+            "cert-file": format!("{PKI}/etcd/{certificate}.crt"),
+            "key-file": format!("{PKI}/etcd/{certificate}.key"),
+            "client-cert-auth": true,
+            "trusted-ca-file": format!("{PKI}/etcd/ca.crt"),
+        })
+    };
+    // etcd refuses an election timeout above 50 s, and one below five heartbeats.
+    let patience = config.patience;
+    Some(json!({
+        "name": node.name,
+        "data-dir": DATA,
+        "listen-client-urls": format!("https://127.0.0.1:{CLIENT_PORT},{}", client_url(node)),
+        "advertise-client-urls": client_url(node),
+        "listen-peer-urls": peer_url(node),
+        "initial-advertise-peer-urls": peer_url(node),
+        "listen-metrics-urls": format!("http://127.0.0.1:{METRICS_PORT}"),
+        "initial-cluster": beginning.members.join(","),
+        "initial-cluster-state": if beginning.existing { "existing" } else { "new" },
+        "initial-cluster-token": beginning.token,
+        "heartbeat-interval": 100 * patience,
+        "election-timeout": 1000 * patience,
+        "quota-backend-bytes": QUOTA,
+        "client-transport-security": security("server"),
+        "peer-transport-security": security("peer"),
+        "log-level": "warn",
+        "logger": "zap",
+        "feature-gates": "InitialCorruptCheck=true",
+    }))
+}
+
+/// Whether this node's member has written a log of its own already.
+pub fn has_data(root: &Path) -> bool {
+    files::below(root, DATA).join("member/wal").is_dir()
+}
+
+/// Removes what a member has left that was cut off before it took part, so that it
+/// starts over. etcd must not be running. Says whether there was any.
+///
+/// # Errors
+/// The data cannot be read or removed; it is then judged again the next time.
+pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
+    let data = files::below(root, DATA);
+    if !log::never_took_part(&data)? {
+        return Ok(false);
+    }
+    fs::remove_dir_all(data.join("member"))?;
+    Ok(true)
+}
+
+/// Whether this node's member sees a leader and answers a read that needs a quorum.
+pub fn own_healthy(patience: Duration) -> bool {
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
+    Client::plain(server, patience).get("/health").is_ok_and(|answer| answer.code == 200)
+}
+
+/// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the
+/// folder `pki`.
+pub fn healthy(node: &ControlNode, pki: &Path, patience: Duration) -> bool {
+    Gateway::new(node, pki, patience).is_ok_and(|member| member.healthy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::plan::tests::three_nodes;
+
+    #[test]
+    fn the_configuration_of_the_first_of_three_nodes() {
+        insta::assert_snapshot!(format!("{:#}", configuration(&three_nodes(), &forming(&three_nodes())).unwrap()));
+    }
+
+    fn forming(config: &Config) -> Beginning {
+        Beginning::of_forming(config, Uuid::from_u128(7))
+    }
+
+    #[test]
+    fn a_node_that_joins_lists_the_members_that_there_are() {
+        let config = three_nodes();
+        let of = |number: u8, name: &str| Member {
+            name: name.to_owned(),
+            peer_urls: vec![format!("https://10.0.0.1{number}:2380")],
+            ..Member::default()
+        };
+        let members = [of(2, "node2"), of(1, "")];
+        let joining = Beginning::of_joining(&config, Uuid::nil(), &members).unwrap();
+        let settings = configuration(&config, &joining).unwrap();
+        assert_eq!(settings["initial-cluster"], "node1=https://10.0.0.11:2380,node2=https://10.0.0.12:2380");
+        assert_eq!(settings["initial-cluster-state"], "existing");
+        assert_eq!(Beginning::of_joining(&config, Uuid::nil(), &members[..1]), None);
+    }
+
+    #[test]
+    fn a_node_outside_of_the_list_has_no_member() {
+        let mut config = three_nodes();
+        config.node.name = "other".into();
+        assert_eq!(configuration(&config, &forming(&config)), None);
+    }
+
+    #[test]
+    fn timeouts_stay_within_what_etcd_accepts() {
+        let mut config = three_nodes();
+        config.patience = 20;
+        let settings = configuration(&config, &forming(&config)).unwrap();
+        let (heartbeat, election) = (&settings["heartbeat-interval"], &settings["election-timeout"]);
+        assert!(election.as_u64().unwrap() <= 50_000 && election.as_u64().unwrap() >= 5 * heartbeat.as_u64().unwrap());
+    }
+}

@@ -1,0 +1,285 @@
+//! `kaas-agent replace-member`: the one way back into a cluster for a node
+//! that has lost its data disk.
+//!
+//! On a member that is well: the dead member and its Node object are removed, and
+//! a one-time code is drawn that a blank VM with the same name and address gives as its
+//! deployment secret. Only the key that proofs of the code are made with is kept. The
+//! agent there opens the rendezvous for that node; see [`crate::maintenance`] for what it does then.
+
+use std::fmt;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use aws_lc_rs::rand;
+use clap::Args;
+use contract::ports;
+use contract::properties::ControlNode;
+use contract::properties::parse::secret;
+use contract::secret::Secret;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::gateway::{Gateway, Member};
+use super::{CLIENT_PORT, PEER_PORT, peer_url};
+use crate::cluster::kubernetes::{PKI, api};
+use crate::cluster::records::{Entry, Records};
+use crate::cluster::rendezvous::Proof;
+use crate::host::command::{Host, Runner};
+use crate::host::files;
+use crate::intake::config::{Config, Output};
+
+/// How long etcd may take to answer, before patience.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long a node may take to answer that ought to be off, before patience.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long a code is good for.
+const GOOD_FOR: Duration = Duration::from_secs(60 * 60);
+/// The kubelet's port.
+const KUBELET_PORT: u16 = 10250;
+
+/// What an administrator says.
+#[derive(Args)]
+pub struct Options {
+    /// The lost node's name in the list of control nodes
+    node: String,
+    /// The form of the answer
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// A node that is being admitted, as the member that admits it remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// The node's name.
+    pub node: String,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+impl Entry for Admission {
+    const FILE: &'static str = "admission.json";
+    const WHAT: &'static str = "the admission";
+}
+
+/// How far an admission is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The code opens the rendezvous.
+    Open {
+        /// What proofs of the code are made with; the code itself is not kept.
+        proof: Proof,
+        /// Until then, in seconds since 1970.
+        until: u64,
+    },
+    /// The node has its bundle, and the code opens nothing any more. It is to
+    /// become a learner and then a member.
+    HandedOver,
+}
+
+/// Why a node is not replaced.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    NotListed(String),
+    Itself(String),
+    Answers(String, &'static str),
+    Other(String),
+    Quorum { node: String, left: usize, alive: usize },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotListed(node) => write!(f, "{node} is not in the list of control nodes"),
+            Self::Itself(node) => write!(f, "{node} is this node: replace it from another control node"),
+            Self::Answers(node, what) => {
+                write!(f, "{what} still answers on {node}: it is not dead. Power it off first if it is to be replaced")
+            }
+            Self::Other(node) => write!(f, "{node} is being replaced: wait until it is a member, or finish that first"),
+            Self::Quorum { node, left, alive } => write!(
+                f,
+                "without {node}, {left} members are left and only {alive} answer: etcd would lose its quorum. Bring \
+                 the others back, or restore the cluster from a snapshot"
+            ),
+        }
+    }
+}
+
+/// Removes the lost node and gives the code for the new one.
+///
+/// # Errors
+/// Why not. Calling it again goes on where it stopped, with a new code.
+pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
+    let records = Records::new(root);
+    let config = records.config()?.context("this node has no configuration yet")?;
+    if !records.progress()?.formed {
+        bail!("this node has not joined its cluster completely yet: see `kaas-agent status`");
+    }
+    let refuse = |refusal: Refusal| Err(anyhow::anyhow!("{refusal}"));
+    let lost = match listed(&config, &options.node) {
+        Ok(lost) => lost.clone(),
+        Err(refusal) => return refuse(refusal),
+    };
+    if let Some(other) = records.entry::<Admission>()?.filter(|admission| admission.node != lost.name) {
+        return refuse(Refusal::Other(other.node));
+    }
+    if let Some(what) = answering(&config, &lost) {
+        return refuse(Refusal::Answers(lost.name, what));
+    }
+    let own = config.control_node().context("this node is not in the list of control nodes")?;
+    let pki = files::below(root, PKI);
+    let ask = |node: &ControlNode| Gateway::new(node, &pki, config.patiently(REQUEST));
+    let etcd = ask(own)?;
+    let members = etcd.members().context(
+        "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",
+    )?;
+    let answers = |member: &Member| {
+        let node = config.cluster.control_nodes.iter().find(|node| is(member, node));
+        node.is_some_and(|node| ask(node).and_then(|it| it.status()).is_ok_and(|status| status.has_leader()))
+    };
+    if let Some(refusal) = judge(&lost, &members, answers) {
+        return refuse(refusal);
+    }
+    for member in members.iter().filter(|member| is(member, &lost)) {
+        etcd.remove(member.id).with_context(|| format!("removing the member {}", lost.name))?;
+    }
+    delete_node(&config, &lost.name, &Host)?;
+    let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
+    let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
+    let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
+    records.save_entry(&Admission { node: lost.name.clone(), stage })?;
+    let until = humantime::format_rfc3339_seconds(until);
+    match options.output {
+        Output::Json => {
+            writeln!(out, "{:#}", json!({"node": lost.name, "code": code.expose(), "expires": until.to_string()}))?
+        }
+        Output::Text => writeln!(
+            out,
+            "{node} is no member any more. Deploy a VM from this cluster's OVA with a blank data disk, the properties \
+             that {node} had, and as its deployment secret\n  {code}\nIt works once, for {node} at {address} alone, \
+             until {until}. `kaas-agent status` on this node says how far it is.",
+            node = lost.name,
+            code = code.expose(),
+            address = lost.address,
+        )?,
+    }
+    Ok(())
+}
+
+fn listed<'a>(config: &'a Config, name: &str) -> Result<&'a ControlNode, Refusal> {
+    if name == config.node.name {
+        return Err(Refusal::Itself(name.to_owned()));
+    }
+    let found = config.cluster.control_nodes.iter().find(|node| node.name == name);
+    found.ok_or_else(|| Refusal::NotListed(name.to_owned()))
+}
+
+/// What of a living node answers at the lost one's address, if anything. A blank
+/// VM that waits has none of these.
+fn answering(config: &Config, lost: &ControlNode) -> Option<&'static str> {
+    let ports =
+        [("etcd", PEER_PORT), ("etcd", CLIENT_PORT), ("the Kubernetes API", ports::API), ("the kubelet", KUBELET_PORT)];
+    let patience = config.patiently(SILENCE);
+    let open = |port: u16| TcpStream::connect_timeout(&SocketAddr::from((lost.address, port)), patience).is_ok();
+    ports.into_iter().find(|(_, port)| open(*port)).map(|(what, _)| what)
+}
+
+/// Whether a member is this node's: one that has not started has no name.
+pub fn is(member: &Member, node: &ControlNode) -> bool {
+    member.name == node.name || member.peer_urls.contains(&peer_url(node))
+}
+
+fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bool) -> Option<Refusal> {
+    let others: Vec<&Member> = members.iter().filter(|member| !is(member, lost)).collect();
+    if let Some(learner) = others.iter().find(|member| member.is_learner) {
+        let name = if learner.name.is_empty() { learner.peer_urls.join(",") } else { learner.name.clone() };
+        return Some(Refusal::Other(name));
+    }
+    let alive = others.iter().filter(|member| answers(member)).count();
+    (alive <= others.len() / 2).then(|| Refusal::Quorum { node: lost.name.clone(), left: others.len(), alive })
+}
+
+fn delete_node(config: &Config, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
+    let command = api::kubectl(config.address())
+        .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
+        .arg(format!("--request-timeout={}s", config.patiently(REQUEST).as_secs()));
+    runner.run(&command).with_context(|| format!("deleting the node {name} from Kubernetes"))?;
+    Ok(())
+}
+
+/// A code of 128 random bits that passes for a deployment secret.
+fn draw() -> anyhow::Result<Secret> {
+    loop {
+        let mut code = [0; 16];
+        rand::fill(&mut code).ok().context("the system gives no random numbers")?;
+        let text = format!("{:032x}", u128::from_be_bytes(code));
+        if secret::judge(&text).is_ok() {
+            return Ok(Secret::new(text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::plan::tests::three_nodes;
+
+    fn member(number: u64, is_learner: bool) -> Member {
+        let peer_urls = vec![format!("https://10.0.0.1{number}:2380")];
+        Member { id: number, name: format!("node{number}"), peer_urls, is_learner }
+    }
+
+    fn judged(members: &[Member], alive: &[u64]) -> Option<String> {
+        let lost = &three_nodes().cluster.control_nodes[2];
+        judge(lost, members, |member| alive.contains(&member.id)).map(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_member_is_removed_only_if_the_others_have_a_quorum_without_it() {
+        let three = [member(1, false), member(2, false), member(3, false)];
+        assert_eq!(judged(&three, &[1, 2]), None);
+        let refused = judged(&three, &[1]).unwrap();
+        assert!(refused.contains("without node3, 2 members are left and only 1 answer"), "{refused}");
+        // After a restore with one node alone, and when it was removed before.
+        assert_eq!(judged(&three[..1], &[1]), None);
+        assert_eq!(judged(&three[..2], &[1, 2]), None);
+        assert!(judged(&three[..2], &[1]).is_some());
+    }
+
+    #[test]
+    fn one_at_a_time_is_replaced() {
+        let refused = judged(&[member(1, false), member(2, true)], &[1]).unwrap();
+        assert!(refused.starts_with("node2 is being replaced"), "{refused}");
+        // The lost one itself may be a learner that never came.
+        assert_eq!(judged(&[member(1, false), Member { name: String::new(), ..member(3, true) }], &[1]), None);
+    }
+
+    #[test]
+    fn this_node_and_strangers_are_refused() {
+        let config = three_nodes();
+        assert_eq!(listed(&config, "node1"), Err(Refusal::Itself("node1".into())));
+        assert_eq!(listed(&config, "other"), Err(Refusal::NotListed("other".into())));
+        assert_eq!(listed(&config, "node2").map(|node| node.name.as_str()), Ok("node2"));
+    }
+
+    #[test]
+    fn codes_differ_pass_for_secrets_and_are_not_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let code = draw().unwrap();
+        assert_ne!(code, draw().unwrap());
+        assert_eq!((code.expose().len(), secret::judge(code.expose())), (32, Ok(())));
+        let stage = Stage::Open { proof: Proof::of(&code), until: 9 };
+        let admission = Admission { node: "node3".into(), stage };
+        records.save_entry(&admission).unwrap();
+        assert_eq!(records.entry::<Admission>().unwrap(), Some(admission));
+        let kept = std::fs::read_to_string(root.path().join("data/kaas/admission.json")).unwrap();
+        assert!(!kept.contains(code.expose()), "{kept}");
+        records.forget::<Admission>().unwrap();
+        records.forget::<Admission>().unwrap();
+        assert_eq!(records.entry::<Admission>().unwrap(), None);
+    }
+}

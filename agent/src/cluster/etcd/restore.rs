@@ -1,0 +1,355 @@
+//! `kaas-agent restore`: makes the store anew from a snapshot, after the quorum
+//! was lost or to turn the whole cluster back.
+//!
+//! The restored members are a cluster of their own to etcd: it has a new token,
+//! so that a member with older data cannot mix with it. Either every control
+//! node restores the same snapshot with the same code, or one does so alone and the
+//! others are replaced. Revisions go on far above the old ones and everything
+//! older counts as compacted (etcd's "Disaster recovery"), so that whoever watches
+//! lists anew.
+//!
+//! The new data are made whole beside the old ones, which stay; only renames
+//! come after that. Cut off at any moment, it is called again.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use contract::ports;
+use contract::properties::ControlNode;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{DATA, UNIT, listens, peer_url, snapshot};
+use crate::cluster::kubernetes::{MANIFESTS, kubelet};
+use crate::cluster::records::{Entry, Records};
+use crate::host::bus;
+use crate::host::command::{Command, Host, Runner};
+use crate::host::files;
+use crate::host::services::{AGENT, Services};
+use crate::intake::config::Config;
+
+/// How far revisions jump: more than a busy cluster writes in a week.
+const BUMP: u64 = 1_000_000_000;
+
+/// How long the control plane and each service may take to stop, before patience.
+const STOPPING: Duration = Duration::from_secs(90);
+
+/// What an administrator says.
+#[derive(Args)]
+pub struct Options {
+    /// The snapshot, as `snapshot save` or the agent has made it
+    snapshot: PathBuf,
+    /// The cluster's name, to show that it is meant: all that was written after the snapshot is lost
+    #[arg(long, value_name = "CLUSTER")]
+    confirm: String,
+    /// The other control nodes are lost: go on with this one, and replace them afterwards
+    #[arg(long, conflicts_with = "code")]
+    alone: bool,
+    /// What the first node said that restored this snapshot
+    #[arg(long = "as", value_name = "CODE")]
+    code: Option<String>,
+}
+
+/// The restored cluster, as a node remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Tells this cluster of members from those before it.
+    pub token: String,
+    /// The names of the control nodes that it began with.
+    pub members: Vec<String>,
+    /// When, as RFC 3339 writes it.
+    pub at: String,
+}
+
+impl Entry for Restored {
+    const FILE: &'static str = "restored.json";
+    const WHAT: &'static str = "the restored cluster";
+}
+
+/// Restores and says what comes next.
+///
+/// # Errors
+/// Why not. The node then goes on with the data that it had, unless the new ones were
+/// about to take their place: calling it again completes that.
+pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
+    let records = Records::new(root);
+    let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
+    let cluster = records.rendezvous()?.state().cluster();
+    let cluster = cluster.filter(|_| config.control_node().is_some());
+    let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
+    let restoring = Restoring::prepare(&config, cluster, options, &Host)?;
+    if options.alone {
+        nobody_else_answers(&config)?;
+    }
+    let contents = &restoring.contents;
+    writeln!(out, "the snapshot is in order: revision {}, {} keys", contents.revision, contents.total_key)?;
+    let bus = bus::system()?;
+    let services = Services::new(&bus);
+    writeln!(out, "stopping the control plane")?;
+    let kept =
+        stop(root, &config, &services).and_then(|()| restoring.put_in_place(root, &records, &Host, SystemTime::now()));
+    // Also where it failed: the node then goes on with what it had.
+    services.start(AGENT)?;
+    if let Some(kept) = kept? {
+        writeln!(out, "the data from before are kept as {}", kept.display())?;
+    }
+    write!(out, "{}", restoring.next(&config, options))?;
+    Ok(())
+}
+
+/// What is to be restored, when nothing stands against it.
+#[derive(Debug)]
+struct Restoring {
+    file: PathBuf,
+    contents: snapshot::Contents,
+    node: ControlNode,
+    members: Vec<ControlNode>,
+    code: String,
+    token: String,
+}
+
+impl Restoring {
+    fn prepare(config: &Config, cluster: Uuid, options: &Options, runner: &dyn Runner) -> anyhow::Result<Self> {
+        let name = &config.cluster.name;
+        if options.confirm != *name {
+            bail!("this node belongs to the cluster {name:?}, not to {:?}: nothing was changed", options.confirm);
+        }
+        let file = &options.snapshot;
+        let sum = files::sha256(file).with_context(|| format!("reading {}", file.display()))?;
+        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let contents = snapshot::examine(runner, file)?;
+        let code = match &options.code {
+            None => format!("{}-{}", &Uuid::new_v4().simple().to_string()[..16], &sum[..16]),
+            Some(code) => {
+                let given = code.rsplit_once('-').filter(|(drawn, given)| drawn.len() == 16 && given.len() == 16);
+                let (_, given) = given.with_context(|| format!("{code:?} is no code of `kaas-agent restore`"))?;
+                if given != &sum[..16] {
+                    bail!("{} is another snapshot than the one that the code was given for", file.display());
+                }
+                code.clone()
+            }
+        };
+        let node = config.control_node().context("this node is not in the list of control nodes")?.clone();
+        let members = if options.alone { vec![node.clone()] } else { config.cluster.control_nodes.clone() };
+        let token = format!("{cluster}-{code}");
+        Ok(Self { file: file.clone(), contents, node, members, code, token })
+    }
+
+    /// Makes the new data and puts them in the place of the old ones, which are
+    /// kept: says where. etcd must not be running.
+    fn put_in_place(
+        &self,
+        root: &Path,
+        records: &Records,
+        runner: &dyn Runner,
+        now: SystemTime,
+    ) -> anyhow::Result<Option<PathBuf>> {
+        let data = files::below(root, DATA);
+        let made = data.join("restoring");
+        match fs::remove_dir_all(&made) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("clearing up"),
+            _ => {}
+        }
+        let members: Vec<String> =
+            self.members.iter().map(|node| format!("{}={}", node.name, peer_url(node))).collect();
+        let command = Command::new("etcdutl")
+            .args(["snapshot", "restore"])
+            .arg(&self.file)
+            .arg(format!("--data-dir={}", made.display()))
+            .arg(format!("--name={}", self.node.name))
+            .arg(format!("--initial-cluster={}", members.join(",")))
+            .arg(format!("--initial-cluster-token={}", self.token))
+            .arg(format!("--initial-advertise-peer-urls={}", peer_url(&self.node)))
+            .arg(format!("--bump-revision={BUMP}"))
+            .arg("--mark-compacted");
+        runner.run(&command).context("restoring the snapshot")?;
+        let at = humantime::format_rfc3339_seconds(now).to_string();
+        let members = self.members.iter().map(|node| node.name.clone()).collect();
+        records.save_entry(&Restored { token: self.token.clone(), members, at: at.clone() })?;
+        let (member, kept) = (data.join("member"), data.join(format!("member.before-restore-{at}")));
+        let had = member.exists();
+        if had {
+            fs::rename(&member, &kept).context("keeping the old data")?;
+        }
+        fs::rename(made.join("member"), &member).context("putting the new data in place")?;
+        File::open(&data)?.sync_all()?;
+        fs::remove_dir_all(&made).context("clearing up")?;
+        Ok(had.then_some(kept))
+    }
+
+    /// What the administrator does next.
+    fn next(&self, config: &Config, options: &Options) -> String {
+        let others: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
+        let mut text = String::from("restored; the agent starts the control plane: see `kaas-agent status`\n");
+        match others.as_slice() {
+            [] => {}
+            others if options.alone => {
+                text.push_str("never power on the other nodes with their old data disks again; when this node is ");
+                text.push_str("ready, replace each:\n");
+                for other in others {
+                    text.push_str(&format!("  kaas-agent replace-member {other}\n"));
+                }
+            }
+            others if options.code.is_none() => {
+                let (names, cluster, code) = (others.join(" and "), &config.cluster.name, &self.code);
+                text.push_str(&format!("now on {names}, with a copy of the same file:\n"));
+                text.push_str(&format!("  kaas-agent restore FILE --confirm {cluster} --as {code}\n"));
+            }
+            _ => {}
+        }
+        text
+    }
+}
+
+/// With members that still run, two clusters would call themselves by one name.
+fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
+    let patience = config.patiently(Duration::from_secs(2));
+    let answering: Vec<&str> =
+        config.peers().filter(|peer| listens(peer, patience)).map(|peer| peer.name.as_str()).collect();
+    if !answering.is_empty() {
+        bail!(
+            "etcd still runs on {}: power off all other control nodes, or restore on each of them and leave out --alone",
+            answering.join(" and ")
+        );
+    }
+    Ok(())
+}
+
+/// Stops the agent, which would start everything again, then the control plane
+/// by taking its manifests from the kubelet, then the kubelet and etcd. The agent makes
+/// the manifests anew when it is started.
+fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result<()> {
+    let patience = config.patiently(STOPPING);
+    services.stop(AGENT, patience)?;
+    let manifests = files::below(root, MANIFESTS);
+    for entry in fs::read_dir(&manifests).into_iter().flatten() {
+        fs::remove_file(entry?.path()).context("taking the control plane's manifests away")?;
+    }
+    if services.state(kubelet::UNIT)? == "active" {
+        let api = SocketAddr::from((config.address(), ports::API));
+        let until = Instant::now() + patience;
+        while TcpStream::connect_timeout(&api, Duration::from_secs(1)).is_ok() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(500));
+        }
+    }
+    services.stop(kubelet::UNIT, patience)?;
+    services.stop(UNIT, patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::plan::tests::{one_node, three_nodes};
+    use crate::host::command::Error;
+    use std::sync::Mutex;
+
+    const CLUSTER: Uuid = Uuid::from_u128(7);
+
+    /// Makes the folders that etcdutl would, and remembers what it was asked.
+    #[derive(Default)]
+    struct Etcdutl(Mutex<Vec<String>>);
+
+    impl Runner for Etcdutl {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            let line = command.to_string();
+            if let Some((_, rest)) = line.split_once("--data-dir=") {
+                let data = Path::new(rest.split(' ').next().unwrap());
+                fs::create_dir_all(data.join("member/wal")).unwrap();
+                fs::write(data.join("member/new"), "").unwrap();
+            }
+            self.0.lock().unwrap().push(line);
+            Ok(br#"{"revision":7,"totalKey":3,"version":"3.6.0"}"#.to_vec())
+        }
+    }
+
+    fn options(file: &Path) -> Options {
+        fs::write(file, "a store").unwrap();
+        Options { snapshot: file.to_owned(), confirm: "lab".into(), alone: false, code: None }
+    }
+
+    #[test]
+    fn the_old_data_stay_and_the_members_get_a_token_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let data = root.path().join("var/lib/etcd");
+        fs::create_dir_all(data.join("member/wal")).unwrap();
+        // What an earlier attempt left when it was cut off.
+        fs::create_dir_all(data.join("restoring/member")).unwrap();
+        let runner = Etcdutl::default();
+        let options = options(&root.path().join("s.db"));
+        let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
+        let now = humantime::parse_rfc3339("2026-11-21T14:30:05Z").unwrap();
+        let kept = restoring.put_in_place(root.path(), &records, &runner, now).unwrap().unwrap();
+        assert!(kept.ends_with("member.before-restore-2026-11-21T14:30:05Z") && kept.join("wal").is_dir());
+        assert!(data.join("member/new").exists() && !data.join("restoring").exists());
+        let restored = records.entry::<Restored>().unwrap().unwrap();
+        assert_eq!(restored.members, ["node1", "node2", "node3"]);
+        assert!(restored.token.starts_with(&CLUSTER.to_string()) && restored.token.ends_with(&restoring.code));
+        let asked = runner.0.lock().unwrap().join("\n");
+        for part in [
+            "--name=node1",
+            "--initial-cluster=node1=https://10.0.0.11:2380,node2=https://10.0.0.12:2380,node3=https://10.0.0.13:2380",
+            "--bump-revision=1000000000 --mark-compacted",
+            &restored.token,
+        ] {
+            assert!(asked.contains(part), "{part} is not in {asked}");
+        }
+    }
+
+    #[test]
+    fn the_other_nodes_use_the_first_ones_code_for_the_same_snapshot_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (runner, config) = (Etcdutl::default(), three_nodes());
+        let first = options(&folder.path().join("s.db"));
+        let one = Restoring::prepare(&config, CLUSTER, &first, &runner).unwrap();
+        let again = Restoring::prepare(&config, CLUSTER, &first, &runner).unwrap();
+        assert_ne!(one.token, again.token, "restoring twice must not give one cluster");
+        assert!(one.next(&config, &first).contains(&format!("--confirm lab --as {}", one.code)));
+        let mut second = options(&folder.path().join("copy.db"));
+        second.code = Some(one.code.clone());
+        let two = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap();
+        assert_eq!((&two.token, &two.code), (&one.token, &one.code));
+        fs::write(&second.snapshot, "another store").unwrap();
+        let refused = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap_err().to_string();
+        assert!(refused.contains("is another snapshot"), "{refused}");
+        second.code = Some("nonsense".into());
+        let refused = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap_err().to_string();
+        assert!(refused.contains("is no code"), "{refused}");
+    }
+
+    #[test]
+    fn alone_there_is_one_member_and_the_others_are_to_be_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (runner, config) = (Etcdutl::default(), three_nodes());
+        let options = Options { alone: true, ..options(&folder.path().join("s.db")) };
+        let restoring = Restoring::prepare(&config, CLUSTER, &options, &runner).unwrap();
+        assert_eq!(restoring.members.len(), 1);
+        let next = restoring.next(&config, &options);
+        assert!(next.contains("replace-member node2\n") && next.contains("replace-member node3\n"), "{next}");
+        let only = Restoring::prepare(&one_node(), CLUSTER, &options, &runner).unwrap();
+        assert_eq!(only.next(&one_node(), &options).lines().count(), 1);
+    }
+
+    #[test]
+    fn another_name_or_no_file_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (runner, config) = (Etcdutl::default(), three_nodes());
+        let mut options = options(&folder.path().join("s.db"));
+        options.confirm = "other".into();
+        let refused = Restoring::prepare(&config, CLUSTER, &options, &runner).unwrap_err().to_string();
+        assert_eq!(refused, "this node belongs to the cluster \"lab\", not to \"other\": nothing was changed");
+        options.confirm = "lab".into();
+        options.snapshot = folder.path().join("missing.db");
+        assert!(Restoring::prepare(&config, CLUSTER, &options, &runner).is_err());
+        let none = Records::new(folder.path());
+        let refused = command(folder.path(), &options, &mut Vec::new()).unwrap_err().to_string();
+        assert!(refused.contains("nothing to restore into"), "{refused}");
+        assert!(none.entry::<Restored>().unwrap().is_none());
+    }
+}

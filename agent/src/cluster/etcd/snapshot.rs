@@ -1,0 +1,337 @@
+//! Snapshots of the store: taken from this node's own member, verified, kept
+//! on the data disk with a limit to their number. Knows nothing of when one is due.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use contract::paths;
+use contract::properties::ControlNode;
+use serde::{Deserialize, Serialize};
+
+use super::client_url;
+use crate::cluster::kubernetes::PKI;
+use crate::host::command::{Command, Runner};
+use crate::host::files;
+
+/// How many are kept on the data disk.
+pub const KEPT: usize = 12;
+
+/// What stays free on the data disk beside a new snapshot at least, in bytes: etcd's own log goes on.
+const RESERVE: u64 = 256 << 20;
+
+/// A snapshot on the data disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// The file.
+    pub path: PathBuf,
+    /// When it was taken, as RFC 3339 writes it.
+    pub taken: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl Snapshot {
+    /// How old it is at `now`; none if it is from the future.
+    pub fn age(&self, now: SystemTime) -> Option<Duration> {
+        now.duration_since(humantime::parse_rfc3339(&self.taken).ok()?).ok()
+    }
+
+    /// Its file's name.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+/// What `etcdutl` says of a snapshot that is in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Contents {
+    /// The store's revision.
+    pub revision: u64,
+    /// How many keys it holds.
+    pub total_key: u64,
+    /// The version of etcd's storage format.
+    pub version: String,
+}
+
+/// The folder of snapshots below `root` (`/` outside of tests).
+pub fn folder(root: &Path) -> PathBuf {
+    files::below(root, paths::SNAPSHOTS)
+}
+
+/// All snapshots on the data disk, the newest first.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn list(root: &Path) -> io::Result<Vec<Snapshot>> {
+    let entries = match fs::read_dir(folder(root)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut snapshots = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(taken) = taken(&entry.file_name().to_string_lossy()) else { continue };
+        snapshots.push(Snapshot { path: entry.path(), taken, size: entry.metadata()?.len() });
+    }
+    snapshots.sort_by(|one, other| other.taken.cmp(&one.taken));
+    Ok(snapshots)
+}
+
+/// The name of a snapshot taken at `now`, such as `control-20261121T143000Z.db`.
+fn name(cluster: &str, now: SystemTime) -> String {
+    format!("{cluster}-{}.db", files::stamp(now))
+}
+
+/// When the snapshot of this name was taken; none if it is no snapshot's.
+fn taken(name: &str) -> Option<String> {
+    let (_, stamp) = name.strip_suffix(".db")?.rsplit_once('-')?;
+    if stamp.len() != 16 || !stamp.is_ascii() || name.starts_with('.') {
+        return None;
+    }
+    let part = |from: usize, to: usize| &stamp[from..to];
+    let text =
+        format!("{}-{}-{}T{}:{}:{}Z", part(0, 4), part(4, 6), part(6, 8), part(9, 11), part(11, 13), part(13, 15));
+    (humantime::parse_rfc3339(&text).is_ok() && &stamp[8..9] == "T" && &stamp[15..] == "Z").then_some(text)
+}
+
+/// Takes a snapshot into the folder on the data disk and removes all but the newest
+/// [`KEPT`]. More of the older ones make room for it if need be, the newest two stay in any
+/// case. `size` is the store's size in bytes.
+///
+/// # Errors
+/// There is no room, etcd does not answer, or what came is damaged: nothing is left behind
+/// then. Or older ones cannot be removed.
+pub fn take(
+    cluster: &str,
+    node: &ControlNode,
+    root: &Path,
+    runner: &dyn Runner,
+    size: u64,
+    now: SystemTime,
+) -> anyhow::Result<(Snapshot, Contents)> {
+    let folder = folder(root);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).context("making the folder of snapshots")?;
+    let disk = nix::sys::statvfs::statvfs(&folder).context("looking at the free space")?;
+    let bytes = |blocks: u64| disk.fragment_size() * blocks;
+    make_room(root, size, (bytes(disk.blocks_available()), bytes(disk.blocks())))?;
+    let path = folder.join(name(cluster, now));
+    let contents = save(node, root, runner, &path)?;
+    prune(root)?;
+    let taken = humantime::format_rfc3339_seconds(now).to_string();
+    let snapshot = Snapshot { size: fs::metadata(&path)?.len(), path, taken };
+    Ok((snapshot, contents))
+}
+
+/// Removes the oldest snapshots, if that helps, until `size` bytes fit on the
+/// data disk with a fifth of it left free: of `whole` bytes `free` are.
+fn make_room(root: &Path, size: u64, (mut free, whole): (u64, u64)) -> anyhow::Result<()> {
+    let needed = size.saturating_add(RESERVE.max(whole / 5));
+    let mut older: Vec<Snapshot> = list(root)?.into_iter().skip(2).collect();
+    let gained: u64 = older.iter().map(|snapshot| snapshot.size).sum();
+    if free.saturating_add(gained) < needed {
+        bail!("a snapshot takes {} MiB, and only {} MiB are free on the data disk", size >> 20, free >> 20);
+    }
+    while free < needed
+        && let Some(oldest) = older.pop()
+    {
+        fs::remove_file(&oldest.path).with_context(|| format!("removing {}", oldest.path.display()))?;
+        log::info!("removed the snapshot {} to make room", oldest.name());
+        free += oldest.size;
+    }
+    Ok(())
+}
+
+/// Saves the store as this node's member has it, verified, whole or not at all. While there is a
+/// quorum, all that was acknowledged before is in it.
+///
+/// # Errors
+/// etcd does not answer, what came is damaged, or it cannot be written.
+pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
+    let name = to.file_name().with_context(|| format!("{} is not a file's name", to.display()))?;
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".new");
+    let temporary = parent.join(temporary);
+    let saved = fetch(node, root, runner, &temporary).and_then(|contents| {
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+        File::open(&temporary)?.sync_all()?;
+        fs::rename(&temporary, to)?;
+        File::open(parent)?.sync_all()?;
+        Ok(contents)
+    });
+    if saved.is_err() {
+        // What etcdctl itself leaves when it is cut off, too.
+        for leftover in [temporary.clone(), temporary.with_extension("new.part")] {
+            let _ = fs::remove_file(leftover);
+        }
+    }
+    saved.with_context(|| format!("saving a snapshot as {}", to.display()))
+}
+
+fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
+    let pki = files::below(root, PKI).join("etcd");
+    let file = |flag: &str, name: &str| format!("--{flag}={}", pki.join(name).display());
+    let etcdctl = || {
+        Command::new("etcdctl")
+            .arg(format!("--endpoints={}", client_url(node)))
+            .arg(file("cacert", "ca.crt"))
+            .arg(file("cert", "healthcheck-client.crt"))
+            .arg(file("key", "healthcheck-client.key"))
+    };
+    // A follower answers a linearizable read once it has applied what the others had acknowledged by then.
+    if let Err(error) = runner.run(&etcdctl().args(["get", "--keys-only", "--consistency=l", "kaas"])) {
+        log::warn!("this member may lack the last writes, and so may the snapshot: {error}");
+    }
+    runner.run(&etcdctl().args(["snapshot", "save"]).arg(to))?;
+    examine(runner, to)
+}
+
+/// Reads a whole snapshot and says what is in it.
+///
+/// # Errors
+/// It is damaged or no snapshot.
+pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
+    let said = runner.run(&Command::new("etcdutl").args(["--write-out=json", "snapshot", "status"]).arg(file))?;
+    serde_json::from_slice(&said).context("understanding what etcdutl says of the snapshot")
+}
+
+/// Removes all but the newest [`KEPT`], and what was cut off while it was made.
+///
+/// # Errors
+/// The file system's.
+fn prune(root: &Path) -> io::Result<()> {
+    for old in list(root)?.iter().skip(KEPT) {
+        fs::remove_file(&old.path)?;
+    }
+    const ABANDONED: Duration = Duration::from_secs(3600);
+    for entry in fs::read_dir(folder(root))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let abandoned = entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > ABANDONED);
+        if name.starts_with('.') && name.contains(".db.new") && abandoned {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::boot::plan::tests::three_nodes;
+    use crate::host::command::Error;
+
+    /// Writes the file that etcdctl is asked for; says of it what etcdutl would.
+    struct Etcd {
+        intact: bool,
+        /// Whether it has caught up with the other members.
+        current: AtomicBool,
+    }
+
+    impl Etcd {
+        fn new(intact: bool) -> Self {
+            Self { intact, current: AtomicBool::new(false) }
+        }
+    }
+
+    impl Runner for Etcd {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            let line = command.to_string();
+            let file = line.rsplit(' ').next().unwrap();
+            if line.contains(" get ") {
+                assert!(line.starts_with("etcdctl ") && line.contains("--consistency=l"), "{line}");
+                self.current.store(true, Ordering::SeqCst);
+                return Ok(Vec::new());
+            }
+            if line.starts_with("etcdctl ") {
+                assert!(self.current.load(Ordering::SeqCst), "a snapshot of a member that may lag behind");
+                fs::write(file, "a store").unwrap();
+                return Ok(Vec::new());
+            }
+            if self.intact {
+                return Ok(br#"{"hash":1,"revision":7,"totalKey":3,"totalSize":9,"version":"3.6.0"}"#.to_vec());
+            }
+            let source = io::Error::other("snapshot file integrity check failed");
+            Err(Error::Start { command: line, source })
+        }
+    }
+
+    fn at(text: &str) -> SystemTime {
+        humantime::parse_rfc3339(text).unwrap()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_snapshot_is_named_after_cluster_and_time_and_for_root_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let node = three_nodes().cluster.control_nodes[0].clone();
+        let now = at("2026-11-21T14:30:05Z");
+        let path = folder(root.path()).join(name("my-cluster", now));
+        fs::create_dir_all(folder(root.path())).unwrap();
+        let contents = save(&node, root.path(), &Etcd::new(true), &path).unwrap();
+        assert_eq!(contents, Contents { revision: 7, total_key: 3, version: "3.6.0".into() });
+        let [snapshot] = &list(root.path()).unwrap()[..] else { panic!("not one snapshot") };
+        assert_eq!(snapshot.name(), "my-cluster-20261121T143005Z.db");
+        assert_eq!(fs::metadata(&snapshot.path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(snapshot.age(now + Duration::from_secs(5)), Some(Duration::from_secs(5)));
+        assert_eq!(snapshot.age(now - Duration::from_secs(5)), None);
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_not_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let node = three_nodes().cluster.control_nodes[0].clone();
+        let saved = save(&node, root.path(), &Etcd::new(false), &root.path().join("c.db"));
+        assert!(format!("{:#}", saved.unwrap_err()).contains("integrity check failed"));
+        assert_eq!(names(root.path()), [""; 0]);
+    }
+
+    #[test]
+    fn only_the_newest_are_kept_and_other_files_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = folder(root.path());
+        fs::create_dir_all(&folder).unwrap();
+        for hour in 0..15 {
+            fs::write(folder.join(format!("c-20261121T{hour:02}0000Z.db")), "").unwrap();
+        }
+        for other in ["mine.db", "c-20261321T000000Z.db", "c-20261121T000000.db", ".c-20261121T990000Z.db.new"] {
+            fs::write(folder.join(other), "").unwrap();
+        }
+        prune(root.path()).unwrap();
+        let kept = list(root.path()).unwrap();
+        assert_eq!(kept.len(), KEPT);
+        assert_eq!((kept[0].taken.as_str(), kept[11].taken.as_str()), ("2026-11-21T14:00:00Z", "2026-11-21T03:00:00Z"));
+        assert_eq!(names(&folder).len(), KEPT + 4);
+    }
+
+    #[test]
+    fn older_snapshots_make_room_but_not_in_vain_and_never_the_newest_two() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = folder(root.path());
+        fs::create_dir_all(&folder).unwrap();
+        for hour in 0..5 {
+            let file = File::create(folder.join(format!("c-20261121T{hour:02}0000Z.db"))).unwrap();
+            file.set_len(100 << 20).unwrap();
+        }
+        let whole = 10 << 30;
+        make_room(root.path(), 100 << 20, (3 << 30, whole)).unwrap();
+        assert_eq!(list(root.path()).unwrap().len(), 5);
+        let error = make_room(root.path(), 1 << 30, ((2 << 30) + (700 << 20), whole)).unwrap_err().to_string();
+        assert_eq!(error, "a snapshot takes 1024 MiB, and only 2748 MiB are free on the data disk");
+        assert_eq!(list(root.path()).unwrap().len(), 5);
+        make_room(root.path(), 1 << 30, ((2 << 30) + (900 << 20), whole)).unwrap();
+        let left = list(root.path()).unwrap();
+        assert_eq!((left.len(), left[2].taken.as_str()), (3, "2026-11-21T02:00:00Z"));
+    }
+}

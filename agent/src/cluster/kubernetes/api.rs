@@ -1,0 +1,190 @@
+//! The API server as the agent sees it: is it ready, which nodes are there.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use contract::ports;
+use serde::{Deserialize, Serialize};
+
+use super::{ADMINISTRATOR, PROGRAMS};
+use crate::cluster::pki::{Kubeconfig, Leaf};
+use crate::host::command::{Command, Runner};
+use crate::host::https::Client;
+
+/// The agent's own client certificate, on the data disk.
+pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
+/// The user that the agent's certificate names. It may read nodes.
+pub const USER: &str = "system:kaas:agent";
+
+/// What the agent's own client certificate says.
+pub fn leaf() -> Leaf {
+    Leaf::client(USER)
+}
+
+/// The API server of one node.
+pub struct Api {
+    client: Client,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether its condition `Ready` is true.
+    pub ready: bool,
+}
+
+impl Api {
+    /// The API server at `address`, asked with the credentials in `kubeconfig`.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be read.
+    pub fn new(address: Ipv4Addr, kubeconfig: &Path, patience: Duration) -> anyhow::Result<Self> {
+        let config = Kubeconfig::read(kubeconfig)?;
+        let server = SocketAddr::from((address, ports::API));
+        let (certificate, key) = (&config.client.certificate, config.client.key.expose());
+        let client = Client::new(server, &config.authority, certificate, key, patience)
+            .with_context(|| format!("using {}", kubeconfig.display()))?;
+        Ok(Self { client })
+    }
+
+    /// Whether it says of itself that it serves.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn ready(&self) -> anyhow::Result<()> {
+        let answer = self.client.get("/readyz")?;
+        match answer.code {
+            200 => Ok(()),
+            // Nobody is known to it before its own roles are in the store.
+            401 | 403 => bail!("the API server has started and has no access rights yet"),
+            code => bail!("the API server answers {code}: {}", unready(&String::from_utf8_lossy(&answer.body))),
+        }
+    }
+
+    /// Its version, such as `v1.36.3`.
+    ///
+    /// # Errors
+    /// It does not answer, or not with a version.
+    pub fn version(&self) -> anyhow::Result<String> {
+        let answer = self.client.get("/version")?;
+        let version: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+        let version = version.as_ref().and_then(|version| version["gitVersion"].as_str());
+        version.map(str::to_owned).with_context(|| format!("the API server answers {} and no version", answer.code))
+    }
+
+    /// The cluster's nodes, in name order.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with a list of nodes.
+    pub fn nodes(&self) -> anyhow::Result<Vec<Node>> {
+        let answer = self.client.get("/api/v1/nodes")?;
+        if answer.code != 200 {
+            bail!("listing nodes: {}: {}", answer.code, String::from_utf8_lossy(&answer.body));
+        }
+        let list: List = serde_json::from_slice(&answer.body).context("understanding the list of nodes")?;
+        let mut nodes: Vec<Node> = list.items.into_iter().map(Node::from).collect();
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(nodes)
+    }
+}
+
+/// What `/readyz` lists as not ready yet: its lines read `[+]name ok` or
+/// `[-]name failed: …`.
+fn unready(body: &str) -> String {
+    let names: Vec<&str> = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("[-]"))
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    if names.is_empty() { body.lines().next().unwrap_or_default().to_owned() } else { names.join(", ") }
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Metadata,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl From<Item> for Node {
+    fn from(item: Item) -> Self {
+        let ready = item.status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
+        Self { name: item.metadata.name, ready }
+    }
+}
+
+/// The image's kubectl, asking the API server at `address` with the node's
+/// administrator credentials.
+pub fn kubectl(address: Ipv4Addr) -> Command {
+    Command::new(format!("{PROGRAMS}/kubectl"))
+        .arg(format!("--kubeconfig={ADMINISTRATOR}"))
+        .arg(format!("--server=https://{address}:{}", ports::API))
+}
+
+/// Applies objects to the cluster through the API server at `address`, with
+/// the node's administrator credentials. Says whether anything changed.
+///
+/// # Errors
+/// kubectl's own; what it applied until then remains, and applying again
+/// completes it.
+pub fn apply(runner: &dyn Runner, address: Ipv4Addr, objects: &[serde_json::Value]) -> anyhow::Result<bool> {
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let command = kubectl(address)
+        .args(["apply", "--server-side", "--force-conflicts", "--field-manager=kaas-agent", "--filename=-"])
+        .input(list.to_string());
+    runner.run(&command)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ready_is_named() {
+        let body = "[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: x\n";
+        assert_eq!(unready(body), "etcd, poststarthook/rbac/bootstrap-roles");
+        assert_eq!(unready("no\nmore"), "no");
+    }
+
+    #[test]
+    fn a_node_without_conditions_is_not_ready() {
+        let list: List = serde_json::from_str(
+            r#"{"items": [
+                {"metadata": {"name": "b"}},
+                {"metadata": {"name": "a"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+                {"metadata": {"name": "c"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+            ]}"#,
+        )
+        .unwrap();
+        let nodes: Vec<Node> = list.items.into_iter().map(Node::from).collect();
+        assert_eq!(nodes.iter().map(|node| node.ready).collect::<Vec<_>>(), [false, true, false]);
+    }
+}

@@ -1,0 +1,78 @@
+//! containerd: its configuration (version 3, containerd 2).
+
+use anyhow::Context as _;
+use contract::image;
+
+use crate::cluster::kubernetes::kubelet;
+use crate::host::command::{Command, Runner};
+use crate::host::platform::Platform;
+use crate::intake::config::Config;
+
+/// Where the configuration is laid at each boot.
+pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
+/// Where registry mirrors are described, one folder each.
+pub const REGISTRIES: &str = "/etc/containerd/certs.d";
+/// The systemd unit.
+pub const UNIT: &str = "containerd.service";
+/// The plugins' programs, in the image.
+pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
+/// The pod network's configuration.
+pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
+
+/// The configuration; `pause` is the pause image's version.
+pub fn configuration(platform: &Platform, pause: &str) -> String {
+    let sandbox = image::reference("pause", &format!("v{pause}"));
+    let systemd = kubelet::systemd_cgroups(platform);
+    let restrict = platform.restrict_oom_score_adj();
+    format!(
+        "version = 3\n\
+         root = '/var/lib/containerd'\n\
+         state = '/run/containerd'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
+         sandbox = '{sandbox}'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.images'.registry]\n\
+         config_path = '{REGISTRIES}'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime']\n\
+         restrict_oom_score_adj = {restrict}\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime'.cni]\n\
+         bin_dirs = ['{NETWORK_PROGRAMS}']\n\
+         conf_dir = '{NETWORK_CONFIGURATION}'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n\
+         runtime_type = 'io.containerd.runc.v2'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
+         SystemdCgroup = {systemd}\n"
+    )
+}
+
+/// Whether the running runtime answers Kubernetes: it starts without its CRI
+/// plugin when that fails, for example for want of inotify instances.
+///
+/// # Errors
+/// The runtime does not answer at all.
+pub fn serves_kubernetes(runner: &impl Runner) -> anyhow::Result<bool> {
+    let output = runner.run(&Command::new("ctr").args(["plugins", "list"])).context("listing containerd's plugins")?;
+    Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
+}
+
+/// Reads the table of `ctr plugins list`: type, ID, platforms, status.
+fn cri_is_ok(table: &str) -> bool {
+    table.lines().any(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        matches!(columns.as_slice(), ["io.containerd.grpc.v1", "cri", .., "ok"])
+    })
+}
+
+/// The description of the registry mirror that stands for all registries
+/// (`hosts.toml` of containerd's registry hosts), if one is configured.
+pub fn mirror(config: &Config) -> Option<String> {
+    let mirror = config.node.registry_mirror.as_deref()?;
+    // TOML's basic strings are escaped as JSON's are.
+    let mirror = serde_json::Value::from(mirror);
+    Some(format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n"))
+}

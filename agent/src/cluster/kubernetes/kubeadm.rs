@@ -1,0 +1,356 @@
+//! kubeadm: its configuration (`kubeadm.k8s.io/v1beta4`), and its phases.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use contract::image;
+use contract::ports;
+use contract::secret::Secret;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::{DOMAIN, FOLDER, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, kubelet};
+use crate::cluster::certificates;
+use crate::cluster::certificates::api::ApiCertificate;
+use crate::cluster::etcd;
+use crate::cluster::pki;
+use crate::host::command::{Command, Runner};
+use crate::host::files;
+use crate::host::platform::Platform;
+use crate::intake::config::Config;
+
+/// Where the configuration is laid at each boot.
+pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
+/// Where the patches of the static pods are laid at each boot.
+pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
+
+/// Where manifests are made before they are put in place.
+const MADE_MANIFESTS: &str = "/run/kaas/manifests";
+/// Names the folder that kubeadm writes to in a dry run (`cmd/kubeadm/app/constants`).
+const DRY_RUN_FOLDER: &str = "KUBEADM_INIT_DRYRUN_DIR";
+
+/// The static pods of a control node.
+pub const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// What kubeadm makes below [`FOLDER`] from the authorities. It writes in
+/// place, so that a power cut can leave a file empty.
+const MADE: [&str; 11] = [
+    "admin.conf",
+    "super-admin.conf",
+    "kubelet.conf",
+    "controller-manager.conf",
+    "scheduler.conf",
+    "pki/apiserver.crt",
+    "pki/apiserver.key",
+    "pki/apiserver-kubelet-client.crt",
+    "pki/apiserver-kubelet-client.key",
+    "pki/front-proxy-client.crt",
+    "pki/front-proxy-client.key",
+];
+
+/// kubeadm's configuration documents: `version` is the full version of the
+/// cluster's minor, without the leading v; `names` are those under which the
+/// API server shows the operator's own certificate.
+pub fn configuration(config: &Config, platform: &Platform, version: &str, names: &[String]) -> String {
+    let cluster = &config.cluster;
+    let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
+    let patience = config.patience;
+    let argument = |name: &str, value: String| json!({"name": name, "value": value});
+    let mut election = Vec::new();
+    if patience > 1 {
+        // Upstream's 15 s, 10 s and 2 s, stretched together.
+        election.push(argument("leader-elect-lease-duration", format!("{}s", 15 * patience)));
+        election.push(argument("leader-elect-renew-deadline", format!("{}s", 10 * patience)));
+        election.push(argument("leader-elect-retry-period", format!("{}s", 2 * patience)));
+    }
+    let mut manager = election.clone();
+    manager.push(argument("flex-volume-plugin-dir", VOLUME_PLUGINS.to_owned()));
+    if patience > 1 {
+        // Upstream's 50 s until a silent node counts as lost.
+        manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * patience)));
+    }
+    let mut server = vec![
+        argument("kubelet-certificate-authority", format!("{PKI}/ca.crt")),
+        // Without it a server that is shut down waits a minute for clients that watch, those that are
+        // gone with the virtual address included; with it, it waits for requests, and says 429 to new ones.
+        argument("shutdown-send-retry-after", "true".to_owned()),
+    ];
+    if !names.is_empty() {
+        let own = certificates::api::PATH;
+        server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));
+    }
+    let node = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "InitConfiguration",
+        "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
+        // Control nodes run workloads: no taint.
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": []},
+        "patches": {"directory": PATCHES},
+        "timeouts": {
+            "controlPlaneComponentHealthCheck": format!("{}s", 240 * patience),
+            "kubernetesAPICall": format!("{}s", 60 * patience),
+            "etcdAPICall": format!("{}s", 120 * patience),
+            "kubeletHealthCheck": format!("{}s", 240 * patience),
+        },
+    });
+    let whole = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "clusterName": cluster.name,
+        "kubernetesVersion": format!("v{version}"),
+        "encryptionAlgorithm": "ECDSA-P256",
+        "imageRepository": image::REPOSITORY,
+        "certificatesDir": PKI,
+        "controlPlaneEndpoint": format!("{}:{}", cluster.api_address(), ports::API),
+        "networking": {
+            "podSubnet": cluster.pod_range,
+            "serviceSubnet": cluster.service_range,
+            "dnsDomain": DOMAIN,
+        },
+        // The agent brings its own.
+        "dns": {"disabled": true},
+        "proxy": {"disabled": true},
+        "apiServer": {
+            "certSANs": ["localhost", "127.0.0.1"],
+            "extraArgs": server,
+        },
+        "controllerManager": {"extraArgs": manager},
+        "scheduler": {"extraArgs": election},
+        "etcd": {"external": {
+            "endpoints": endpoints,
+            "caFile": format!("{PKI}/etcd/ca.crt"),
+            "certFile": format!("{PKI}/apiserver-etcd-client.crt"),
+            "keyFile": format!("{PKI}/apiserver-etcd-client.key"),
+        }},
+    });
+    let kubelet = kubelet::configuration(config, platform);
+    format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
+}
+
+/// What the static pods read when they start, by component: they keep using it
+/// until they are started again.
+const READ_AT_START: [(&str, &[&str]); 3] = [
+    (
+        "kube-apiserver",
+        &["pki/apiserver-etcd-client.crt", "pki/apiserver-kubelet-client.crt", "pki/front-proxy-client.crt"],
+    ),
+    ("kube-controller-manager", &["controller-manager.conf"]),
+    ("kube-scheduler", &["scheduler.conf"]),
+];
+
+/// For each component a short hash of the credentials that it starts with. It
+/// becomes an annotation of the pod: when it changes, the kubelet sees another
+/// pod and starts it in place of the old one.
+pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
+    let mark = |names: &[&str]| {
+        let mut hash = Sha256::new();
+        for name in names {
+            // One that is not there yet will differ when it is.
+            hash.update(fs::read(files::below(root, FOLDER).join(name)).unwrap_or_default());
+        }
+        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    };
+    READ_AT_START.iter().map(|(component, names)| (*component, mark(names))).collect()
+}
+
+/// The annotation.
+const MARK: &str = "kaas.local/credentials";
+
+/// The patches of the static pods: file names and contents, with the given
+/// marks. On a slow host the kubelet must not kill what is only slow.
+pub fn patches(config: &Config, marks: &[(&str, String)]) -> Vec<(String, String)> {
+    let patience = config.patience;
+    let probe = |threshold: u32| json!({"failureThreshold": threshold * patience, "timeoutSeconds": 15 * patience});
+    let patch = |component: &str, mark: &str| -> Value {
+        let metadata = json!({"annotations": {MARK: mark}});
+        if patience == 1 {
+            return json!({"metadata": metadata});
+        }
+        // kubeadm's own thresholds (`util/staticpod`); it scales the startup
+        // probe's from its timeouts.
+        let mut container = json!({"name": component, "livenessProbe": probe(8)});
+        container["startupProbe"] = json!({"timeoutSeconds": 15 * patience});
+        if component == "kube-apiserver" {
+            container["readinessProbe"] = json!({"timeoutSeconds": 15 * patience});
+        }
+        json!({"metadata": metadata, "spec": {"containers": [container]}})
+    };
+    let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
+    marks.iter().map(file).collect()
+}
+
+/// kubeadm as a tool of this node.
+pub struct Kubeadm<'a> {
+    root: &'a Path,
+    runner: &'a dyn Runner,
+}
+
+impl<'a> Kubeadm<'a> {
+    /// kubeadm of the system below `root`.
+    pub fn new(root: &'a Path, runner: &'a dyn Runner) -> Self {
+        Self { root, runner }
+    }
+
+    /// Lays the configuration and the patches. Says whether anything changed.
+    ///
+    /// # Errors
+    /// The file system's; laying again completes it.
+    pub fn lay(&self, config: &Config, platform: &Platform, version: &str) -> anyhow::Result<bool> {
+        let names = match ApiCertificate::installed(self.root, config) {
+            Ok(installed) => installed.map(|one| one.names).unwrap_or_default(),
+            // The API server would not start with it. Care makes it a finding.
+            Err(error) => {
+                log::warn!("the installed API certificate is not used: {error:#}");
+                Vec::new()
+            }
+        };
+        let content = configuration(config, platform, version, &names);
+        let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
+        let folder = self.path(PATCHES);
+        fs::create_dir_all(&folder)?;
+        for (name, content) in patches(config, &marks(self.root)) {
+            changed |= files::ensure_content(&folder.join(name), content.as_bytes(), 0o600)?;
+        }
+        Ok(changed)
+    }
+
+    /// Makes the certificates and kubeconfigs below [`FOLDER`], and says whether
+    /// it did: all of them, unless `complete` says that an earlier run came to
+    /// its end, and they fit together and are good for a while. What an attempt
+    /// that did not end may have left half-written is made anew.
+    ///
+    /// # Errors
+    /// kubeadm's own; calling again with `complete` unset starts over.
+    pub fn credentials(&self, complete: bool, now: SystemTime) -> anyhow::Result<bool> {
+        if complete && self.last_long(now) {
+            return Ok(false);
+        }
+        for name in MADE {
+            files::remove(&self.path(FOLDER).join(name)).with_context(|| format!("removing {FOLDER}/{name}"))?;
+        }
+        for phase in ["apiserver", "apiserver-kubelet-client", "front-proxy-client"] {
+            self.phase(&["certs", phase])?;
+        }
+        self.phase(&["kubeconfig", "all"])?;
+        for name in MADE {
+            let file =
+                fs::File::open(self.path(FOLDER).join(name)).with_context(|| format!("kubeadm made no {name}"))?;
+            file.sync_all()?;
+        }
+        for folder in [FOLDER, PKI] {
+            fs::File::open(self.path(folder))?.sync_all()?;
+        }
+        Ok(true)
+    }
+
+    /// Whether all that kubeadm makes is there, fits together and lasts: what a
+    /// power cut during a renewal has left does not.
+    fn last_long(&self, now: SystemTime) -> bool {
+        match self.valid(now) {
+            Ok((begins, ends)) => begins <= now && ends >= now + pki::RENEW_BEFORE,
+            Err(error) => {
+                log::info!("kubeadm's certificates are made anew: {error:#}");
+                false
+            }
+        }
+    }
+
+    /// From when to when all of kubeadm's certificates are valid.
+    ///
+    /// # Errors
+    /// The first one that is missing, damaged, or does not fit its key and authority.
+    fn valid(&self, now: SystemTime) -> anyhow::Result<(SystemTime, SystemTime)> {
+        let authorities = pki::Authorities::read(&self.path(PKI))?;
+        let read = |name: &str| {
+            fs::read_to_string(self.path(FOLDER).join(name))
+                .map(Zeroizing::new)
+                .with_context(|| format!("reading {name}"))
+        };
+        let (mut begins, mut ends) = (SystemTime::UNIX_EPOCH, now + Duration::from_secs(u64::from(u32::MAX)));
+        for name in MADE {
+            let present = match name.rsplit_once('.') {
+                Some((base, "crt")) => pki::Certified {
+                    certificate: read(name)?.to_string(),
+                    key: Secret::new(read(&format!("{base}.key"))?.to_string()),
+                },
+                Some((_, "conf")) => pki::embedded(&read(name)?).with_context(|| name.to_owned())?,
+                _ => continue,
+            };
+            let front = name.contains("front-proxy");
+            let authority = if front { &authorities.front_proxy } else { &authorities.kubernetes };
+            let (from, until) = pki::verified(&present, authority).with_context(|| name.to_owned())?;
+            (begins, ends) = (begins.max(from), ends.min(until));
+        }
+        Ok((begins, ends))
+    }
+
+    /// Whether the manifests in place are made with the credentials that are.
+    pub fn manifests_are_current(&self) -> bool {
+        marks(self.root).iter().all(|(component, mark)| {
+            fs::read_to_string(self.path(MANIFESTS).join(format!("{component}.yaml")))
+                .is_ok_and(|manifest| manifest.contains(mark))
+        })
+    }
+
+    /// Makes the static pods' manifests from this image's versions. Says
+    /// whether one changed.
+    ///
+    /// They are made elsewhere and then put in place whole: a running kubelet
+    /// that reads a half-written manifest stops the pod.
+    ///
+    /// # Errors
+    /// kubeadm's own, or the file system's; calling again completes it.
+    pub fn manifests(&self) -> anyhow::Result<bool> {
+        let made = self.path(MADE_MANIFESTS);
+        fs::create_dir_all(&made)?;
+        let command = Self::command(&["control-plane", "all"]).arg("--dry-run").env(DRY_RUN_FOLDER, MADE_MANIFESTS);
+        self.runner.run(&command)?;
+        let mut changed = false;
+        for component in COMPONENTS {
+            let name = format!("{component}.yaml");
+            let content = fs::read(made.join(&name)).with_context(|| format!("kubeadm made no {name}"))?;
+            changed |= files::ensure_content(&self.path(MANIFESTS).join(name), &content, 0o600)?;
+        }
+        Ok(changed)
+    }
+
+    /// Records the cluster's configuration in the cluster and lets the
+    /// administrators' group in. The API must answer.
+    ///
+    /// # Errors
+    /// kubeadm's own; it may be called again.
+    pub fn upload(&self) -> anyhow::Result<()> {
+        self.phase(&["upload-config", "all"])
+    }
+
+    /// Labels this node as a control node. Its Node object must be there.
+    ///
+    /// # Errors
+    /// kubeadm's own; it may be called again.
+    pub fn mark(&self) -> anyhow::Result<()> {
+        self.phase(&["mark-control-plane"])
+    }
+
+    fn phase(&self, phase: &[&str]) -> anyhow::Result<()> {
+        self.runner.run(&Self::command(phase))?;
+        Ok(())
+    }
+
+    fn command(phase: &[&str]) -> Command {
+        Command::new(format!("{PROGRAMS}/kubeadm"))
+            .args(["init", "phase"])
+            .args(phase.iter().copied())
+            .arg(format!("--config={CONFIGURATION}"))
+    }
+
+    fn path(&self, path: &str) -> std::path::PathBuf {
+        files::below(self.root, path)
+    }
+}
+
+#[cfg(test)]
+#[path = "kubeadm_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,119 @@
+//! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`).
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use contract::properties::ControlNode;
+use serde_json::{Value, json};
+
+use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
+use crate::cluster::pki::Leaf;
+use crate::host::files;
+use crate::host::platform::Platform;
+use crate::intake::config::Config;
+
+/// Where the configuration is laid at each boot.
+pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
+/// The kubelet's credentials. They name this node's own API server, as kubeadm's do since 1.36: a kubelet
+/// must not be newer than the API server that it speaks to, and behind the virtual address that may be one
+/// of the minor before.
+pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
+/// Where the unit finds this node's address.
+pub const ENVIRONMENT: &str = "/run/kaas/kubelet.env";
+/// The systemd unit.
+pub const UNIT: &str = "kubelet.service";
+
+/// The serving certificate and its key, without their endings. The agent makes
+/// them: the kubelet writes its own in place, and does not start any more when a
+/// power cut has left them empty; and nobody could verify one that it signed itself.
+pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
+
+/// What the kubelet remembers of running pods. It refuses to start when a power cut
+/// has damaged one of these, and after a reboot no pod runs.
+const CHECKPOINTS: [&str; 6] = [
+    "cpu_manager_state",
+    "memory_manager_state",
+    "dra_manager_state",
+    "allocated_pods_state",
+    "actuated_pods_state",
+    "device-plugins/kubelet_internal_checkpoint",
+];
+
+/// Where systemd-resolved lists the resolvers themselves, without its stub:
+/// pods cannot reach the stub on loopback.
+const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
+
+/// The kubelet's configuration as JSON, which YAML includes.
+pub fn configuration(config: &Config, platform: &Platform) -> Value {
+    let mut kubelet = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": format!("{PKI}/ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": "systemd",
+        // Of each container at most 50 MiB of logs; kubectl logs reads them all.
+        "containerLogMaxFiles": 5,
+        "containerLogMaxSize": "10Mi",
+        "clusterDNS": [config.cluster.dns_address()],
+        "clusterDomain": DOMAIN,
+        "containerRuntimeEndpoint": RUNTIME,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": 10248,
+        "rotateCertificates": true,
+        "staticPodPath": MANIFESTS,
+        "tlsCertFile": format!("{SERVING}.crt"),
+        "tlsPrivateKeyFile": format!("{SERVING}.key"),
+        "volumePluginDir": VOLUME_PLUGINS,
+        "resolvConf": if config.node.dns_servers.is_empty() { "" } else { RESOLVERS },
+        "runtimeRequestTimeout": format!("{}s", 120 * config.patience),
+        "nodeStatusUpdateFrequency": format!("{}s", 10 * config.patience.min(4)),
+        // etcd, the runtime and the agent live beside the pods.
+        "systemReserved": {"cpu": "200m", "memory": "400Mi"},
+    });
+    if let Some(cgroup) = platform.cgroup_root() {
+        kubelet["cgroupRoot"] = json!(cgroup);
+        kubelet["cgroupDriver"] = json!("cgroupfs");
+    }
+    if !platform.fail_cgroup_v1() {
+        kubelet["failCgroupV1"] = json!(false);
+    }
+    kubelet
+}
+
+/// What the serving certificate says.
+pub fn serving_leaf(node: &ControlNode) -> Leaf {
+    Leaf {
+        common_name: format!("system:node:{}", node.name),
+        group: None,
+        names: [node.name.clone()].into(),
+        addresses: [IpAddr::V4(node.address)].into(),
+        server: true,
+        client: false,
+    }
+}
+
+/// Removes what the kubelet of an earlier boot remembered.
+///
+/// # Errors
+/// The file system's.
+pub fn forget_pods(root: &Path) -> io::Result<()> {
+    for name in CHECKPOINTS {
+        files::remove(&root.join("var/lib/kubelet").join(name))?;
+    }
+    Ok(())
+}
+
+/// The unit's environment file.
+pub fn environment(config: &Config) -> String {
+    format!("NODE_ADDRESS={}\n", config.address())
+}
+
+/// Whether pods' cgroups are made by systemd.
+pub fn systemd_cgroups(platform: &Platform) -> bool {
+    platform.cgroup_root().is_none()
+}

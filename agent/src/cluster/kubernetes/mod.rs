@@ -1,0 +1,35 @@
+//! Kubernetes' own parts on a control node: what each of them is told, and
+//! how kubeadm makes certificates and manifests.
+//!
+//! kubeadm's phases are run one by one, the same on each node: a node that
+//! holds the authorities signs its own certificates, so that nothing has to be
+//! asked of another node, no token expires, and each phase can be run again
+//! after a power cut.
+
+pub mod api;
+pub mod containerd;
+pub mod kubeadm;
+pub mod kubelet;
+pub mod proxy;
+
+/// The programs of this cluster's minor: a link that is laid at each boot.
+pub const PROGRAMS: &str = "/run/kaas/kubernetes";
+/// Where the image keeps the programs of all its minors.
+pub const MINORS: &str = "/usr/lib/kubernetes";
+/// Certificates, keys and kubeconfigs: a folder of the data disk is mounted there.
+pub const FOLDER: &str = "/etc/kubernetes";
+/// The cluster's certificates and keys.
+pub const PKI: &str = "/etc/kubernetes/pki";
+/// The manifests of the static pods, made again at each boot.
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// A kubeconfig of the group `system:masters`, for this node's own use.
+pub const ADMINISTRATOR: &str = "/etc/kubernetes/super-admin.conf";
+/// The container runtime's socket.
+pub const RUNTIME: &str = "unix:///run/containerd/containerd.sock";
+/// The DNS domain of services.
+pub const DOMAIN: &str = "cluster.local";
+/// Where volume plugins are looked for: the usual place is below the read-only /usr.
+pub const VOLUME_PLUGINS: &str = "/var/lib/kubelet/volume-plugins";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! kube-proxy as a host service: its configuration
+//! (`kubeproxy.config.k8s.io/v1alpha1`).
+
+use serde_json::{Value, json};
+
+use crate::host::platform::Platform;
+use crate::intake::config::Config;
+
+/// Where the configuration is laid at each boot.
+pub const CONFIGURATION: &str = "/run/kaas/kube-proxy.yaml";
+/// Its own client certificate, on the data disk.
+pub const KUBECONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
+/// The systemd unit.
+pub const UNIT: &str = "kube-proxy.service";
+
+/// The configuration as JSON, which YAML includes.
+pub fn configuration(config: &Config, platform: &Platform) -> Value {
+    let mut proxy = json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clientConnection": {"kubeconfig": KUBECONFIG},
+        "clusterCIDR": config.cluster.pod_range,
+        "hostnameOverride": config.node.name,
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+    });
+    if platform.is_container() {
+        // The kernel's connection tracking is the host's: zero leaves it alone.
+        proxy["conntrack"] = json!({
+            "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+        });
+    }
+    proxy
+}

@@ -1,0 +1,96 @@
+//! What each part is told, as reviewed.
+
+use std::path::Path;
+
+use contract::platform::CONTAINER_FILE;
+
+use super::*;
+use crate::boot::plan::tests::{one_node, three_nodes};
+use crate::host::files;
+use crate::host::platform::Platform;
+
+fn machine() -> Platform {
+    Platform::detect(Path::new("/nonexistent")).unwrap()
+}
+
+fn container() -> (tempfile::TempDir, Platform) {
+    let root = tempfile::tempdir().unwrap();
+    let file = files::below(root.path(), CONTAINER_FILE);
+    let content = r#"{"cdrom": null, "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001",
+        "cgroup_root": "/lab/node1", "fail_cgroup_v1": false, "restrict_oom_score_adj": true}"#;
+    crate::host::files::write_atomically(&file, content.as_bytes(), 0o644).unwrap();
+    let platform = Platform::detect(root.path()).unwrap();
+    (root, platform)
+}
+
+#[test]
+fn kubeadm_on_three_machines() {
+    insta::assert_snapshot!(kubeadm::configuration(&three_nodes(), &machine(), "1.36.3", &[]));
+}
+
+#[test]
+fn the_api_server_shows_the_operators_certificate_to_who_asks_for_its_names() {
+    let names = ["api.example.com".to_owned(), "*.k8s.example.com".to_owned()];
+    let text = kubeadm::configuration(&three_nodes(), &machine(), "1.36.3", &names);
+    let pem = "/etc/kubernetes/pki/kaas-api.pem";
+    assert!(text.contains(&format!("\"value\": \"{pem},{pem}:api.example.com,*.k8s.example.com\"")), "{text}");
+}
+
+#[test]
+fn kubeadm_is_patched_with_the_mark_of_credentials_and_on_slow_hosts_with_patience() {
+    let mut config = one_node();
+    let marks = [("kube-apiserver", "0123".to_owned()), ("kube-scheduler", "4567".to_owned())];
+    let mut all = String::new();
+    for patience in [1, 5] {
+        config.patience = patience;
+        for (name, text) in kubeadm::patches(&config, &marks) {
+            all += &format!("{name}\n{text}");
+        }
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn containerd_on_a_machine_and_in_a_container() {
+    let text = containerd::configuration(&machine(), "1.0.0");
+    insta::assert_snapshot!(text);
+    let (_root, platform) = container();
+    let text = containerd::configuration(&platform, "1.0.0");
+    assert!(text.contains("SystemdCgroup = false") && text.contains("restrict_oom_score_adj = true"), "{text}");
+}
+
+#[test]
+fn a_registry_mirror_stands_for_all_registries() {
+    let mut config = one_node();
+    assert_eq!(containerd::mirror(&config), None);
+    config.node.registry_mirror = Some("https://mirror.example/v2".into());
+    let expected = "[host.\"https://mirror.example/v2\"]\ncapabilities = ['pull', 'resolve']\n";
+    assert_eq!(containerd::mirror(&config).unwrap(), expected);
+}
+
+#[test]
+fn the_kubelet_in_a_container_stays_below_its_cgroup() {
+    let (_root, platform) = container();
+    let settings = kubelet::configuration(&one_node(), &platform);
+    assert_eq!(settings["cgroupRoot"], "/lab/node1");
+    assert_eq!(settings["cgroupDriver"], "cgroupfs");
+    assert_eq!(settings["failCgroupV1"], false);
+    assert_eq!(settings["resolvConf"], "");
+}
+
+#[test]
+fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
+    let (_root, platform) = container();
+    assert_eq!(proxy::configuration(&one_node(), &platform)["conntrack"]["maxPerCore"], 0);
+    assert!(proxy::configuration(&one_node(), &machine()).get("conntrack").is_none());
+}
+
+#[test]
+fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
+    let root = tempfile::tempdir().unwrap();
+    let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");
+    kubelet::forget_pods(root.path()).unwrap();
+    crate::host::files::write_atomically(&checkpoint, b"", 0o600).unwrap();
+    kubelet::forget_pods(root.path()).unwrap();
+    assert!(!checkpoint.exists());
+}

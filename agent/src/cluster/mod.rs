@@ -1,0 +1,15 @@
+//! What a control node is made of: keys, the meeting of the nodes, etcd, Kubernetes, networks, and the records of it.
+//!
+//! Each part looks and acts on its own; in which order is decided above. Calls [`crate::host`], [`crate::intake`] and [`crate::system`].
+
+pub mod addons;
+pub mod certificates;
+pub mod etcd;
+pub mod kubernetes;
+pub mod payload;
+pub mod pki;
+pub mod pod_network;
+pub mod records;
+pub mod rendezvous;
+pub mod surroundings;
+pub mod virtual_address;

@@ -1,0 +1,147 @@
+//! The container images that the appliance carries, and how they get into
+//! containerd.
+//!
+//! The image holds an OCI image layout whose big layers are not stored as
+//! blobs: what a layer would repeat stands in the root already, so the layer is
+//! described as segments ([`AssembledLayer`]) and put together while it is
+//! read. An archive of the wanted images is streamed into `ctr`; nothing of the
+//! size of a layer is ever held in memory or written to a temporary file.
+//!
+//! This module knows nothing of Kubernetes, of which images are wanted and when.
+
+mod archive;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::host::command::{self, Command, Runner};
+
+pub use layout::Payload;
+
+/// Where the payload stands in the root.
+pub const FOLDER: &str = "usr/lib/kaas/payload";
+
+/// The label that keeps kubelet's image garbage collection away: there is
+/// nowhere to pull the image from again (containerd `internal/cri/labels`).
+const PINNED: &str = "io.cri-containerd.pinned=pinned";
+
+/// Why images could not be brought in.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the payload is missing, unreadable or not what it should be.
+    #[error("the image payload is damaged: {}: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An image is wanted that the payload does not hold.
+    #[error("the image payload holds no {name}; it holds {held}")]
+    NotHeld {
+        /// The wanted image.
+        name: String,
+        /// Those that are there.
+        held: String,
+    },
+    /// containerd did not take them.
+    #[error("bringing images into containerd: {0}")]
+    Import(#[from] command::Error),
+    /// containerd took them and does not have them.
+    #[error("containerd does not hold {0} after its import")]
+    NotThere(String),
+}
+
+/// The client program of a containerd.
+#[derive(Clone, Debug)]
+pub struct Containerd {
+    /// `ctr`, by name or path.
+    pub program: OsString,
+    /// Its socket; `None` for the usual one.
+    pub address: Option<PathBuf>,
+    /// `k8s.io` is the one that kubelet's images live in.
+    pub namespace: String,
+}
+
+impl Default for Containerd {
+    fn default() -> Self {
+        Self { program: "ctr".into(), address: None, namespace: "k8s.io".to_owned() }
+    }
+}
+
+impl Containerd {
+    fn images(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(address) = &self.address {
+            command = command.arg("--address").arg(address);
+        }
+        command.args(["--namespace", &self.namespace, "images"]).args(arguments.iter().copied())
+    }
+}
+
+/// Sees to it that containerd holds the `wanted` images of the payload, whole,
+/// unpacked and safe from garbage collection. Returns the names of those that
+/// were brought in.
+///
+/// # Errors
+/// [`Error::NotHeld`] and [`Error::Damaged`] before containerd is touched, or
+/// while a layer is put together; what has been taken by then stays, and is
+/// completed by calling again.
+pub fn ensure(
+    payload: &Payload,
+    containerd: &Containerd,
+    runner: &dyn Runner,
+    wanted: &[String],
+) -> Result<Vec<String>, Error> {
+    let images = payload.select(wanted)?;
+    let present = present(containerd, runner)?;
+    let missing: Vec<_> = images
+        .into_iter()
+        .filter(|image| !present.contains(&(image.name.clone(), image.digest().to_owned())))
+        .collect();
+    if missing.is_empty() {
+        return Ok(Vec::new());
+    }
+    // An unpacked layer counts as whole from then on: its files must be on the
+    // disk by that time, or a power cut leaves empty programs behind for good.
+    let import = containerd.images(&["import", "--local", "--sync-fs", "--label", PINNED, "-"]);
+    runner.run_fed(&import, &mut |to| archive::write(payload, &missing, to))?;
+    let present = self::present(containerd, runner)?;
+    let mut brought = Vec::new();
+    for image in missing {
+        if !present.contains(&(image.name.clone(), image.digest().to_owned())) {
+            return Err(Error::NotThere(image.name.clone()));
+        }
+        brought.push(image.name.clone());
+    }
+    Ok(brought)
+}
+
+/// Names and digests of the images that are whole and unpacked. The columns of
+/// `ctr images check` are REF TYPE DIGEST STATUS SIZE UNPACKED, where a whole
+/// image's status reads `complete (3/3)`.
+fn present(containerd: &Containerd, runner: &dyn Runner) -> Result<BTreeSet<(String, String)>, Error> {
+    let output = match runner.run(&containerd.images(&["check"])) {
+        Ok(output) => output,
+        // It fails as well when one of the images is broken, which an import mends.
+        Err(command::Error::Failed { tail, .. }) => {
+            log::warn!("containerd cannot tell which images are whole, all are brought in again: {tail}");
+            return Ok(BTreeSet::new());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(String::from_utf8_lossy(&output)
+        .lines()
+        .filter_map(|line| {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            match columns[..] {
+                [name, _, digest, "complete", .., "true"] => Some((name.to_owned(), digest.to_owned())),
+                _ => None,
+            }
+        })
+        .collect())
+}

@@ -1,0 +1,189 @@
+//! Follows the cluster's nodes: lists them once, then watches
+//! (Kubernetes API concepts, "Efficient detection of changes").
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use reqwest::{Certificate, Client, Identity, Response, StatusCode};
+use zeroize::Zeroizing;
+
+use super::node::{Event, List, Nodes, apply};
+use crate::cluster::pki::Kubeconfig;
+
+/// How long one watch lasts before it is renewed by the server.
+const WATCH_TIME: Duration = Duration::from_secs(300);
+
+/// A line of a watch is one node; theirs hold lists of images and stay far below this.
+const LINE_LIMIT: usize = 4 << 20;
+
+/// The cluster's nodes, kept up to date.
+pub(super) struct Follower {
+    kubeconfig: PathBuf,
+    used: Option<(Kubeconfig, Client)>,
+    version: Option<String>,
+    watch: Option<Watch>,
+    /// What is known now.
+    pub nodes: Nodes,
+}
+
+struct Watch {
+    response: Response,
+    buffer: Vec<u8>,
+}
+
+impl Follower {
+    pub(super) fn new(kubeconfig: PathBuf) -> Self {
+        Self { kubeconfig, used: None, version: None, watch: None, nodes: Nodes::new() }
+    }
+
+    /// Waits until the nodes have changed in a way that matters. May be
+    /// dropped while it waits, and called again.
+    ///
+    /// # Errors
+    /// When the API server cannot be reached or says something unexpected: what
+    /// is known stays, and the next call begins with a list.
+    pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
+        let changed = self.follow().await;
+        if changed.is_err() {
+            self.watch = None;
+            self.version = None;
+            // The address, the certificate or the authority may have changed.
+            self.used = None;
+        }
+        changed
+    }
+
+    async fn follow(&mut self) -> anyhow::Result<()> {
+        loop {
+            let Some(version) = self.version.clone() else {
+                let list = self.list().await.context("listing the nodes")?;
+                self.version = Some(list.metadata.resource_version.clone());
+                let nodes = list.nodes();
+                if nodes != self.nodes {
+                    self.nodes = nodes;
+                    return Ok(());
+                }
+                continue;
+            };
+            let Some(watch) = &mut self.watch else {
+                self.watch = self.begin(&version).await.context("watching the nodes")?;
+                if self.watch.is_none() {
+                    self.version = None;
+                }
+                continue;
+            };
+            let Some(line) = watch.line().await.context("watching the nodes")? else {
+                self.watch = None;
+                continue;
+            };
+            if self.take(&line)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes one event in and says whether it changed anything that matters.
+    fn take(&mut self, line: &[u8]) -> anyhow::Result<bool> {
+        let event: Event = serde_json::from_slice(line).context("reading an event about a node")?;
+        let (object, deleted) = match event {
+            Event::Added(object) | Event::Modified(object) => (object, false),
+            Event::Deleted(object) => (object, true),
+            Event::Bookmark(bookmark) => {
+                self.version = Some(bookmark.metadata.resource_version);
+                return Ok(false);
+            }
+            Event::Error(status) if status.code == StatusCode::GONE.as_u16() => {
+                self.watch = None;
+                self.version = None;
+                return Ok(false);
+            }
+            Event::Error(status) => bail!("watching the nodes: {} {}", status.code, status.message),
+        };
+        self.version = Some(object.metadata.resource_version.clone());
+        Ok(apply(&mut self.nodes, &object, deleted))
+    }
+
+    async fn list(&mut self) -> anyhow::Result<List> {
+        let (client, server) = self.client()?;
+        // Version 0: the API server answers from memory, etcd is spared.
+        let request = client.get(format!("{server}/api/v1/nodes?resourceVersion=0")).timeout(Duration::from_secs(60));
+        let response = accepted(request.send().await?).await?;
+        Ok(response.json().await?)
+    }
+
+    /// Begins to watch; `None` when the version is too old.
+    async fn begin(&mut self, version: &str) -> anyhow::Result<Option<Watch>> {
+        let (client, server) = self.client()?;
+        let seconds = WATCH_TIME.as_secs();
+        let url = format!(
+            "{server}/api/v1/nodes?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}"
+        );
+        let response = client.get(url).send().await?;
+        if response.status() == StatusCode::GONE {
+            return Ok(None);
+        }
+        Ok(Some(Watch { response: accepted(response).await?, buffer: Vec::new() }))
+    }
+
+    fn client(&mut self) -> anyhow::Result<(Client, String)> {
+        if self.used.is_none() {
+            let kubeconfig = Kubeconfig::read(&self.kubeconfig)?;
+            let client = client(&kubeconfig)
+                .with_context(|| format!("using the certificates of {}", self.kubeconfig.display()))?;
+            self.used = Some((kubeconfig, client));
+        }
+        let (kubeconfig, client) = self.used.as_ref().ok_or_else(|| anyhow!("no API server is known"))?;
+        Ok((client.clone(), kubeconfig.server.clone()))
+    }
+}
+
+fn client(kubeconfig: &Kubeconfig) -> anyhow::Result<Client> {
+    let pair = [kubeconfig.client.certificate.as_str(), kubeconfig.client.key.expose()].concat();
+    let pair = Zeroizing::new(pair);
+    Ok(Client::builder()
+        .tls_certs_only([Certificate::from_pem(kubeconfig.authority.as_bytes())?])
+        .identity(Identity::from_pem(pair.as_bytes())?)
+        .https_only(true)
+        .no_proxy()
+        .pool_max_idle_per_host(1)
+        .connect_timeout(Duration::from_secs(10))
+        // A server that vanished is noticed in under a minute; one that is
+        // merely quiet is noticed by the watch's own end.
+        .tcp_keepalive(Duration::from_secs(15))
+        .tcp_keepalive_interval(Duration::from_secs(10))
+        .tcp_keepalive_retries(3)
+        .read_timeout(WATCH_TIME + Duration::from_secs(30))
+        .build()?)
+}
+
+async fn accepted(response: Response) -> anyhow::Result<Response> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let text = response.text().await.unwrap_or_default();
+    bail!("the API server says {status}: {}", text.chars().take(300).collect::<String>());
+}
+
+impl Watch {
+    /// The next line; `None` when the watch has ended in order. Nothing is lost
+    /// when the call is dropped while it waits.
+    async fn line(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let rest = self.buffer.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.pop();
+                return Ok(Some(line));
+            }
+            if self.buffer.len() > LINE_LIMIT {
+                bail!("an event of more than {LINE_LIMIT} bytes");
+            }
+            match self.response.chunk().await? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk),
+                None => return Ok(None),
+            }
+        }
+    }
+}

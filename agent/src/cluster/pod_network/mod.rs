@@ -1,0 +1,180 @@
+//! The pod network: pods of all nodes reach each other over VXLAN.
+//!
+//! A process of its own (`kaas-agent pod-network`), so that an agent that is
+//! restarted or fails does not touch the pods' traffic, and the other way
+//! round. When it stops, everything it has set up stays and goes on working.
+//!
+//! ```text
+//! nodes of the cluster → desired → compared with what is observed → commands
+//! ```
+//!
+//! For each other node the kernel gets a route to its pods, the neighbour behind
+//! the route and the forwarding entry of the tunnel; as the MAC addresses are made of the
+//! nodes' addresses, nodes have nothing to tell each other. Pods of this node
+//! are on a bridge (CNI). It knows nothing of services (kube-proxy does those) and
+//! of network policies.
+//!
+//! It takes part in nothing but the node list: a name, an address and a pod range
+//! for each. Nodes change rarely, so it sleeps nearly all the time.
+
+mod api;
+pub mod changes;
+pub mod cni;
+pub mod desired;
+pub mod masquerade;
+pub mod node;
+pub mod observed;
+pub mod offload;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use sd_notify::NotifyState;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::host::command::Runner;
+use crate::host::files;
+use crate::intake::config::Config;
+
+use api::Follower;
+use desired::Settings;
+use masquerade::Masquerade;
+use observed::Observed;
+
+/// The systemd unit.
+pub const UNIT: &str = "kaas-pod-network.service";
+
+/// Its own client certificate, on the data disk.
+pub const KUBECONFIG: &str = "/etc/kubernetes/pod-network.conf";
+
+/// How often to look whether everything is still as it should be.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+
+/// How soon to try again after a failure, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+impl Settings {
+    /// The settings of a control node.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            node: config.node.name.clone(),
+            address: config.address(),
+            pod_range: config.cluster.pod_range,
+            port: config.cluster.vxlan_port,
+        }
+    }
+}
+
+/// Keeps the pod network up to date for ever. `root` is `/` on a VM;
+/// `kubeconfig` is written by [`crate::cluster::pki::ensure_kubeconfig`] and is read again
+/// after each failure.
+///
+/// # Errors
+/// Only when it cannot begin. Failures on the way are logged and tried again.
+pub fn run(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn Runner) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(follow(settings, kubeconfig, root, runner));
+    Ok(())
+}
+
+async fn follow(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn Runner) {
+    let mut follower = Follower::new(kubeconfig);
+    let mut keeper = Keeper::new(settings, root, runner);
+    let (mut retry, mut wait) = (RETRY.0, LOOK_AGAIN);
+    loop {
+        // Without news in that time, what is known is looked at again.
+        let news = timeout_at(Instant::now() + wait, follower.changed()).await.unwrap_or(Ok(()));
+        let synced = keeper.sync(&follower.nodes);
+        let failed = match (news, synced) {
+            (Ok(()), Ok(())) => {
+                (retry, wait) = (RETRY.0, LOOK_AGAIN);
+                continue;
+            }
+            (Err(error), _) => format!("no news of the nodes: {error:#}"),
+            (Ok(()), Err(error)) => format!("{error:#}"),
+        };
+        keeper.say(&failed);
+        sleep(retry).await;
+        (retry, wait) = ((retry * 2).min(RETRY.1), RETRY.1);
+    }
+}
+
+/// Makes this node fit to the nodes that are known.
+struct Keeper<'a> {
+    settings: &'a Settings,
+    root: &'a Path,
+    runner: &'a dyn Runner,
+    masquerade: Masquerade,
+    ready: bool,
+    said: BTreeSet<String>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(settings: &'a Settings, root: &'a Path, runner: &'a dyn Runner) -> Self {
+        Self { settings, root, runner, masquerade: Masquerade::default(), ready: false, said: BTreeSet::new() }
+    }
+
+    /// Looks, compares and changes what differs. Says "ready" to systemd when
+    /// this node's pods can reach the others for the first time.
+    fn sync(&mut self, nodes: &node::Nodes) -> anyhow::Result<()> {
+        let address = self.settings.address;
+        let observed = Observed::look(self.runner, address).context("looking at the network devices")?;
+        let Some(underlay) = observed.underlay.clone() else {
+            bail!("no network device has this node's address {address}");
+        };
+        let (desired, warnings) = desired::desired(self.settings, &underlay, nodes);
+        for warning in warnings {
+            self.say(&warning);
+        }
+        let Some(desired) = desired else {
+            self.say("the cluster has no pod range for this node yet");
+            return Ok(());
+        };
+        if let Err(error) = offload::ensure(self.runner, self.root, &underlay.device) {
+            self.say(&format!("large packets between pods may be lost: {error}"));
+        }
+        for command in changes::changes(&desired, &observed) {
+            log::info!("{command}");
+            self.runner.run(&command).context("setting up the pod network")?;
+        }
+        if self.masquerade.ensure(self.runner, self.settings.pod_range).context("letting pods reach the outside")? {
+            log::info!("the nftables table of the pods has been laid");
+        }
+        let conflist = self.root.join(cni::PATH);
+        let content = cni::conflist(desired.pod_range, desired.mtu);
+        files::ensure_content(&conflist, content.as_bytes(), 0o644)
+            .with_context(|| format!("writing {}", conflist.display()))?;
+        self.done(&format!("pods {}, {} other nodes", desired.pod_range, desired.remotes.len()));
+        Ok(())
+    }
+
+    fn done(&mut self, status: &str) {
+        self.said.clear();
+        if !self.ready {
+            log::info!("ready: {status}");
+        }
+        self.ready = true;
+        notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+    }
+
+    /// Says the same thing once until all is well again.
+    fn say(&mut self, what: &str) {
+        if self.said.len() > 100 {
+            self.said.clear();
+        }
+        if self.said.insert(what.to_owned()) {
+            log::warn!("{what}");
+        }
+        notify(&[NotifyState::Status(what)]);
+    }
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        log::debug!("telling systemd: {error}");
+    }
+}

@@ -1,0 +1,282 @@
+mod fake_api;
+mod namespaces;
+
+use std::net::Ipv4Addr;
+
+use serde_json::json;
+
+use super::changes::changes;
+use super::desired::{Desired, Settings, Underlay, Vxlan, desired, mac};
+use super::node::{Event, List, Node, Nodes, apply};
+use super::observed::{Device, Observed};
+use super::{cni, masquerade, offload};
+use crate::host::command::{self, Command, Runner};
+
+fn settings() -> Settings {
+    Settings {
+        node: "node-1".to_owned(),
+        address: Ipv4Addr::new(10, 0, 0, 11),
+        pod_range: "10.244.0.0/16".parse().unwrap(),
+        port: 4789,
+    }
+}
+
+fn underlay() -> Underlay {
+    Underlay { device: "ens192".to_owned(), mtu: 1500 }
+}
+
+fn nodes(list: &[(&str, &str, &str)]) -> Nodes {
+    list.iter()
+        .map(|(name, address, range)| {
+            let node = Node { address: address.parse().unwrap(), pod_range: range.parse().unwrap() };
+            ((*name).to_owned(), node)
+        })
+        .collect()
+}
+
+fn three() -> Nodes {
+    nodes(&[
+        ("node-1", "10.0.0.11", "10.244.0.0/24"),
+        ("node-2", "10.0.0.12", "10.244.1.0/24"),
+        ("node-3", "10.0.0.13", "10.244.2.0/24"),
+    ])
+}
+
+fn wanted(nodes: &Nodes) -> Desired {
+    let (desired, warnings) = desired(&settings(), &underlay(), nodes);
+    assert_eq!(warnings, [""; 0]);
+    desired.unwrap()
+}
+
+/// What the kernel holds once everything is as desired.
+fn reached(desired: &Desired) -> Observed {
+    Observed {
+        underlay: Some(underlay()),
+        device: Some(Device {
+            vxlan: Some(desired.vxlan.clone()),
+            mac: desired.mac.clone(),
+            mtu: desired.mtu,
+            up: true,
+            addresses: [desired.pod_range.network().into()].into(),
+        }),
+        forwarding: desired.remotes.values().map(|remote| (remote.mac.clone(), remote.address)).collect(),
+        neighbours: desired.remotes.iter().map(|(range, remote)| (range.network(), remote.mac.clone())).collect(),
+        routes: desired.remotes.keys().map(|range| (*range, Some(range.network()))).collect(),
+    }
+}
+
+fn commands(desired: &Desired, observed: &Observed) -> Vec<String> {
+    changes(desired, observed).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn nodes_are_read_out_of_what_the_api_server_says() {
+    let node = |name: &str, address: &str, range: serde_json::Value| {
+        json!({
+            "metadata": {"name": name, "resourceVersion": "7", "labels": {"a": "b"}},
+            "spec": {"podCIDR": range, "taints": []},
+            "status": {"addresses": [
+                {"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "fd00::1"},
+                {"type": "InternalIP", "address": address}, {"type": "InternalIP", "address": "10.9.9.9"},
+            ], "images": []},
+        })
+    };
+    let list: List = serde_json::from_value(json!({
+        "kind": "NodeList",
+        "metadata": {"resourceVersion": "41"},
+        "items": [
+            node("node-1", "10.0.0.11", json!("10.244.0.0/24")),
+            node("node-2", "10.0.0.12", json!(null)),
+            node("node-3", "10.0.0.13", json!("10.244.2.7/24")),
+            node("node-4", "nowhere", json!("10.244.3.0/24")),
+            {"metadata": {"name": "node-5"}},
+        ],
+    }))
+    .unwrap();
+    let mut known = list.nodes();
+    assert_eq!(known["node-4"].address, Ipv4Addr::new(10, 9, 9, 9));
+    known.remove("node-4");
+    assert_eq!(known, nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24")]));
+
+    let mut change =
+        |kind: &str, object: serde_json::Value| match serde_json::from_value(json!({"type": kind, "object": object}))
+            .unwrap()
+        {
+            Event::Added(object) | Event::Modified(object) => apply(&mut known, &object, false),
+            Event::Deleted(object) => apply(&mut known, &object, true),
+            other => panic!("{other:?}"),
+        };
+    assert!(!change("MODIFIED", node("node-1", "10.0.0.11", json!("10.244.0.0/24"))), "a heartbeat");
+    assert!(change("ADDED", node("node-2", "10.0.0.12", json!("10.244.1.0/24"))));
+    assert!(change("MODIFIED", node("node-2", "10.0.0.22", json!("10.244.1.0/24"))));
+    assert!(change("MODIFIED", node("node-2", "10.0.0.22", json!(null))));
+    assert!(!change("DELETED", node("node-2", "10.0.0.22", json!(null))));
+    assert!(change("DELETED", node("node-1", "10.0.0.11", json!("10.244.0.0/24"))));
+    let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
+    assert!(matches!(serde_json::from_value(gone).unwrap(), Event::Error(status) if status.code == 410));
+    let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "50"}}});
+    assert!(
+        matches!(serde_json::from_value(bookmark).unwrap(), Event::Bookmark(mark) if mark.metadata.resource_version == "50")
+    );
+}
+
+#[test]
+fn each_other_node_becomes_a_tunnel() {
+    let desired = wanted(&three());
+    assert_eq!(desired.mtu, 1450);
+    assert_eq!(desired.mac, "02:6b:0a:00:00:0b");
+    assert_eq!(desired.pod_range, "10.244.0.0/24".parse().unwrap());
+    let ranges: Vec<_> = desired.remotes.keys().map(ToString::to_string).collect();
+    assert_eq!(ranges, ["10.244.1.0/24", "10.244.2.0/24"]);
+    assert_eq!(mac(Ipv4Addr::new(255, 0, 16, 1)), "02:6b:ff:00:10:01");
+}
+
+#[test]
+fn nodes_that_contradict_others_are_left_out_and_named() {
+    let mut all = three();
+    all.extend(nodes(&[
+        ("node-4", "10.0.0.14", "10.244.1.0/25"),
+        ("node-5", "10.0.0.15", "10.245.0.0/24"),
+        ("node-6", "10.0.0.11", "10.244.6.0/24"),
+        ("node-7", "10.0.0.17", "10.244.0.0/24"),
+    ]));
+    let (desired, warnings) = desired(&settings(), &underlay(), &all);
+    assert_eq!(desired.unwrap().remotes, wanted(&three()).remotes);
+    assert_eq!(
+        warnings,
+        [
+            "node-4's pod range 10.244.1.0/25 overlaps another node's",
+            "node-5's pod range 10.245.0.0/24 is outside of the cluster's 10.244.0.0/16",
+            "node-6 has this node's address 10.0.0.11",
+            "node-7's pod range 10.244.0.0/24 overlaps another node's",
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_wanted_before_this_node_has_its_range() {
+    let mut others = three();
+    others.remove("node-1");
+    assert_eq!(desired(&settings(), &underlay(), &others), (None, Vec::new()));
+}
+
+#[test]
+fn from_nothing_everything_is_made() {
+    let desired = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.12", "10.244.1.0/24")]));
+    assert_eq!(
+        commands(&desired, &Observed::default()),
+        [
+            "ip link add kaas.vxlan address 02:6b:0a:00:00:0b mtu 1450 type vxlan id 1 local 10.0.0.11 dev ens192 \
+             dstport 4789 nolearning",
+            "ip link set kaas.vxlan addrgenmode none",
+            "ip address add 10.244.0.0/32 dev kaas.vxlan",
+            "ip link set kaas.vxlan up",
+            "bridge fdb replace 02:6b:0a:00:00:0c dev kaas.vxlan dst 10.0.0.12 self permanent",
+            "ip neighbour replace 10.244.1.0 lladdr 02:6b:0a:00:00:0c nud permanent dev kaas.vxlan",
+            "ip route replace 10.244.1.0/24 via 10.244.1.0 dev kaas.vxlan onlink",
+        ]
+    );
+}
+
+#[test]
+fn what_is_reached_needs_nothing() {
+    for nodes in [three(), nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24")])] {
+        let desired = wanted(&nodes);
+        assert_eq!(commands(&desired, &reached(&desired)), [""; 0]);
+    }
+}
+
+#[test]
+fn a_node_that_left_is_removed_and_one_that_moved_is_replaced() {
+    let observed = reached(&wanted(&three()));
+    let fewer = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.22", "10.244.1.0/24")]));
+    assert_eq!(
+        commands(&fewer, &observed),
+        [
+            "ip route delete 10.244.2.0/24 dev kaas.vxlan",
+            "ip neighbour delete 10.244.2.0 dev kaas.vxlan",
+            "bridge fdb delete 02:6b:0a:00:00:0c dev kaas.vxlan dst 10.0.0.12",
+            "bridge fdb delete 02:6b:0a:00:00:0d dev kaas.vxlan dst 10.0.0.13",
+            "bridge fdb replace 02:6b:0a:00:00:16 dev kaas.vxlan dst 10.0.0.22 self permanent",
+            "ip neighbour replace 10.244.1.0 lladdr 02:6b:0a:00:00:16 nud permanent dev kaas.vxlan",
+        ]
+    );
+}
+
+#[test]
+fn a_device_is_mended_or_made_anew() {
+    let desired = wanted(&three());
+    let with = |change: &dyn Fn(&mut Device)| {
+        let mut observed = reached(&desired);
+        change(observed.device.as_mut().unwrap());
+        commands(&desired, &observed)
+    };
+    assert_eq!(with(&|device| device.mtu = 1500), ["ip link set kaas.vxlan mtu 1450"]);
+    assert_eq!(with(&|device| device.up = false), ["ip link set kaas.vxlan up"]);
+    assert_eq!(with(&|device| device.mac.clear()), ["ip link set kaas.vxlan address 02:6b:0a:00:00:0b"]);
+    assert_eq!(
+        with(&|device| device.addresses = ["10.244.9.0/32".parse().unwrap()].into()),
+        ["ip address delete 10.244.9.0/32 dev kaas.vxlan", "ip address add 10.244.0.0/32 dev kaas.vxlan"]
+    );
+    let other = |change: &dyn Fn(&mut Vxlan)| with(&|device| change(device.vxlan.as_mut().unwrap()));
+    for anew in [
+        with(&|device| device.vxlan = None),
+        other(&|vxlan| vxlan.port = 8472),
+        other(&|vxlan| vxlan.learning = true),
+        other(&|vxlan| vxlan.local = Ipv4Addr::new(10, 0, 0, 99)),
+        other(&|vxlan| vxlan.underlay = "ens224".to_owned()),
+    ] {
+        assert_eq!(anew[0], "ip link delete kaas.vxlan");
+        assert_eq!(anew[1..], commands(&desired, &Observed::default()), "all that was on it is gone");
+    }
+}
+
+#[test]
+fn names_fit_into_the_kernels_limit() {
+    for name in [super::desired::DEVICE, super::desired::BRIDGE] {
+        assert!(name.len() <= 15, "{name}: IFNAMSIZ is 16 with the end mark");
+    }
+}
+
+#[test]
+fn the_cni_configuration_carries_range_and_mtu() {
+    let list: serde_json::Value = serde_json::from_str(&cni::conflist("10.244.3.0/24".parse().unwrap(), 1450)).unwrap();
+    assert_eq!(list["plugins"][0]["mtu"], 1450);
+    assert_eq!(list["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.244.3.0/24");
+    assert_eq!(list["plugins"][0]["isDefaultGateway"], true);
+    assert_eq!(list["plugins"][1]["type"], "portmap");
+    assert!(masquerade::ruleset("10.244.0.0/16".parse().unwrap()).contains("ip saddr 10.244.0.0/16"));
+}
+
+/// A host with one NIC, and ethtool's answer for it.
+struct Nic(&'static str, std::sync::Mutex<Vec<String>>);
+
+impl Runner for Nic {
+    fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+        self.1.lock().unwrap().push(command.to_string());
+        Ok(self.0.as_bytes().to_vec())
+    }
+}
+
+#[test]
+fn tunnel_offloads_of_vmxnet3_are_turned_off() {
+    const ON: &str = "Features for ens192:\ntx-checksumming: on\n\ttx-udp_tnl-segmentation: on\n\
+                      \ttx-udp_tnl-csum-segmentation: on\n";
+    const FIXED: &str = "tx-udp_tnl-segmentation: off [fixed]\ntx-udp_tnl-csum-segmentation: on [fixed]\n";
+    let root = tempfile::tempdir().unwrap();
+    let device = root.path().join("sys/class/net/ens192/device");
+    std::fs::create_dir_all(&device).unwrap();
+    let run = |answer| {
+        let nic = Nic(answer, std::sync::Mutex::default());
+        let changed = offload::ensure(&nic, root.path(), "ens192").unwrap();
+        (changed, nic.1.into_inner().unwrap())
+    };
+    std::os::unix::fs::symlink("../../bus/pci/drivers/virtio_net", device.join("driver")).unwrap();
+    assert_eq!(run(ON), (false, vec![]));
+    std::fs::remove_file(device.join("driver")).unwrap();
+    std::os::unix::fs::symlink("../../bus/pci/drivers/vmxnet3", device.join("driver")).unwrap();
+    assert_eq!(run(FIXED), (false, vec!["ethtool -k ens192".to_owned()]));
+    let (changed, commands) = run(ON);
+    assert!(changed);
+    assert_eq!(commands[1], "ethtool -K ens192 tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off");
+}

@@ -1,0 +1,307 @@
+//! What the agent keeps on the data disk: one file for each thing, each
+//! written whole.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use contract::paths;
+use contract::secret::Secret;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::cluster::rendezvous::Record;
+use crate::host::files;
+use crate::intake::config::Config;
+
+const CONFIG: &str = "config.json";
+const SECRET: &str = "secret";
+const ENVIRONMENT: &str = "environment";
+const RENDEZVOUS: &str = "rendezvous.json";
+const PROGRESS: &str = "progress.json";
+const PLAN: &str = "plan.json";
+const STANDING: &str = "standing.json";
+const SWAPS: &str = "swaps.log";
+
+/// Something that is kept in a file of its own, for as long as it lasts.
+pub trait Entry: Serialize + DeserializeOwned {
+    /// The file's name: no other entry's.
+    const FILE: &'static str;
+    /// What it is, for errors.
+    const WHAT: &'static str;
+}
+
+/// What this node has done once and need not, or must not, do again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// etcd has had a quorum with this node's member. From then on a member
+    /// without data is a loss, not a beginning.
+    pub etcd: bool,
+    /// kubeadm's certificates and kubeconfigs are all on the disk.
+    pub credentials: bool,
+    /// The node is part of its cluster and nothing of the forming is left to do.
+    pub formed: bool,
+}
+
+/// What the disk knows of its own standing in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Raised as long as the disk is in use: a copy of the disk stays behind.
+    pub counter: u64,
+}
+
+/// What a swap did to the cluster and whoever has the disk afterwards undoes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cordon {
+    /// The swap.
+    pub swap: uuid::Uuid,
+}
+
+impl Entry for Cordon {
+    const FILE: &'static str = "swap.json";
+    const WHAT: &'static str = "the cordon";
+}
+
+/// The folder of records.
+pub struct Records {
+    folder: PathBuf,
+}
+
+impl Records {
+    /// The records below `root` (`/` outside of tests). The data disk must be mounted.
+    pub fn new(root: &Path) -> Self {
+        Self { folder: files::below(root, paths::RECORDS) }
+    }
+
+    /// The saved configuration, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn config(&self) -> anyhow::Result<Option<Config>> {
+        self.load(CONFIG)
+    }
+
+    /// Saves the configuration and the deployment secret, which comes first:
+    /// a configuration without it could not meet its peers. Says whether
+    /// anything changed.
+    ///
+    /// # Errors
+    /// The file system's; the configuration is then not saved.
+    pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
+        let text = Zeroizing::new(secret.expose().as_bytes().to_vec());
+        let changed =
+            files::ensure_content(&self.path(SECRET), &text, 0o600).context("saving the deployment secret")?;
+        Ok(self.save(CONFIG, config)? || changed)
+    }
+
+    /// Saves a changed configuration of a node that goes on with the secret it
+    /// has, or with none. Says whether anything changed.
+    ///
+    /// # Errors
+    /// The file system's; the old configuration then still stands.
+    pub fn update_config(&self, config: &Config) -> anyhow::Result<bool> {
+        self.save(CONFIG, config)
+    }
+
+    /// The deployment secret, until it is erased.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn secret(&self) -> anyhow::Result<Option<Secret>> {
+        match fs::read_to_string(self.path(SECRET)) {
+            Ok(text) => Ok(Some(Secret::new(text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context("reading the deployment secret"),
+        }
+    }
+
+    /// Erases the deployment secret, and what is known of the OVF environment
+    /// that it came with. Says whether it was there.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn erase_secret(&self) -> anyhow::Result<bool> {
+        let _ = fs::remove_file(self.path(ENVIRONMENT));
+        overwrite_and_remove(&self.path(SECRET)).context("erasing the deployment secret")
+    }
+
+    /// The fingerprint of the OVF environment that was last taken over.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn environment(&self) -> anyhow::Result<Option<String>> {
+        self.load(ENVIRONMENT)
+    }
+
+    /// Saves the fingerprint of an OVF environment that was taken over. Says
+    /// whether that is news.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn save_environment(&self, fingerprint: &str) -> anyhow::Result<bool> {
+        self.save(ENVIRONMENT, &fingerprint)
+    }
+
+    /// An entry, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn entry<T: Entry>(&self) -> anyhow::Result<Option<T>> {
+        self.load(T::FILE)
+    }
+
+    /// Saves an entry. Says whether it is news.
+    ///
+    /// # Errors
+    /// The file system's; the old one then still stands.
+    pub fn save_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
+        self.save(T::FILE, entry)
+    }
+
+    /// Forgets an entry, if there is one.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn forget<T: Entry>(&self) -> anyhow::Result<()> {
+        files::remove(&self.path(T::FILE)).map(drop).with_context(|| format!("forgetting {}", T::WHAT))
+    }
+
+    /// What the node remembers of the rendezvous.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn rendezvous(&self) -> anyhow::Result<Record> {
+        Ok(self.load(RENDEZVOUS)?.unwrap_or_default())
+    }
+
+    /// Saves what the node remembers of the rendezvous, keys included.
+    ///
+    /// # Errors
+    /// The file system's; the old record then still stands.
+    pub fn save_rendezvous(&self, record: &Record) -> anyhow::Result<()> {
+        self.save(RENDEZVOUS, record).map(drop)
+    }
+
+    /// What the disk knows of its standing in the cluster.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn counted(&self) -> anyhow::Result<Counted> {
+        Ok(self.load(STANDING)?.unwrap_or_default())
+    }
+
+    /// Saves what the disk knows of its standing.
+    ///
+    /// # Errors
+    /// The file system's; the old record then still stands.
+    pub fn save_counted(&self, counted: Counted) -> anyhow::Result<bool> {
+        self.save(STANDING, &counted)
+    }
+
+    /// Notes in one line of the data disk's log of swaps what became of the disk.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn note_swap(&self, now: std::time::SystemTime, what: &str) -> anyhow::Result<()> {
+        let line = format!("{} {what}\n", humantime::format_rfc3339_seconds(now));
+        let mut options = OpenOptions::new();
+        options.create(true).append(true);
+        let mut file = options.open(self.path(SWAPS)).context("opening the log of swaps")?;
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).context("writing the log of swaps")
+    }
+
+    /// Whether the log of swaps, as far as it can be read, names something.
+    pub fn is_in_swaps_log(&self, what: &str) -> bool {
+        fs::read_to_string(self.path(SWAPS)).is_ok_and(|log| log.contains(what))
+    }
+
+    /// How far the node has come.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn progress(&self) -> anyhow::Result<Progress> {
+        Ok(self.load(PROGRESS)?.unwrap_or_default())
+    }
+
+    /// Saves how far the node has come. Says whether that is news.
+    ///
+    /// # Errors
+    /// The file system's; the old state then still stands.
+    pub fn save_progress(&self, progress: Progress) -> anyhow::Result<bool> {
+        self.save(PROGRESS, &progress)
+    }
+
+    /// The place of the plan on the data disk.
+    pub fn plan(&self) -> PathBuf {
+        self.path(PLAN)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn load<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
+        files::read_record(&self.path(name))
+    }
+
+    fn save(&self, name: &str, record: &impl Serialize) -> anyhow::Result<bool> {
+        let path = self.path(name);
+        let text = Zeroizing::new(serde_json::to_vec_pretty(record)?);
+        files::ensure_content(&path, &text, 0o600).with_context(|| format!("saving {}", path.display()))
+    }
+}
+
+/// ext4 writes in place where a file has its blocks already: the old text is
+/// gone from the disk itself, as far as the storage below plays along.
+fn overwrite_and_remove(path: &Path) -> io::Result<bool> {
+    let mut file = match OpenOptions::new().write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    file.write_all(&vec![0; length])?;
+    file.sync_all()?;
+    fs::remove_file(path)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_remembered_at_first_and_a_damaged_record_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        assert_eq!(records.progress().unwrap(), Progress::default());
+        assert!(records.config().unwrap().is_none() && records.secret().unwrap().is_none());
+        let progress = Progress { etcd: true, ..Progress::default() };
+        assert!(records.save_progress(progress).unwrap());
+        assert!(!records.save_progress(progress).unwrap());
+        assert_eq!(records.progress().unwrap(), progress);
+        fs::write(records.path(PROGRESS), "{").unwrap();
+        assert!(records.progress().unwrap_err().to_string().contains("progress.json"));
+    }
+
+    #[test]
+    fn the_secret_is_for_root_alone_and_can_be_erased() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let config = crate::boot::plan::tests::three_nodes();
+        assert!(records.save_config(&config, &Secret::new("s".into())).unwrap());
+        assert_eq!(records.config().unwrap(), Some(config));
+        let mode = fs::metadata(records.path(SECRET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(records.secret().unwrap().unwrap().expose(), "s");
+        // Another name of the file shows what becomes of its content.
+        let copy = root.path().join("copy");
+        fs::hard_link(records.path(SECRET), &copy).unwrap();
+        assert!(records.erase_secret().unwrap());
+        assert_eq!(fs::read(&copy).unwrap(), [0]);
+        assert!(!records.erase_secret().unwrap() && records.secret().unwrap().is_none());
+    }
+}

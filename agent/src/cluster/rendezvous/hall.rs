@@ -1,0 +1,319 @@
+//! What the server's thread and the boot flow share: the record, and who has
+//! knocked.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use contract::codes;
+use contract::finding::{Finding, Findings, Severity};
+use contract::properties::ControlNode;
+use uuid::Uuid;
+
+use super::channel::Endpoint;
+use super::error::Error;
+use super::meeting::Own;
+use super::message::{Facts, Hello, Progress, State};
+use super::record::Record;
+use super::settings::{Keep, Settings};
+use crate::cluster::pki::MemberBundle;
+
+/// How many strangers are remembered, so that nobody can fill the memory.
+const STRANGERS: usize = 16;
+
+/// For how long a stranger's knock is reported.
+const STRANGER_STAYS: Duration = Duration::from_secs(60);
+
+pub(super) struct Hall {
+    pub settings: Settings,
+    pub facts: Facts,
+    pub instance: Uuid,
+    pub endpoint: Endpoint,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+struct Inner {
+    record: Record,
+    keep: Keep,
+    receiving: bool,
+    strangers: BTreeMap<IpAddr, (Finding, Instant)>,
+}
+
+impl Hall {
+    pub(super) fn new(settings: Settings, endpoint: Endpoint, record: Record, keep: Keep) -> Self {
+        Self {
+            facts: Facts::of(&settings.config.cluster, &settings.image),
+            instance: Uuid::new_v4(),
+            endpoint,
+            inner: Mutex::new(Inner { record, keep, receiving: false, strangers: BTreeMap::new() }),
+            changed: Condvar::new(),
+            settings,
+        }
+    }
+
+    /// A thread that panicked has left the record whole: it is replaced at once
+    /// or not at all.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn peers(&self) -> Vec<ControlNode> {
+        self.settings.config.peers().cloned().collect()
+    }
+
+    pub(super) fn first(&self) -> &ControlNode {
+        &self.settings.config.cluster.control_nodes[0]
+    }
+
+    pub(super) fn this(&self) -> &ControlNode {
+        self.settings.config.control_node().unwrap_or_else(|| self.first())
+    }
+
+    fn listed(&self, address: IpAddr) -> Option<&ControlNode> {
+        self.settings.config.cluster.control_nodes.iter().find(|node| IpAddr::V4(node.address) == address)
+    }
+
+    pub(super) fn is_listed(&self, address: IpAddr) -> bool {
+        self.listed(address).is_some()
+    }
+
+    /// This node's introduction to `to`.
+    pub(super) fn hello(&self, to: Option<&str>) -> Hello {
+        let inner = self.lock();
+        Hello {
+            node: self.settings.config.node.name.clone(),
+            instance: self.instance,
+            state: inner.state(),
+            facts: self.facts.clone(),
+            clock: clock(),
+            yours: to.and_then(|to| match &inner.record {
+                Record::First { progress, .. } => progress.get(to).copied(),
+                _ => None,
+            }),
+        }
+    }
+
+    pub(super) fn own(&self) -> Own {
+        let inner = self.lock();
+        Own { first: self.settings.config.is_first(), state: inner.record.state(), quorum: inner.quorum() }
+    }
+
+    /// This node's bundle, once it may be used: on the first node when etcd can
+    /// have a quorum, elsewhere when it has been saved.
+    pub(super) fn settled(&self) -> Result<Option<MemberBundle>, Error> {
+        let inner = self.lock();
+        match &inner.record {
+            Record::Unformed => Ok(None),
+            Record::First { bundles, .. } if inner.quorum() => {
+                bundles.get(&self.settings.config.node.name).cloned().map(Some).ok_or(Error::NotListed)
+            }
+            Record::First { .. } => Ok(None),
+            Record::Member { bundle, .. } => Ok(Some((**bundle).clone())),
+            Record::Admitting { .. } => Err(Error::NotListed),
+            Record::Closed { cluster } => Err(Error::Closed(*cluster)),
+        }
+    }
+
+    /// The first node's decision; saved when this returns.
+    pub(super) fn form(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        if inner.record != Record::Unformed {
+            return Ok(());
+        }
+        let config = &self.settings.config;
+        let record = Record::decide(&config.cluster, &config.node.name, SystemTime::now())?;
+        inner.replace(record)
+    }
+
+    /// Says to others that a bundle may be on its way to this node.
+    pub(super) fn set_receiving(&self, receiving: bool) {
+        self.lock().receiving = receiving;
+    }
+
+    /// Takes this node's bundle; saved when this returns.
+    pub(super) fn take_bundle(&self, bundle: MemberBundle, admitted: bool) -> Result<(), Error> {
+        bundle.check(self.this(), SystemTime::now())?;
+        let mut inner = self.lock();
+        if inner.record != Record::Unformed {
+            return Ok(());
+        }
+        inner.replace(Record::Member { bundle: Box::new(bundle), joined: false, admitted })
+    }
+
+    /// What `node` is handed, if anything. Certificates that would end soon are
+    /// made anew first: a node may come months after it was decided to form.
+    pub(super) fn bundle_for(&self, node: &str) -> Result<Option<MemberBundle>, Error> {
+        let mut inner = self.lock();
+        let present = match &inner.record {
+            Record::First { bundles, .. } => bundles.get(node),
+            Record::Admitting { bundle, .. } if bundle.node == node => Some(&**bundle),
+            _ => None,
+        };
+        let Some(present) = present.cloned() else { return Ok(None) };
+        let now = SystemTime::now();
+        let listed = self.settings.config.cluster.control_nodes.iter().find(|listed| listed.name == node);
+        let Some(listed) = listed.filter(|listed| present.check(listed, now).is_err()) else {
+            return Ok(Some(present));
+        };
+        log::info!("the bundle of {node} is made anew: its certificates end soon");
+        let fresh = MemberBundle::make(present.cluster, listed, &present.authorities, now)?;
+        let mut record = inner.record.clone();
+        match &mut record {
+            Record::First { bundles, .. } => drop(bundles.insert(node.to_owned(), fresh.clone())),
+            Record::Admitting { bundle, .. } => **bundle = fresh.clone(),
+            _ => {}
+        }
+        inner.replace(record)?;
+        Ok(Some(fresh))
+    }
+
+    /// Whether this node was admitted into a cluster that stood.
+    pub(super) fn admitted(&self) -> bool {
+        self.lock().record.admitted()
+    }
+
+    /// Whether the node that is admitted has saved its bundle.
+    pub(super) fn handed_over(&self) -> bool {
+        matches!(self.lock().record, Record::Admitting { saved: true, .. })
+    }
+
+    /// Notes on the first node how far another one is; never backwards.
+    pub(super) fn note(&self, node: &str, cluster: Uuid, reached: Progress) -> Result<bool, Error> {
+        let mut inner = self.lock();
+        if let Record::Admitting { cluster: own, bundle, saved } = &inner.record {
+            if *own != cluster || bundle.node != node {
+                return Ok(false);
+            }
+            if !saved {
+                let record = Record::Admitting { cluster, bundle: bundle.clone(), saved: true };
+                inner.replace(record)?;
+                drop(inner);
+                self.changed.notify_all();
+            }
+            return Ok(true);
+        }
+        let Record::First { cluster: own, progress, .. } = &inner.record else { return Ok(false) };
+        let Some(known) = progress.get(node) else { return Ok(false) };
+        if *own != cluster {
+            return Ok(false);
+        }
+        if *known < reached {
+            let mut record = inner.record.clone();
+            if let Record::First { progress, .. } = &mut record {
+                progress.insert(node.to_owned(), reached);
+            }
+            inner.replace(record)?;
+            drop(inner);
+            self.changed.notify_all();
+        }
+        Ok(true)
+    }
+
+    /// Notes on another node that it has joined; saved when this returns.
+    pub(super) fn note_own_join(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        match inner.record.clone() {
+            Record::Member { bundle, joined: false, admitted } => {
+                inner.replace(Record::Member { bundle, joined: true, admitted })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the rendezvous on this node for good; saved when this returns.
+    pub(super) fn close(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        match inner.record.state().cluster() {
+            Some(cluster) => inner.replace(Record::Closed { cluster }),
+            None => Err(Error::NotFormed),
+        }
+    }
+
+    /// How far each other node is, as the first node knows it.
+    pub(super) fn progress(&self) -> BTreeMap<String, Progress> {
+        match &self.lock().record {
+            Record::First { progress, .. } => progress.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    /// Remembers that somebody failed to prove the deployment secret.
+    pub(super) fn turn_away(&self, address: IpAddr) {
+        let (subject, listed) = match self.listed(address) {
+            Some(node) => (format!("{} ({address})", node.name), true),
+            None => (address.to_string(), false),
+        };
+        let (seen, action) = (
+            "it connected with a different deployment secret",
+            "Give every control node the same deployment secret, and check that nothing else uses the address",
+        );
+        let mut finding = codes::PEER_SECRET.finding(subject, seen, action);
+        if !listed {
+            finding.severity = Severity::Warning;
+        }
+        let mut inner = self.lock();
+        let now = Instant::now();
+        inner.strangers.retain(|_, (_, at)| now.duration_since(*at) < STRANGER_STAYS);
+        if inner.strangers.len() < STRANGERS || listed {
+            if !inner.strangers.contains_key(&address) {
+                log::warn!("{finding}");
+            }
+            inner.strangers.insert(address, (finding, now));
+        }
+    }
+
+    /// Who failed to prove the deployment secret lately. Those whose
+    /// addresses have `proved` it since are forgotten.
+    pub(super) fn strangers(&self, proved: &[Ipv4Addr]) -> Findings {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        inner.strangers.retain(|address, (_, at)| {
+            now.duration_since(*at) < STRANGER_STAYS && !proved.iter().any(|proved| IpAddr::V4(*proved) == *address)
+        });
+        let mut findings = Findings::default();
+        for (finding, _) in inner.strangers.values() {
+            findings.push(finding.clone());
+        }
+        findings
+    }
+
+    /// Waits until something has changed, at most for `time`.
+    pub(super) fn pause(&self, time: Duration) {
+        let inner = self.lock();
+        drop(self.changed.wait_timeout(inner, time).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Inner {
+    fn state(&self) -> State {
+        match self.record.state() {
+            State::Unformed if self.receiving => State::Receiving,
+            state => state,
+        }
+    }
+
+    /// Whether etcd can have a quorum: this node and those that hold their bundle.
+    fn quorum(&self) -> bool {
+        match &self.record {
+            Record::First { bundles, progress, .. } => {
+                let ready = 1 + progress.values().filter(|progress| **progress >= Progress::HandedOver).count();
+                ready > bundles.len() / 2
+            }
+            _ => false,
+        }
+    }
+
+    /// Saves, then believes.
+    fn replace(&mut self, record: Record) -> Result<(), Error> {
+        (self.keep)(&record).map_err(Error::Keep)?;
+        self.record = record;
+        Ok(())
+    }
+}
+
+/// Seconds since 1970; a clock before that counts as 0.
+pub(super) fn clock() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,197 @@
+//! The decisions of the rendezvous, without any input or output.
+//!
+//! One round asks every peer once; [`judge`] looks at this node's own state and
+//! at the answers of that one round and says what may be done. Answers of
+//! different rounds are never mixed: a peer that answered earlier may have
+//! lost its disk, or been handed a bundle, since.
+
+use uuid::Uuid;
+
+use super::message::{Facts, Hello, Progress, State};
+use super::report::Why;
+use crate::cluster::pki;
+
+/// Clocks that differ by more than this, in seconds, break certificates that
+/// were just made. Less than [`pki::BACKDATE`], for the time until they are used.
+pub const CLOCK_LIMIT: u64 = pki::BACKDATE.as_secs() / 2;
+
+/// Who decides, and what it knows of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Whether this node is the first of the list.
+    pub first: bool,
+    /// How far its own forming has come.
+    pub state: State,
+    /// Whether enough nodes hold their bundle for etcd to have a quorum; only
+    /// the first node knows.
+    pub quorum: bool,
+}
+
+/// What came of asking one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether it is the first of the list.
+    pub first: bool,
+    /// What it said, or why it said nothing that counts.
+    pub said: Result<Said, Why>,
+}
+
+/// The part of a peer's introduction that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// How far its forming has come.
+    pub state: State,
+    /// How far it knows this node to be.
+    pub yours: Option<Progress>,
+}
+
+/// What may be done after a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every listed node said in this round that it belongs to no cluster.
+    /// The first node makes the authorities.
+    Form,
+    /// The first node is forming this cluster: get the bundle from it.
+    Fetch(Uuid),
+    /// The members of this cluster admit this node: get the bundle from the one
+    /// at this place among the answers.
+    Admitted(usize, Uuid),
+    /// This node has what it came for.
+    Proceed,
+    /// Ask again; for each answer, in order, why it is waited for, if it is.
+    Wait(Vec<Option<Why>>),
+}
+
+/// Whether a peer's introduction counts, or what stands against it.
+///
+/// # Errors
+/// The reason why it does not count.
+pub fn hear(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<Said, Why> {
+    let (facts, instance, clock) = own;
+    if hello.instance == instance {
+        return Err(Why::Ourselves);
+    }
+    let differences = facts.differences(&hello.facts);
+    if !differences.is_empty() {
+        return Err(Why::Disagrees(differences));
+    }
+    if hello.node != expected {
+        return Err(Why::Misplaced(hello.node.clone()));
+    }
+    if clock.abs_diff(hello.clock) > CLOCK_LIMIT {
+        let apart = i64::try_from(clock.abs_diff(hello.clock)).unwrap_or(i64::MAX);
+        return Err(Why::Clock(if hello.clock > clock { apart } else { -apart }));
+    }
+    Ok(Said { state: hello.state, yours: hello.yours })
+}
+
+/// What may be done after one round: `answers` holds one for each peer.
+pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
+    if own.state.cluster().is_none()
+        && let Some(admitted) = admitted(answers)
+    {
+        return admitted;
+    }
+    match (own.first, own.state) {
+        (true, State::Unformed | State::Receiving) => form(answers),
+        (true, State::Forming(cluster) | State::Formed(cluster) | State::Admitting(cluster)) => {
+            hand_over(own, cluster, answers)
+        }
+        (false, State::Unformed | State::Receiving) => fetch(answers),
+        (false, State::Forming(cluster) | State::Formed(cluster) | State::Admitting(cluster)) => stay(cluster, answers),
+    }
+}
+
+/// A member that has proved the one-time code is the one that drew it: nobody
+/// else need be heard. Two that admit into different clusters contradict each other.
+fn admitted(answers: &[Answer]) -> Option<Verdict> {
+    let admitting = |answer: &Answer| match answer.said {
+        Ok(Said { state: State::Admitting(cluster), .. }) => Some(cluster),
+        _ => None,
+    };
+    let place = answers.iter().position(|answer| admitting(answer).is_some())?;
+    let cluster = admitting(&answers[place])?;
+    answers.iter().filter_map(admitting).all(|other| other == cluster).then_some(Verdict::Admitted(place, cluster))
+}
+
+/// The blank first node: forms only when nobody belongs to a cluster.
+fn form(answers: &[Answer]) -> Verdict {
+    let against = |answer: &Answer| match &answer.said {
+        Err(why) => Some(why.clone()),
+        Ok(said) => match said.state {
+            State::Unformed => None,
+            State::Receiving => Some(Why::Busy("a bundle is on its way to it".to_owned())),
+            State::Forming(_) | State::Formed(_) | State::Admitting(_) => Some(Why::InCluster),
+        },
+    };
+    wait_or(Verdict::Form, answers.iter().map(against).collect())
+}
+
+/// The first node once it has decided: waits until etcd can have a quorum.
+fn hand_over(own: &Own, cluster: Uuid, answers: &[Answer]) -> Verdict {
+    if own.quorum {
+        return Verdict::Proceed;
+    }
+    let against = |answer: &Answer| match &answer.said {
+        Err(why) => Some(why.clone()),
+        Ok(said) => match said.state.cluster() {
+            None => Some(Why::Busy("it has not fetched its bundle yet".to_owned())),
+            Some(theirs) if theirs != cluster => Some(Why::OtherCluster),
+            Some(_) => None,
+        },
+    };
+    Verdict::Wait(answers.iter().map(against).collect())
+}
+
+/// A blank node that is not the first: gets its bundle when the first node has
+/// decided, unless the nodes' records contradict each other.
+fn fetch(answers: &[Answer]) -> Verdict {
+    let Some(first) = answers.iter().find(|answer| answer.first) else {
+        return Verdict::Wait(answers.iter().map(|_| None).collect());
+    };
+    let decided = match &first.said {
+        Ok(Said { state: State::Forming(cluster), yours }) if *yours != Some(Progress::Joined) => Some(*cluster),
+        _ => None,
+    };
+    let against = |answer: &Answer| match (&answer.said, answer.first) {
+        // Another member may have joined and closed long before this node returns.
+        (Err(Why::Closed), false) => None,
+        (Err(why), _) => Some(why.clone()),
+        (Ok(said), true) => match said.state {
+            State::Unformed | State::Receiving => Some(Why::Busy("it has not met all the others yet".to_owned())),
+            State::Forming(_) if said.yours == Some(Progress::Joined) => Some(Why::Lost),
+            State::Formed(_) | State::Admitting(_) => Some(Why::Lost),
+            State::Forming(_) => None,
+        },
+        (Ok(said), false) => said
+            .state
+            .cluster()
+            .filter(|theirs| decided.is_some_and(|cluster| cluster != *theirs))
+            .map(|_| Why::OtherCluster),
+    };
+    let against: Vec<_> = answers.iter().map(against).collect();
+    match decided {
+        // Only a node that contradicts the first one stands in the way; one
+        // that is away does not.
+        Some(cluster) if !against.contains(&Some(Why::OtherCluster)) => Verdict::Fetch(cluster),
+        _ => Verdict::Wait(against),
+    }
+}
+
+/// A node that holds its bundle: the first node must still know of the cluster.
+fn stay(cluster: Uuid, answers: &[Answer]) -> Verdict {
+    let against = |answer: &Answer| match &answer.said {
+        _ if !answer.first => None,
+        Err(why) => Some(why.clone()),
+        Ok(said) => match said.state.cluster() {
+            None => Some(Why::Blank),
+            Some(theirs) if theirs != cluster => Some(Why::OtherCluster),
+            Some(_) => None,
+        },
+    };
+    wait_or(Verdict::Proceed, answers.iter().map(against).collect())
+}
+
+fn wait_or(verdict: Verdict, against: Vec<Option<Why>>) -> Verdict {
+    if against.iter().all(Option::is_none) { verdict } else { Verdict::Wait(against) }
+}

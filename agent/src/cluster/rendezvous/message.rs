@@ -1,0 +1,165 @@
+//! What control nodes say to each other once both have proved the deployment
+//! secret.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::cluster::pki::MemberBundle;
+use crate::intake::config::Cluster;
+
+/// The version of this protocol. It is one of the [`Facts`], so that a
+/// difference is named like any other.
+const PROTOCOL: u32 = 2;
+
+/// How far a node's forming has come, as it tells others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state", content = "cluster")]
+pub enum State {
+    /// It belongs to no cluster, and nothing is under way that would change that.
+    Unformed,
+    /// It belongs to no cluster yet; a bundle may be on its way to it.
+    Receiving,
+    /// It is, or is about to be, a member of this cluster.
+    Forming(Uuid),
+    /// It has joined this cluster.
+    Formed(Uuid),
+    /// It is a member of this cluster, whose members admit the node that it talks to.
+    Admitting(Uuid),
+}
+
+impl State {
+    /// The cluster that the node belongs to.
+    pub fn cluster(self) -> Option<Uuid> {
+        match self {
+            Self::Unformed | Self::Receiving => None,
+            Self::Forming(cluster) | Self::Formed(cluster) | Self::Admitting(cluster) => Some(cluster),
+        }
+    }
+}
+
+/// How far the first node knows another one to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Progress {
+    /// It has not confirmed its bundle.
+    Awaited,
+    /// It has saved its bundle.
+    HandedOver,
+    /// It is a node of the Kubernetes cluster.
+    Joined,
+}
+
+/// What all control nodes must agree on before a cluster is formed, by readable
+/// names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Facts(BTreeMap<String, String>);
+
+impl Facts {
+    /// The facts of a configuration. `image` names the appliance image and the
+    /// Kubernetes version that it forms with.
+    pub fn of(cluster: &Cluster, image: &str) -> Self {
+        let nodes: Vec<_> =
+            cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
+        let address = cluster.virtual_address.map_or_else(|| "none".to_owned(), |address| address.to_string());
+        Self(
+            [
+                ("protocol", PROTOCOL.to_string()),
+                ("image", image.to_owned()),
+                ("cluster name", cluster.name.clone()),
+                ("control nodes", nodes.join(",")),
+                ("virtual address", address),
+                ("pod range", cluster.pod_range.to_string()),
+                ("service range", cluster.service_range.to_string()),
+                ("VXLAN port", cluster.vxlan_port.to_string()),
+                ("Kubernetes minor", cluster.kubernetes_minor.clone()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        )
+    }
+
+    /// Where `theirs` differs, in a stable order.
+    pub fn differences(&self, theirs: &Facts) -> Vec<Difference> {
+        let names: std::collections::BTreeSet<&String> = self.0.keys().chain(theirs.0.keys()).collect();
+        let value = |facts: &Facts, name: &str| facts.0.get(name).map_or("not known", String::as_str).to_owned();
+        names
+            .into_iter()
+            .filter(|name| self.0.get(*name) != theirs.0.get(*name))
+            .map(|name| Difference { fact: name.clone(), ours: value(self, name), theirs: value(theirs, name) })
+            .collect()
+    }
+}
+
+/// A fact on which two nodes differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Its name.
+    pub fact: String,
+    /// This node's value.
+    pub ours: String,
+    /// The other node's value.
+    pub theirs: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its {} is {}, here it is {}", self.fact, self.theirs, self.ours)
+    }
+}
+
+/// How a node introduces itself: the first message in each direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Its name in the control node list.
+    pub node: String,
+    /// Drawn anew at each start: a node that meets its own number is talking to itself.
+    pub instance: Uuid,
+    /// How far its forming has come.
+    pub state: State,
+    /// What must be the same everywhere.
+    pub facts: Facts,
+    /// Its clock, in seconds since 1970.
+    pub clock: u64,
+    /// How far it knows the other side to be; said by the first node alone.
+    pub yours: Option<Progress>,
+}
+
+/// What a node may ask for after the introductions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "ask")]
+pub enum Ask {
+    /// The asking node's bundle.
+    Bundle,
+    /// Nothing: the asking node has saved the bundle of this cluster.
+    Saved {
+        /// The bundle's cluster.
+        cluster: Uuid,
+    },
+    /// Nothing: the asking node has joined Kubernetes.
+    Joined {
+        /// The cluster that it joined.
+        cluster: Uuid,
+    },
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "reply")]
+pub enum Reply {
+    /// The asking node's bundle.
+    Bundle {
+        /// To be saved before anything else is done.
+        bundle: Box<MemberBundle>,
+    },
+    /// What was said is on record.
+    Noted,
+    /// Not now: ask again.
+    Wait {
+        /// Why, for the person who watches.
+        reason: String,
+    },
+}

@@ -1,0 +1,97 @@
+//! What a node remembers of the forming across restarts.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::message::{Progress, State};
+use crate::cluster::pki::{self, Authorities, MemberBundle};
+use crate::intake::config::Cluster;
+
+/// A node's memory of the forming. The caller keeps it on the data disk, as a
+/// whole, readable by root alone: it holds keys until the rendezvous has closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "standing")]
+pub enum Record {
+    /// The node belongs to no cluster.
+    #[default]
+    Unformed,
+    /// The first node has decided to form this cluster.
+    First {
+        /// The cluster's identity.
+        cluster: Uuid,
+        /// What each control node is handed, this one included, by node name.
+        bundles: BTreeMap<String, MemberBundle>,
+        /// How far each other node is, by node name.
+        progress: BTreeMap<String, Progress>,
+    },
+    /// Another node has been handed its bundle.
+    Member {
+        /// The bundle.
+        bundle: Box<MemberBundle>,
+        /// Whether it has joined Kubernetes: what the first node is yet to be told.
+        joined: bool,
+        /// Whether it was admitted into a cluster that stood: its etcd joins that
+        /// one, and nobody waits to be told.
+        #[serde(default)]
+        admitted: bool,
+    },
+    /// A member admits one node. Never kept under this name: the member itself
+    /// has closed its rendezvous.
+    Admitting {
+        /// The cluster's identity.
+        cluster: Uuid,
+        /// What that node is handed.
+        bundle: Box<MemberBundle>,
+        /// Whether it has saved that.
+        saved: bool,
+    },
+    /// Nothing is left to do; the rendezvous never opens again on this node.
+    Closed {
+        /// The cluster's identity.
+        cluster: Uuid,
+    },
+}
+
+impl Record {
+    /// The decision to form: a new cluster, its authorities, and a bundle for
+    /// each control node. Nothing is saved.
+    ///
+    /// # Errors
+    /// As [`Authorities::make`] and [`MemberBundle::make`].
+    pub fn decide(config: &Cluster, first: &str, now: SystemTime) -> Result<Self, pki::Error> {
+        let cluster = Uuid::new_v4();
+        let authorities = Authorities::make(now)?;
+        let mut bundles = BTreeMap::new();
+        for node in &config.control_nodes {
+            bundles.insert(node.name.clone(), MemberBundle::make(cluster, node, &authorities, now)?);
+        }
+        let others = config.control_nodes.iter().filter(|node| node.name != first);
+        let progress = others.map(|node| (node.name.clone(), Progress::Awaited)).collect();
+        Ok(Self::First { cluster, bundles, progress })
+    }
+
+    /// Whether this node was admitted into a cluster that stood.
+    pub fn admitted(&self) -> bool {
+        matches!(self, Self::Member { admitted: true, .. })
+    }
+
+    /// Whether this node is one of those that form a new cluster, until it knows that all have joined.
+    pub fn is_forming(&self) -> bool {
+        matches!(self, Self::First { .. } | Self::Member { admitted: false, .. })
+    }
+
+    /// What others are told.
+    pub fn state(&self) -> State {
+        match self {
+            Self::Unformed => State::Unformed,
+            Self::First { cluster, .. } => State::Forming(*cluster),
+            Self::Member { bundle, joined: false, .. } => State::Forming(bundle.cluster),
+            Self::Member { bundle, joined: true, .. } => State::Formed(bundle.cluster),
+            Self::Admitting { cluster, .. } => State::Admitting(*cluster),
+            Self::Closed { cluster } => State::Formed(*cluster),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a rendezvous is given when it is opened.
+
+use std::time::Duration;
+
+use contract::ports;
+
+use super::channel::Proof;
+use super::record::Record;
+use crate::intake::config::Config;
+
+/// The TCP port of the rendezvous.
+pub const PORT: u16 = 9443;
+
+/// How long to wait between two rounds.
+const PACE: Duration = Duration::from_secs(2);
+
+/// Saves a record on the data disk so that it survives a power cut. Until it
+/// returns, nothing that the record says has happened.
+pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
+
+/// What a rendezvous needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The node's configuration.
+    pub config: Config,
+    /// Made from the deployment secret, or from a one-time code in its place.
+    pub proof: Proof,
+    /// Names the appliance image and the Kubernetes version it forms with: the same on all nodes.
+    pub image: String,
+    /// Where every node's rendezvous listens.
+    pub port: u16,
+    /// Where an API server would answer on a node that was formed.
+    pub api_port: u16,
+    /// The pause between two rounds.
+    pub pace: Duration,
+}
+
+impl Settings {
+    /// The settings of an appliance.
+    pub fn new(config: Config, proof: Proof, image: impl Into<String>) -> Self {
+        Self { config, proof, image: image.into(), port: PORT, api_port: ports::API, pace: PACE }
+    }
+}

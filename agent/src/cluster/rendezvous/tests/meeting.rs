@@ -1,0 +1,242 @@
+//! Decisions, alone and in simulated clusters that lose messages, power and disks.
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use crate::cluster::rendezvous::meeting::{Answer, CLOCK_LIMIT, Own, Said, Verdict, hear, judge};
+use crate::cluster::rendezvous::message::{Facts, Hello};
+use crate::cluster::rendezvous::{Progress, State, Why};
+
+fn cluster(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn own(first: bool, state: State) -> Own {
+    Own { first, state, quorum: false }
+}
+
+fn said(first: bool, state: State) -> Answer {
+    Answer { first, said: Ok(Said { state, yours: None }) }
+}
+
+fn silent(first: bool, why: Why) -> Answer {
+    Answer { first, said: Err(why) }
+}
+
+#[test]
+fn the_first_node_forms_only_when_all_say_unformed() {
+    let blank = own(true, State::Unformed);
+    assert_eq!(judge(&blank, &[]), Verdict::Form, "a single node");
+    let unformed = || said(false, State::Unformed);
+    assert_eq!(judge(&blank, &[unformed(), unformed()]), Verdict::Form);
+    for (other, why) in [
+        (silent(false, Why::NoAnswer), Why::NoAnswer),
+        (silent(false, Why::Closed), Why::Closed),
+        (said(false, State::Forming(cluster(1))), Why::InCluster),
+        (said(false, State::Formed(cluster(1))), Why::InCluster),
+    ] {
+        assert_eq!(judge(&blank, &[unformed(), other]), Verdict::Wait(vec![None, Some(why)]));
+    }
+    let Verdict::Wait(against) = judge(&blank, &[unformed(), said(false, State::Receiving)]) else { panic!() };
+    assert!(matches!(against[1], Some(Why::Busy(_))));
+}
+
+#[test]
+fn the_others_fetch_from_a_first_node_that_has_decided() {
+    let blank = own(false, State::Unformed);
+    let decided = said(true, State::Forming(cluster(1)));
+    for other in [
+        silent(false, Why::NoAnswer),
+        silent(false, Why::Closed),
+        said(false, State::Unformed),
+        said(false, State::Formed(cluster(1))),
+    ] {
+        assert_eq!(judge(&blank, &[decided.clone(), other]), Verdict::Fetch(cluster(1)));
+    }
+    assert_eq!(
+        judge(&blank, &[decided, said(false, State::Forming(cluster(2)))]),
+        Verdict::Wait(vec![None, Some(Why::OtherCluster)])
+    );
+    let waits = |first, why| assert_eq!(judge(&blank, &[first]), Verdict::Wait(vec![Some(why)]));
+    waits(silent(true, Why::NoAnswer), Why::NoAnswer);
+    waits(silent(true, Why::Closed), Why::Closed);
+    waits(said(true, State::Formed(cluster(1))), Why::Lost);
+    let knows = Said { state: State::Forming(cluster(1)), yours: Some(Progress::Joined) };
+    waits(Answer { first: true, said: Ok(knows) }, Why::Lost);
+    let knows = Said { state: State::Forming(cluster(1)), yours: Some(Progress::HandedOver) };
+    let handed_over = Answer { first: true, said: Ok(knows) };
+    assert_eq!(judge(&blank, &[handed_over]), Verdict::Fetch(cluster(1)), "its disk was changed before it joined");
+}
+
+#[test]
+fn a_member_relies_on_a_first_node_of_its_own_cluster_only() {
+    let member = own(false, State::Forming(cluster(1)));
+    let judge = |first| judge(&member, &[first, silent(false, Why::NoAnswer)]);
+    assert_eq!(judge(said(true, State::Forming(cluster(1)))), Verdict::Proceed);
+    assert_eq!(judge(said(true, State::Unformed)), Verdict::Wait(vec![Some(Why::Blank), None]));
+    assert_eq!(judge(said(true, State::Forming(cluster(2)))), Verdict::Wait(vec![Some(Why::OtherCluster), None]));
+}
+
+#[test]
+fn introductions_are_checked() {
+    let config = super::over_tcp::config(0);
+    let facts = Facts::of(&config.cluster, "image 1");
+    let (own, other) = (cluster(1), cluster(2));
+    let hello = Hello {
+        node: "node-2".to_owned(),
+        instance: other,
+        state: State::Unformed,
+        facts: facts.clone(),
+        clock: 1_000_000,
+        yours: None,
+    };
+    let hear = |hello: &Hello, clock| hear("node-2", (&facts, own, clock), hello);
+    assert!(hear(&hello, 1_000_000).is_ok());
+    assert!(hear(&hello, 1_000_000 + CLOCK_LIMIT).is_ok());
+    assert_eq!(hear(&hello, 1_000_001 + CLOCK_LIMIT), Err(Why::Clock(-1801)));
+    assert_eq!(hear(&hello, 999_999 - CLOCK_LIMIT), Err(Why::Clock(1801)));
+    assert_eq!(hear(&hello, 0), Err(Why::Clock(1_000_000)));
+    assert_eq!(hear(&Hello { clock: u64::MAX, ..hello.clone() }, 0), Err(Why::Clock(i64::MAX)));
+    assert_eq!(hear(&Hello { instance: own, ..hello.clone() }, 1_000_000), Err(Why::Ourselves));
+    let renamed = Hello { node: "node-3".to_owned(), ..hello.clone() };
+    assert_eq!(hear(&renamed, 1_000_000), Err(Why::Misplaced("node-3".to_owned())));
+
+    let mut theirs = config.cluster;
+    theirs.pod_range = "10.9.0.0/16".parse().unwrap();
+    theirs.name = "elsewhere".to_owned();
+    let different = Hello { facts: Facts::of(&theirs, "image 1"), ..hello };
+    let words = hear(&different, 1_000_000).unwrap_err().to_string();
+    assert_eq!(
+        words,
+        "its cluster name is elsewhere, here it is blue, its pod range is 10.9.0.0/16, here it is 10.244.0.0/16"
+    );
+}
+
+/// What may happen to simulated nodes 0 (the first), 1 and 2.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A node asks; bit n of `reach`: it reaches node n in this round. Between
+    /// the answers and the decision, `meanwhile` happens.
+    Round { node: usize, reach: u8, meanwhile: Vec<Event> },
+    /// The bundle that is on its way to a node arrives and is saved.
+    Arrival { node: usize },
+    /// A node's power is cut: what was on its way to it is lost.
+    PowerCut { node: usize },
+    /// A node loses its disk, and power before that.
+    DiskLoss { node: usize },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let small = prop_oneof![
+        3 => (1..3usize).prop_map(|node| Event::Arrival { node }),
+        1 => (0..3usize).prop_map(|node| Event::PowerCut { node }),
+    ];
+    prop_oneof![
+        6 => (0..3usize, 0..8u8, prop::collection::vec(small.clone(), 0..2))
+            .prop_map(|(node, reach, meanwhile)| Event::Round { node, reach, meanwhile }),
+        3 => small,
+        1 => (0..3usize).prop_map(|node| Event::DiskLoss { node }),
+    ]
+}
+
+#[derive(Default)]
+struct Cluster {
+    saved: [Option<Uuid>; 3],
+    /// A bundle on its way to a node.
+    coming: [Option<Uuid>; 3],
+    decided: u128,
+}
+
+impl Cluster {
+    fn state(&self, node: usize) -> State {
+        match (self.saved[node], self.coming[node]) {
+            (Some(cluster), _) => State::Forming(cluster),
+            (None, Some(_)) => State::Receiving,
+            (None, None) => State::Unformed,
+        }
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::Arrival { node } => {
+                if let Some(cluster) = self.coming[*node].take() {
+                    self.saved[*node].get_or_insert(cluster);
+                }
+            }
+            Event::PowerCut { node } => self.coming[*node] = None,
+            Event::DiskLoss { node } => {
+                self.coming[*node] = None;
+                self.saved[*node] = None;
+            }
+            Event::Round { node, reach, meanwhile } => {
+                let answers: Vec<_> = (0..3)
+                    .filter(|other| other != node)
+                    .map(|other| {
+                        if reach & (1 << other) == 0 {
+                            silent(other == 0, Why::NoAnswer)
+                        } else {
+                            said(other == 0, self.state(other))
+                        }
+                    })
+                    .collect();
+                for event in meanwhile {
+                    self.happen(event);
+                }
+                // A node whose power was cut in between decides nothing.
+                if meanwhile.iter().any(|event| matches!(event, Event::PowerCut { node: cut } if cut == node)) {
+                    return;
+                }
+                match judge(&own(*node == 0, self.state(*node)), &answers) {
+                    Verdict::Form => {
+                        assert_eq!(*node, 0, "only the first decides");
+                        assert_eq!(self.saved, [None; 3], "a second cluster beside a living one");
+                        assert_eq!(self.coming, [None; 3], "a second cluster beside one on its way");
+                        self.decided += 1;
+                        self.saved[0] = Some(cluster(self.decided));
+                    }
+                    // The question reaches the first node as it is now.
+                    Verdict::Fetch(cluster) => {
+                        if self.saved[0] == Some(cluster) {
+                            self.coming[*node] = Some(cluster);
+                        }
+                    }
+                    Verdict::Admitted(..) => panic!("nobody admits anybody here"),
+                    Verdict::Proceed | Verdict::Wait(_) => {}
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn there_is_never_a_second_cluster(events in prop::collection::vec(event(), 1..60)) {
+        let mut simulated = Cluster::default();
+        for event in &events {
+            simulated.happen(event);
+            let mut living: Vec<_> = simulated.saved.iter().flatten().collect();
+            living.dedup();
+            prop_assert!(living.len() <= 1, "{:?}", simulated.saved);
+        }
+    }
+
+    /// Whatever has happened, as long as no disk was lost: once all reach each
+    /// other, everybody ends in one cluster.
+    #[test]
+    fn all_meet_once_the_network_is_well(events in prop::collection::vec(event(), 0..40)) {
+        let mut simulated = Cluster::default();
+        for event in events.iter().filter(|event| !matches!(event, Event::DiskLoss { .. })) {
+            simulated.happen(event);
+        }
+        for _ in 0..4 {
+            for node in 0..3 {
+                simulated.happen(&Event::Round { node, reach: 7, meanwhile: Vec::new() });
+                simulated.happen(&Event::Arrival { node });
+            }
+        }
+        prop_assert!(simulated.saved[0].is_some());
+        prop_assert!(simulated.saved.iter().all(|saved| *saved == simulated.saved[0]));
+    }
+}

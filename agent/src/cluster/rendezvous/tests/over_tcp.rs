@@ -1,0 +1,498 @@
+//! Whole nodes, on addresses of the loopback network.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use contract::properties::ControlNode;
+use contract::secret::Secret;
+
+use crate::cluster::pki::MemberBundle;
+use crate::cluster::rendezvous::channel::Endpoint;
+use crate::cluster::rendezvous::message::{Ask, Hello, Reply};
+use crate::cluster::rendezvous::{Error, Keep, Progress, Proof, Record, Rendezvous, Report, Settings, State, Why};
+use crate::intake::config::{Cluster, Config, Interface, Node};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// The configuration of node `index` of three.
+pub(super) fn config(index: usize) -> Config {
+    let nodes: Vec<_> = (1..=3u8)
+        .map(|number| ControlNode { name: format!("node-{number}"), address: Ipv4Addr::new(127, 0, 1, number) })
+        .collect();
+    Config {
+        node: Node {
+            name: nodes[index].name.clone(),
+            interfaces: vec![Interface {
+                mac: None,
+                network: None,
+                address: format!("{}/24", nodes[index].address).parse().unwrap(),
+                gateway: None,
+            }],
+            routes: Vec::new(),
+            dns_servers: Vec::new(),
+            search_domains: Vec::new(),
+            ntp_servers: Vec::new(),
+            ssh_authorized_keys: Vec::new(),
+            console_password_hash: None,
+            proxy: None,
+            extra_ca_certificates: Vec::new(),
+            registry_mirror: None,
+            snapshot_target: None,
+        },
+        cluster: Cluster {
+            name: "blue".to_owned(),
+            control_nodes: nodes,
+            virtual_address: Some(Ipv4Addr::new(127, 0, 1, 10)),
+            pod_range: "10.244.0.0/16".parse().unwrap(),
+            service_range: "10.96.0.0/16".parse().unwrap(),
+            vxlan_port: 4789,
+            kubernetes_minor: "1.36".to_owned(),
+        },
+        patience: 1,
+    }
+}
+
+/// Three machines: their data disks outlive the processes on them.
+struct Machines {
+    settings: [Settings; 3],
+    disks: [Arc<Mutex<Record>>; 3],
+}
+
+impl Machines {
+    fn new() -> Self {
+        // A port that is free now; other tests draw their own.
+        let port = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let (port, api_port) = (port(), port());
+        let settings = |index| Settings {
+            port,
+            api_port,
+            pace: Duration::from_millis(20),
+            ..Settings::new(config(index), Proof::of(&Secret::new(SECRET.to_owned())), "image 1")
+        };
+        Self { settings: [settings(0), settings(1), settings(2)], disks: Default::default() }
+    }
+
+    fn disk(&self, index: usize) -> Record {
+        self.disks[index].lock().unwrap().clone()
+    }
+
+    fn lose_disk(&self, index: usize) {
+        *self.disks[index].lock().unwrap() = Record::Unformed;
+    }
+
+    fn keep(&self, index: usize) -> Keep {
+        let disk = Arc::clone(&self.disks[index]);
+        Box::new(move |record| {
+            // As on a real disk: text, and nothing else, comes back.
+            let text = serde_json::to_string(record)?;
+            *disk.lock().unwrap() = serde_json::from_str(&text)?;
+            Ok(())
+        })
+    }
+
+    fn start(&self, index: usize) -> Rendezvous {
+        let until = Instant::now() + Duration::from_secs(600);
+        loop {
+            match Rendezvous::open(self.settings[index].clone(), self.disk(index), self.keep(index)) {
+                // A program that another test starts has the former socket between fork and exec.
+                Err(Error::Listen { source, .. })
+                    if source.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until =>
+                {
+                    thread::yield_now();
+                }
+                opened => return opened.unwrap(),
+            }
+        }
+    }
+}
+
+/// Fails a test that hangs, instead of waiting for ever.
+fn patient() -> impl FnMut(&Report) -> ControlFlow<()> {
+    let until = Instant::now() + Duration::from_secs(600);
+    move |report| if Instant::now() < until { ControlFlow::Continue(()) } else { panic!("still {report}") }
+}
+
+fn meet(node: &Rendezvous) -> MemberBundle {
+    node.meet(&mut patient()).unwrap()
+}
+
+/// Meets until a report is as wanted, and returns that one.
+fn meet_until(node: &Rendezvous, mut wanted: impl FnMut(&Report) -> bool) -> Report {
+    let (mut patience, mut found) = (patient(), None);
+    let met = node.meet(&mut |report| {
+        if wanted(report) {
+            found = Some(report.clone());
+            return ControlFlow::Break(());
+        }
+        patience(report)
+    });
+    assert!(matches!(met, Err(Error::Stopped)), "it met the others instead");
+    found.unwrap()
+}
+
+fn why(report: &Report, node: &str) -> Option<Why> {
+    report.waiting.iter().find(|waiting| waiting.node == node).map(|waiting| waiting.why.clone())
+}
+
+fn codes(report: &Report) -> Vec<&str> {
+    report.findings.iter().map(|finding| finding.code.as_str()).collect()
+}
+
+fn all_meet(nodes: &[&Rendezvous]) -> Vec<MemberBundle> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| meet(node))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn three_nodes_meet_join_and_close() {
+    let machines = Machines::new();
+    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let bundles = all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+    for (bundle, name) in bundles.iter().zip(["node-1", "node-2", "node-3"]) {
+        assert_eq!(bundle.cluster, bundles[0].cluster);
+        assert_eq!(bundle.authorities, bundles[0].authorities);
+        assert_eq!(bundle.node, name);
+    }
+    assert_eq!(meet(&nodes[1]), bundles[1], "asked again");
+
+    thread::scope(|scope| {
+        let first = scope.spawn(|| nodes[0].wait_for_joins(&mut patient()));
+        assert!(nodes[1].joined(Duration::from_secs(60), &mut patient()).unwrap());
+        assert!(nodes[2].joined(Duration::from_secs(60), &mut patient()).unwrap());
+        first.join().unwrap().unwrap();
+    });
+    for index in 0..3 {
+        assert_eq!(machines.disk(index), Record::Closed { cluster: bundles[0].cluster });
+        let again = Rendezvous::open(machines.settings[index].clone(), machines.disk(index), machines.keep(index));
+        assert!(matches!(again, Err(Error::Closed(_))));
+    }
+    drop(nodes);
+    let address = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port);
+    assert!(TcpStream::connect(address).is_err(), "the port is closed");
+}
+
+#[test]
+fn two_nodes_alone_wait_and_say_for_whom() {
+    let machines = Machines::new();
+    let nodes = [machines.start(0), machines.start(1)];
+    let report = thread::scope(|scope| {
+        scope.spawn(|| meet_until(&nodes[1], |report| matches!(why(report, "node-1"), Some(Why::Busy(_)))));
+        meet_until(&nodes[0], |report| why(report, "node-2").is_none())
+    });
+    assert_eq!(report.to_string(), "waiting for node-3 (127.0.1.3): it is up, but its agent does not listen yet");
+    assert!(report.findings.is_empty(), "nothing is wrong yet: {}", report.findings);
+    assert_eq!(machines.disk(0), Record::Unformed);
+}
+
+#[test]
+fn a_wrong_secret_is_named_on_both_sides() {
+    let mut machines = Machines::new();
+    machines.settings[1].proof = Proof::of(&Secret::new("fedcba9876543210fedcba9876543210".to_owned()));
+    let nodes = [machines.start(0), machines.start(1)];
+    for (node, other) in [(&nodes[0], "node-2 (127.0.1.2)"), (&nodes[1], "node-1 (127.0.1.1)")] {
+        let report = meet_until(node, |report| codes(report).contains(&"peer.secret-mismatch"));
+        assert!(report.findings.iter().any(|finding| finding.subject == other), "{}", report.findings);
+        assert!(!report.findings.to_string().contains("0123"));
+    }
+    // The one who is only asked says so as well.
+    let (mut heard, mut patience) = (None, patient());
+    let quiet = Machines::new();
+    let asked = Rendezvous::open(quiet.settings[2].clone(), Record::Unformed, quiet.keep(2)).unwrap();
+    let asking = Rendezvous::open(
+        Settings { proof: Proof::of(&Secret::new("wrong".repeat(8))), ..quiet.settings[1].clone() },
+        Record::Unformed,
+        quiet.keep(1),
+    )
+    .unwrap();
+    meet_until(&asking, |report| why(report, "node-3") == Some(Why::SecretMismatch));
+    drop(asking);
+    let _ = asked.meet(&mut |report| {
+        heard = report.findings.iter().find(|finding| finding.subject == "node-2 (127.0.1.2)").cloned();
+        patience(report).is_continue();
+        ControlFlow::Break(())
+    });
+    assert_eq!(heard.unwrap().code, "peer.secret-mismatch");
+}
+
+#[test]
+fn different_properties_are_named() {
+    let mut machines = Machines::new();
+    machines.settings[1].config.cluster.service_range = "10.97.0.0/16".parse().unwrap();
+    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let report = meet_until(&nodes[0], |report| codes(report).contains(&"peers.disagree"));
+    assert_eq!(
+        report.findings.iter().map(|finding| finding.seen.as_str()).collect::<Vec<_>>(),
+        ["its service range is 10.97.0.0/16, here it is 10.96.0.0/16"]
+    );
+    let report = meet_until(&nodes[1], |report| codes(report).contains(&"peers.disagree"));
+    assert!(report.findings.to_string().contains("its service range is 10.96.0.0/16, here it is 10.97.0.0/16"));
+    assert_eq!(machines.disk(0), Record::Unformed);
+}
+
+#[test]
+fn a_blank_first_node_beside_members_stays_out() {
+    let machines = Machines::new();
+    {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+    }
+    machines.lose_disk(0);
+    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let report = meet_until(&nodes[0], |report| report.waiting.len() == 2);
+    assert_eq!((why(&report, "node-2"), why(&report, "node-3")), (Some(Why::InCluster), Some(Why::InCluster)));
+    assert_eq!(codes(&report), ["cluster.exists", "cluster.exists"]);
+    assert_eq!(machines.disk(0), Record::Unformed);
+
+    let mut seen = None;
+    let stopped = nodes[1].joined(Duration::from_secs(60), &mut |report| {
+        seen = why(report, "node-1");
+        ControlFlow::Break(())
+    });
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    assert_eq!(seen, Some(Why::Blank));
+}
+
+#[test]
+fn blank_nodes_beside_a_formed_cluster_are_told() {
+    let machines = Machines::new();
+    // Two living nodes: their rendezvous has closed, their API servers answer.
+    let _living: Vec<_> = [1, 2]
+        .map(|number| TcpListener::bind((Ipv4Addr::new(127, 0, 1, number), machines.settings[0].api_port)).unwrap())
+        .into();
+    let third = machines.start(2);
+    let report = meet_until(&third, |report| why(report, "node-1") == Some(Why::Closed));
+    assert_eq!(codes(&report), ["cluster.exists"]);
+    drop(third);
+
+    // Now seen from a blank first node, beside a living second one.
+    let first = machines.start(0);
+    let report = meet_until(&first, |report| why(report, "node-2") == Some(Why::Closed));
+    assert_eq!(codes(&report), ["cluster.exists"]);
+}
+
+#[test]
+fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
+    let machines = Machines::new();
+    let cluster = {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        // The third answers, then is cut off before the decision reaches it.
+        let bundle = thread::scope(|scope| {
+            let second = scope.spawn(|| meet(&nodes[1]));
+            let first = meet(&nodes[0]);
+            assert_eq!(second.join().unwrap().cluster, first.cluster);
+            first
+        });
+        assert_eq!(nodes[0].hall.progress()["node-3"], Progress::Awaited);
+        assert_eq!(nodes[0].hall.progress()["node-2"], Progress::HandedOver);
+        bundle.cluster
+    };
+    assert_eq!(machines.disk(2), Record::Unformed);
+
+    // Days and a reboot of the first node later.
+    let (first, third) = (machines.start(0), machines.start(2));
+    assert_eq!(meet(&first).cluster, cluster);
+    assert_eq!(meet(&third).cluster, cluster);
+    assert_eq!(first.hall.progress()["node-3"], Progress::HandedOver);
+
+    // Once more with another blank disk, before it has joined: the same again.
+    drop(third);
+    machines.lose_disk(2);
+    let third = machines.start(2);
+    assert_eq!(meet(&third).cluster, cluster);
+
+    // And after it has joined: told.
+    assert!(third.joined(Duration::from_secs(60), &mut patient()).unwrap());
+    drop(third);
+    machines.lose_disk(2);
+    let third = machines.start(2);
+    let report = meet_until(&third, |report| why(report, "node-1").is_some());
+    assert_eq!(codes(&report), ["member.lost"]);
+}
+
+#[test]
+fn nothing_is_handed_out_that_is_not_saved() {
+    let machines = Machines::new();
+    let others = [machines.start(1), machines.start(2)];
+    let full: Keep = Box::new(|_| anyhow::bail!("no space left on device"));
+    let first = Rendezvous::open(machines.settings[0].clone(), Record::Unformed, full).unwrap();
+    let met = first.meet(&mut patient());
+    assert!(matches!(met, Err(Error::Keep(_))), "{met:?}");
+    let report = meet_until(&others[0], |report| why(report, "node-1").is_some());
+    assert!(matches!(why(&report, "node-1"), Some(Why::Busy(_))), "{report}");
+    drop(first);
+
+    // The same on the receiving side: the bundle comes again.
+    let first = machines.start(0);
+    let full: Keep = Box::new(|_| anyhow::bail!("no space left on device"));
+    drop(others);
+    let third = machines.start(2);
+    let second = Rendezvous::open(machines.settings[1].clone(), Record::Unformed, full).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| all_meet(&[&first, &third]));
+        assert!(matches!(second.meet(&mut patient()), Err(Error::Keep(_))));
+    });
+    drop(second);
+    assert_eq!(machines.disk(1), Record::Unformed);
+    assert_eq!(meet(&machines.start(1)).cluster, meet(&first).cluster);
+}
+
+#[test]
+fn a_word_that_was_lost_is_said_by_the_next_introduction() {
+    let machines = Machines::new();
+    {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+    }
+    // As if the power had failed after the others saved and before they said so.
+    if let Record::First { progress, .. } = &mut *machines.disks[0].lock().unwrap() {
+        *progress =
+            BTreeMap::from([("node-2".to_owned(), Progress::Awaited), ("node-3".to_owned(), Progress::Awaited)]);
+    }
+    let (first, _second) = (machines.start(0), machines.start(1));
+    meet(&first);
+    assert_eq!(first.hall.progress()["node-2"], Progress::HandedOver);
+}
+
+#[test]
+fn keys_are_handed_to_the_listed_address_only() {
+    let machines = Machines::new();
+    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    thread::scope(|scope| {
+        scope.spawn(|| meet(&nodes[1]));
+        meet(&nodes[0]);
+    });
+    // The third node's name and the secret, from an address that is not its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let endpoint = Endpoint::new(&machines.settings[2].proof).unwrap();
+    let remote = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port).into();
+    let ask = |local| {
+        let (hello, endpoint) = (nodes[2].hall.hello(None), &endpoint);
+        runtime.block_on(async move {
+            let mut channel = endpoint.connect(local, remote).await.unwrap();
+            channel.send(&hello).await.unwrap();
+            let _: Hello = channel.receive().await.unwrap();
+            channel.send(&Ask::Bundle).await.unwrap();
+            channel.receive::<Reply>().await.unwrap()
+        })
+    };
+    let reply = ask(Ipv4Addr::new(127, 0, 1, 77));
+    assert!(matches!(&reply, Reply::Wait { reason } if reason.contains("not the address of node-3")), "{reply:?}");
+    assert!(matches!(ask(Ipv4Addr::new(127, 0, 1, 3)), Reply::Bundle { .. }));
+}
+
+#[test]
+fn silent_connections_do_not_keep_the_others_away() {
+    let machines = Machines::new();
+    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let address = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port);
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let bundles = all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+    assert_eq!(bundles[2].cluster, bundles[0].cluster);
+    drop(silent);
+}
+
+#[test]
+fn a_single_node_forms_by_itself() {
+    let mut machines = Machines::new();
+    machines.settings[0].config.cluster.control_nodes.truncate(1);
+    let node = machines.start(0);
+    let bundle = meet(&node);
+    assert_eq!(machines.disk(0).state(), State::Forming(bundle.cluster));
+    node.wait_for_joins(&mut patient()).unwrap();
+    assert_eq!(machines.disk(0), Record::Closed { cluster: bundle.cluster });
+}
+
+/// A member that admits `index`, with a one-time code in place of the secret.
+fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rendezvous, Arc<Mutex<Record>>) {
+    let cluster = machines.disk(by).state().cluster().unwrap();
+    let now = std::time::SystemTime::now();
+    let node = &config(by).cluster.control_nodes[index];
+    let bundle = MemberBundle::make(cluster, node, &crate::cluster::pki::Authorities::make(now).unwrap(), now).unwrap();
+    let record = Record::Admitting { cluster, bundle: Box::new(bundle), saved: false };
+    let disk = Arc::new(Mutex::new(record.clone()));
+    let kept = Arc::clone(&disk);
+    let keep: Keep = Box::new(move |record| {
+        *kept.lock().unwrap() = record.clone();
+        Ok(())
+    });
+    let settings = Settings { proof: Proof::of(&Secret::new(code.to_owned())), ..machines.settings[by].clone() };
+    (Rendezvous::open(settings, record, keep).unwrap(), disk)
+}
+
+#[test]
+fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
+    const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
+    for (by, lost) in [(1, 0), (0, 2), (2, 1)] {
+        let mut machines = Machines::new();
+        let cluster = uuid::Uuid::from_u128(9);
+        *machines.disks[by].lock().unwrap() = Record::Closed { cluster };
+        let (member, admission) = admitting(&machines, by, lost, CODE);
+
+        // The deployment secret opens nothing any more.
+        let stranger = machines.start(lost);
+        let report = meet_until(&stranger, |report| codes(report).contains(&"peer.secret-mismatch"));
+        assert!(why(&report, &config(by).node.name) == Some(Why::SecretMismatch));
+        drop(stranger);
+        assert_eq!(machines.disk(lost), Record::Unformed);
+
+        machines.settings[lost].proof = Proof::of(&Secret::new(CODE.to_owned()));
+        let blank = machines.start(lost);
+        thread::scope(|scope| {
+            scope.spawn(|| member.admit(&mut patient()).unwrap());
+            assert_eq!(meet(&blank).cluster, cluster);
+        });
+        assert!(machines.disk(lost).admitted());
+        assert!(matches!(&*admission.lock().unwrap(), Record::Admitting { saved: true, .. }));
+        drop(member);
+
+        // It has nobody to tell, whether it is the first or not.
+        if lost == 0 {
+            blank.wait_for_joins(&mut patient()).unwrap();
+        } else {
+            assert!(blank.joined(Duration::from_secs(60), &mut patient()).unwrap());
+        }
+        assert_eq!(machines.disk(lost), Record::Closed { cluster });
+
+        // The same code opens nothing once the member has closed.
+        drop(blank);
+        machines.lose_disk(lost);
+        let again = machines.start(lost);
+        let report = meet_until(&again, |report| !report.waiting.is_empty());
+        assert_eq!(why(&report, &config(by).node.name), Some(Why::Refused));
+    }
+}
+
+#[test]
+fn the_code_admits_no_other_node() {
+    const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
+    let mut machines = Machines::new();
+    *machines.disks[0].lock().unwrap() = Record::Closed { cluster: uuid::Uuid::from_u128(9) };
+    let (_member, admission) = admitting(&machines, 0, 2, CODE);
+    machines.settings[1].proof = Proof::of(&Secret::new(CODE.to_owned()));
+    let other = machines.start(1);
+    let refused = |report: &Report| matches!(why(report, "node-1"), Some(Why::Busy(_)));
+    meet_until(&other, refused);
+    assert_eq!(machines.disk(1), Record::Unformed);
+    assert!(matches!(&*admission.lock().unwrap(), Record::Admitting { saved: false, .. }));
+}
+
+#[test]
+fn a_bundle_that_is_fetched_months_later_has_new_certificates() {
+    let machines = Machines::new();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(300 * 24 * 60 * 60);
+    let decided = Record::decide(&config(0).cluster, "node-1", long_ago).unwrap();
+    *machines.disks[0].lock().unwrap() = decided.clone();
+    let nodes = [machines.start(0), machines.start(1)];
+    let met = all_meet(&[&nodes[0], &nodes[1]]);
+    let Record::First { bundles, .. } = &decided else { panic!("the first node has not decided") };
+    let before = &bundles["node-2"];
+    assert_eq!(met[1].authorities, before.authorities);
+    assert_ne!(met[1].etcd_server, before.etcd_server);
+    met[1].check(&config(1).cluster.control_nodes[1], std::time::SystemTime::now()).unwrap();
+}

@@ -1,0 +1,200 @@
+//! The virtual address of the API: keepalived's configuration, and the file
+//! by which the agent tells it whether this node's API is healthy.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::host::files;
+use crate::intake::config::Config;
+use crate::system::address;
+
+/// Where the configuration is laid at each boot.
+pub const CONFIGURATION: &str = "/run/kaas/keepalived.conf";
+/// What keepalived follows: written by the agent.
+pub const HEALTH: &str = "/run/kaas/api-health";
+/// The systemd unit.
+pub const UNIT: &str = "kaas-virtual-address.service";
+
+/// keepalived.conf(5): this value of a tracked file puts the instance in
+/// fault state, in which it gives the address up at once.
+const FAULT: &str = "-254\n";
+const HEALTHY: &str = "0\n";
+
+/// keepalived's configuration for the primary interface's device, if the
+/// cluster has a virtual address.
+///
+/// All nodes start as backups and keep what they hold (`nopreempt`): an
+/// address that wanders back breaks connections for nothing.
+pub fn configuration(config: &Config, device: &str) -> Option<String> {
+    let address = config.cluster.virtual_address?;
+    let position = config.cluster.control_nodes.iter().position(|node| node.name == config.node.name)?;
+    let mut text = String::new();
+    let advert = config.patience.min(10);
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        "global_defs {{\n\
+         \x20   router_id {name}\n\
+         \x20   vrrp_version 3\n\
+         \x20   vrrp_garp_master_repeat 3\n\
+         \x20   vrrp_garp_master_refresh 60\n\
+         }}\n\
+         track_file api {{\n\
+         \x20   file {HEALTH}\n\
+         \x20   weight 1\n\
+         }}\n\
+         vrrp_instance api {{\n\
+         \x20   state BACKUP\n\
+         \x20   interface {device}\n\
+         \x20   virtual_router_id {router}\n\
+         \x20   priority {priority}\n\
+         \x20   advert_int {advert}\n\
+         \x20   nopreempt\n\
+         \x20   garp_master_delay 1\n\
+         \x20   track_file {{\n\
+         \x20       api weight 1\n\
+         \x20   }}\n\
+         \x20   unicast_src_ip {own}\n",
+        name = config.node.name,
+        router = router_id(address),
+        priority = 200 - 10 * position,
+        own = config.address(),
+    );
+    if config.peers().next().is_some() {
+        text.push_str("    unicast_peer {\n");
+        for peer in config.peers() {
+            let _ = writeln!(text, "        {}", peer.address);
+        }
+        text.push_str("    }\n");
+    }
+    let _ = write!(text, "    virtual_ipaddress {{\n        {address}/32 dev {device}\n    }}\n}}\n");
+    Some(text)
+}
+
+/// A virtual router identifier, 1 to 255 (RFC 5798, 5.2.3). It comes from the
+/// address, so that clusters on one network seldom share one.
+fn router_id(address: Ipv4Addr) -> u8 {
+    match address.octets()[3] {
+        0 => 255,
+        last => last,
+    }
+}
+
+/// While it is there this node gives the address up, however healthy it is.
+const HELD_BACK: &str = "/run/kaas/virtual-address-held-back";
+
+/// Gives the address up until this is taken back or the VM restarts, or takes that back. The
+/// watch over the API lets it come back then.
+///
+/// # Errors
+/// The file system's.
+pub fn hold_back(root: &Path, back: bool) -> io::Result<()> {
+    let path = files::below(root, HELD_BACK);
+    if back {
+        files::ensure_content(&path, b"", 0o644)?;
+        tell(root, false)?;
+        return Ok(());
+    }
+    files::remove(&path).map(drop)
+}
+
+/// Tells keepalived whether this node may hold the address. Says whether that
+/// is news.
+///
+/// # Errors
+/// The file system's.
+pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
+    let path = files::below(root, HEALTH);
+    let healthy = healthy && !files::below(root, HELD_BACK).exists();
+    let content = if healthy { HEALTHY } else { FAULT };
+    if fs::read(&path).is_ok_and(|present| present == content.as_bytes()) {
+        return Ok(false);
+    }
+    if path.exists() {
+        // keepalived follows the file, not its name: written in place.
+        fs::write(&path, content)?;
+    } else {
+        files::write_atomically(&path, content.as_bytes(), 0o644)?;
+    }
+    Ok(true)
+}
+
+/// Gives the address up for another node to take, before the API here stops. That one
+/// keeps it (`nopreempt`), so that it need not be held off afterwards. Says whether this
+/// node has let go of it within `patience`.
+///
+/// # Errors
+/// The file system's.
+pub fn give_up(root: &Path, address: Ipv4Addr, patience: Duration) -> io::Result<bool> {
+    let until = Instant::now() + patience;
+    while held(address) {
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        // Told again each time: the watch of the API says meanwhile that it is well.
+        tell(root, false)?;
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(true)
+}
+
+/// Whether this node holds the address now.
+pub fn held(address: Ipv4Addr) -> bool {
+    address::device(address).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::plan::tests::{one_node, three_nodes};
+
+    #[test]
+    fn the_configuration_of_the_second_of_three_nodes() {
+        let mut config = three_nodes();
+        config.node.name = "node2".into();
+        config.node.interfaces[0].address = "10.0.0.12/24".parse().unwrap();
+        insta::assert_snapshot!(configuration(&config, "eth0").unwrap());
+    }
+
+    #[test]
+    fn without_an_address_there_is_nothing_to_configure() {
+        assert_eq!(configuration(&one_node(), "eth0"), None);
+    }
+
+    #[test]
+    fn router_identifiers_are_never_zero() {
+        assert_eq!(router_id(Ipv4Addr::new(10, 0, 1, 0)), 255);
+        assert_eq!(router_id(Ipv4Addr::new(10, 0, 0, 10)), 10);
+    }
+
+    #[test]
+    fn an_address_that_is_held_back_does_not_come_back_by_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let told = || fs::read_to_string(root.path().join("run/kaas/api-health")).unwrap();
+        tell(root.path(), true).unwrap();
+        hold_back(root.path(), true).unwrap();
+        assert_eq!(told(), FAULT);
+        assert!(!tell(root.path(), true).unwrap());
+        hold_back(root.path(), false).unwrap();
+        hold_back(root.path(), false).unwrap();
+        assert!(tell(root.path(), true).unwrap());
+        assert_eq!(told(), HEALTHY);
+    }
+
+    #[test]
+    fn the_health_file_keeps_its_inode_so_that_keepalived_sees_changes() {
+        use std::os::unix::fs::MetadataExt;
+        let root = tempfile::tempdir().unwrap();
+        let inode = || fs::metadata(root.path().join("run/kaas/api-health")).unwrap().ino();
+        assert!(tell(root.path(), false).unwrap());
+        let before = inode();
+        assert!(!tell(root.path(), false).unwrap());
+        assert!(tell(root.path(), true).unwrap());
+        assert_eq!(before, inode());
+    }
+}

@@ -1,0 +1,263 @@
+//! The support bundle: one .tar.gz with what helps to understand a node from
+//! afar, readable without any program of ours, never larger than it may be, and
+//! without secrets. A source that fails is a line in its index.
+
+mod archive;
+mod redact;
+mod sources;
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use contract::secret::Secret;
+use serde::Serialize;
+
+use crate::cluster::records::Records;
+use crate::host::command::Runner;
+use crate::host::files;
+use crate::intake::config::Output;
+use crate::status::Status;
+use archive::{Archive, Keep};
+use redact::Redactor;
+
+/// The folder of bundles that are given no place.
+const FOLDER: &str = "/var/tmp";
+
+/// What the index may take up, in compressed bytes.
+const INDEX: u64 = 32 << 10;
+
+/// `kaas-agent support-bundle`
+#[derive(Args)]
+pub struct Options {
+    /// The file to write, `-` for standard output; in /var/tmp unless given
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How large the file may get, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    limit_mib: u64,
+    /// The form of the summary, on standard output (on standard error if the bundle goes there)
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// What became of a source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+enum Fate {
+    Whole,
+    Cut { bytes: usize },
+    Failed { reason: String },
+}
+
+/// What a bundle has of one source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Entry {
+    name: String,
+    #[serde(skip)]
+    what: String,
+    #[serde(flatten)]
+    fate: Fate,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The file; none if the bundle went to standard output.
+    pub file: Option<PathBuf>,
+    /// Its size in bytes.
+    pub bytes: u64,
+    entries: Vec<Entry>,
+}
+
+impl Summary {
+    /// The names of the sources of which some was left out, or all.
+    pub fn incomplete(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter(|entry| entry.fate != Fate::Whole).map(|entry| entry.name.as_str())
+    }
+}
+
+/// Does what the command line says, with progress on standard error.
+///
+/// # Errors
+/// The file cannot be written. What a source lacks is none.
+pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
+    let to_stdout = options.file.as_deref() == Some(Path::new("-"));
+    let mut progress = |what: &str| eprintln!("{what}");
+    let limit = options.limit_mib << 20;
+    let summary = if to_stdout {
+        let mut count = Count { writer: io::stdout().lock(), bytes: 0 };
+        let entries = fill(root, runner, SystemTime::now(), limit, &mut count, &mut progress)?;
+        Summary { file: None, bytes: count.bytes, entries }
+    } else {
+        write(root, runner, options.file.as_deref(), limit, &mut progress)?
+    };
+    let text = match options.output {
+        Output::Json => serde_json::to_string_pretty(&summary)?,
+        Output::Text => {
+            let file = summary.file.as_ref().map_or("standard output".into(), |file| file.display().to_string());
+            let lacking = summary.incomplete().count();
+            let more = if lacking == 0 {
+                String::new()
+            } else {
+                format!("; {lacking} parts are not whole, see its README.txt")
+            };
+            format!("{file}: {} KiB{more}", summary.bytes.div_ceil(1024))
+        }
+    };
+    if to_stdout {
+        eprintln!("{text}")
+    } else {
+        println!("{text}")
+    }
+    Ok(())
+}
+
+/// Writes a bundle of at most `limit` bytes to `file`, or to a new file below /var/tmp: whole or not at all, readable
+/// by root alone. `progress` is told what is being gathered.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(
+    root: &Path,
+    runner: &dyn Runner,
+    file: Option<&Path>,
+    limit: u64,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<Summary> {
+    let now = SystemTime::now();
+    let file = match file {
+        Some(file) => file.to_owned(),
+        None => files::below(root, FOLDER).join(format!("{}.tar.gz", name(root, now))),
+    };
+    let mut temporary = file.clone().into_os_string();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let _ = fs::remove_file(&temporary);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+    let made = made.with_context(|| format!("making {}", temporary.display()))?;
+    let filled = || -> anyhow::Result<(u64, Vec<Entry>)> {
+        let mut count = Count { writer: io::BufWriter::new(made), bytes: 0 };
+        let entries = fill(root, runner, now, limit, &mut count, progress)?;
+        let written = count.writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        written.sync_all()?;
+        fs::rename(&temporary, &file)?;
+        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok((count.bytes, entries))
+    };
+    match filled() {
+        Ok((bytes, entries)) => Ok(Summary { file: Some(file), bytes, entries }),
+        Err(error) => {
+            let _ = fs::remove_file(&temporary);
+            Err(error.context(format!("writing {}", file.display())))
+        }
+    }
+}
+
+fn fill(
+    root: &Path,
+    runner: &dyn Runner,
+    now: SystemTime,
+    limit: u64,
+    writer: &mut Count<impl Write>,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Entry>> {
+    let folder = name(root, now);
+    let redactor = Redactor::new(known_secrets(root));
+    let time = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let mut archive = Archive::new(&mut *writer, &folder, time, limit);
+    let sources = sources::all(root);
+    let mut weights: u64 = sources.iter().map(|source| source.weight).sum();
+    let mut entries = Vec::new();
+    let mut group = "";
+    for source in &sources {
+        let next = source.name.split_once('/').map_or("this node", |(folder, _)| folder);
+        if next != group {
+            progress(&format!("gathering: {next}"));
+            group = next;
+        }
+        let share = archive.left().saturating_sub(INDEX) * source.weight / weights.max(1);
+        weights -= source.weight;
+        let fate = match source.get(root, runner) {
+            Ok(text) => match archive.add(&source.name, &redactor.redact(&text), share, source.keep)? {
+                0 => Fate::Whole,
+                bytes => Fate::Cut { bytes },
+            },
+            Err(error) => Fate::Failed { reason: redactor.redact(&format!("{error:#}")) },
+        };
+        entries.push(Entry { name: source.name.clone(), what: source.what.clone(), fate });
+    }
+    let left = archive.left();
+    archive.add("README.txt", &index(&folder, &entries), left, Keep::Beginning)?;
+    archive.finish()?.flush()?;
+    if writer.bytes > limit {
+        bail!("the bundle came to {} bytes, which is more than it may be", writer.bytes);
+    }
+    Ok(entries)
+}
+
+/// What redaction looks for by value.
+fn known_secrets(root: &Path) -> Vec<Secret> {
+    let records = Records::new(root);
+    let mut secrets: Vec<Secret> = records.secret().ok().flatten().into_iter().collect();
+    if let Ok(Some(config)) = records.config() {
+        let proxy = config.node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();
+        let addresses = proxy.map(Secret::new).chain(config.node.snapshot_target.clone());
+        secrets.extend(addresses.filter_map(|address| {
+            url::Url::parse(address.expose()).ok()?.password().map(|password| Secret::new(password.to_owned()))
+        }));
+        secrets.extend(config.node.snapshot_target);
+        secrets.extend(config.node.console_password_hash.map(Secret::new));
+    }
+    secrets
+}
+
+fn name(root: &Path, now: SystemTime) -> String {
+    let node = Status::read(root).ok().and_then(|status| status.node).unwrap_or_else(|| "node".to_owned());
+    format!("kaas-support-{node}-{}", files::stamp(now))
+}
+
+fn index(folder: &str, entries: &[Entry]) -> String {
+    let mut text = format!(
+        "{folder}\n\nA support bundle of a KaaS appliance node. All files are plain text or JSON. Secrets were removed: each\n\
+         leaves {} behind. Logs that are too long lose their oldest part, lists their end.\n\n",
+        redact::REMOVED
+    );
+    for entry in entries {
+        let fate = match &entry.fate {
+            Fate::Whole => String::new(),
+            Fate::Cut { bytes } => format!("  CUT: {bytes} bytes were left out"),
+            Fate::Failed { reason } => format!("  MISSING: {}", reason.replace('\n', " ")),
+        };
+        let _ = writeln!(text, "{:<44}{}{fate}", entry.name, entry.what);
+    }
+    text
+}
+
+/// Counts what passes through.
+struct Count<W> {
+    writer: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Count<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.writer.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! The command line of `kaas-agent`. Translates: parses, runs, and chooses
+//! the exit status.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use crate::boot::plan::{self, Plan};
+use crate::boot::{amend, early, mark_good, reset, run};
+use crate::cluster::etcd::command::Snapshots;
+use crate::cluster::etcd::{replace, restore};
+use crate::cluster::pod_network::desired::Settings;
+use crate::cluster::records::Records;
+use crate::cluster::{certificates, pod_network};
+use crate::faces::{bundle, console};
+use crate::host::command::Host;
+use crate::host::files;
+use crate::host::image;
+use crate::intake::config;
+use crate::intake::config::Output;
+use crate::intake::preflight::Clock;
+use crate::status::Status;
+use crate::system::clock;
+use crate::upgrade::kubernetes;
+use crate::upgrade::swap;
+
+const AFTER_HELP: &str = "\
+Exit status:
+  0  done; for `status`: this node does its part of the cluster;
+     for `validate`: the environment is in order
+  1  failed, the reason is on standard error; for `validate` and `configure`: it is not in
+     order, and nothing was changed
+  2  the command line was not understood
+  3  for `status`: this node is not ready (yet)
+  4  for `status` and `plan`: the agent has not come that far since power-on";
+
+/// The agent of a KaaS appliance: makes a Kubernetes control node of this VM
+/// and keeps it one. It runs as the service `kaas-agent`; its journal is shown by
+/// `journalctl -u kaas-agent`.
+#[derive(Parser)]
+#[command(name = "kaas-agent", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the boot flow, then watch: what the service does
+    Run,
+    /// Give the system its machine ID and host name before it starts: what the initrd does
+    Early(early::Options),
+    /// Keep the time on the data disk, below which the clock is not believed at the next power-on
+    #[command(hide = true)]
+    KeepTime,
+    /// Say how this node is
+    Status {
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Show what was decided at this boot, step by step
+    Plan {
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Judge an OVF environment as the first boot would, on any machine
+    ///
+    /// Every finding is shown at once. Nothing is changed.
+    Validate {
+        /// The XML document or an ISO 9660 image with it; `-` for standard input
+        environment: PathBuf,
+        /// The description of the image that it is meant for
+        #[arg(long, default_value = contract::image::PATH)]
+        image: PathBuf,
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Change properties of this node: those of the OVF form, by their keys
+    ///
+    /// Until the node is configured, any of them, in place of the OVF environment's; after
+    /// its cluster has formed, those that may still change. All of them are judged
+    /// together as at first boot, and nothing is changed while something is wrong.
+    Configure(amend::Options),
+    /// Take or list snapshots of the cluster's store
+    #[command(subcommand)]
+    Snapshot(Snapshots),
+    /// List certificates, install or remove your own for the Kubernetes API
+    Certificate(certificates::command::Options),
+    /// Issue a kubeconfig for an administrator, or a certificate for monitoring
+    ///
+    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log. A credential
+    /// cannot be called back, so give it a short life; an administrator's loses its power when the cluster
+    /// role binding of the group kubeadm:cluster-admins is removed.
+    Kubeconfig(certificates::command::KubeconfigOptions),
+    /// Gather what helps to understand this node in one .tar.gz, without secrets
+    ///
+    /// Plain text and JSON; README.txt in it says what is where, what was cut and what is
+    /// missing. To fetch one: `ssh admin@NODE sudo kaas-agent support-bundle --file - > bundle.tar.gz`
+    SupportBundle(bundle::Options),
+    /// Erase this node's data and restart it as freshly deployed
+    ///
+    /// The node's name must be typed out, and where the cluster ends with this node the
+    /// cluster's name as well. No disk is touched that is not certainly this node's.
+    Reset(reset::Options),
+    /// Restore the cluster's store from a snapshot: after the quorum was lost, or to turn the cluster back
+    ///
+    /// The first node that restores a snapshot says with which code the others restore the same
+    /// one. With --alone this node goes on without them. What was written after the
+    /// snapshot is lost; the old data are kept beside the new ones.
+    Restore(restore::Options),
+    /// Replace a control node that has lost its data disk, on one that is well
+    ///
+    /// Removes the lost node and says a one-time code with which a blank VM of the same
+    /// name and address joins in its place. Refused while the node still answers, or if
+    /// etcd would lose its quorum.
+    ReplaceMember(replace::Options),
+    /// Make this node ready for the shutdown of its VM, so that a VM of another image can take over
+    ///
+    /// Yields the virtual address, moves etcd's leadership, moves the pods away and writes to the data
+    /// disk which image may take it. Refused, with the reason, while the cluster could not do without this node.
+    PrepareSwap(swap::command::Options),
+    /// Commit a swap: from then on the former VM can no longer take the data disk back
+    CommitSwap,
+    /// Upgrade Kubernetes on this node to the next minor that its image carries
+    ///
+    /// One node at a time, after the image swap was committed everywhere: the other nodes take over the
+    /// virtual address and the pods meanwhile. There is no way back but restoring a snapshot.
+    UpgradeKubernetes(kubernetes::command::Options),
+    /// Wait until this boot is good, and mark it so: what the service kaas-mark-good does
+    MarkGood,
+    /// Take over the data disk of a VM that is off for good and has not released it
+    ///
+    /// A VM that is shut down cleanly releases its data disk by itself; this is for one that was cut
+    /// off. The node's name must be typed out. Two VMs with one disk's content destroy the cluster's
+    /// store: prove that the other one is off and cannot come back. This VM restarts as the node.
+    TakeOver(swap::take_over::Options),
+    /// Release the data disk: what the service kaas-release does when the system shuts down
+    #[command(hide = true)]
+    Release,
+    /// Show status and menu on this terminal: what the VM's own console does
+    Console(console::Options),
+    /// Keep the pod network: what the service kaas-pod-network does
+    PodNetwork,
+    /// Name the image and the versions in it
+    Version,
+}
+
+const FAILED: u8 = 1;
+const NOT_READY: u8 = 3;
+const NOTHING_YET: u8 = 4;
+
+/// Parses the arguments of this process and does what they say.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_journal_or_stderr();
+    leave_no_core_dump();
+    match act(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kaas-agent: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// What the agent knows, keys and secrets, is in no core dump.
+fn leave_no_core_dump() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        log::warn!("forbidding core dumps: {error}");
+    }
+}
+
+fn act(command: Command) -> anyhow::Result<ExitCode> {
+    let root = Path::new("/");
+    match command {
+        Command::Run => Ok(run::run(root)),
+        Command::Early(options) => early::command(&options).map(|()| ExitCode::SUCCESS),
+        Command::KeepTime => clock::keep(root, Clock::of(root), false).map(|_| ExitCode::SUCCESS),
+        Command::Status { output } => status(root, output),
+        Command::Plan { output } => plan(root, output),
+        Command::Validate { environment, image, output } => {
+            let (mut stdin, mut stdout) = (std::io::stdin(), std::io::stdout());
+            let valid =
+                config::validate_command(&environment, &image, output, &mut stdin, &mut stdout, SystemTime::now())?;
+            Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+        }
+        Command::Configure(options) => {
+            let made = amend::command(root, &options, &mut std::io::stdin(), &mut std::io::stdout())?;
+            Ok(if made { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+        }
+        Command::Snapshot(snapshots) => snapshots.run(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::Certificate(options) => {
+            certificates::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Kubeconfig(options) => {
+            certificates::command::kubeconfig(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Restore(options) => {
+            restore::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::ReplaceMember(options) => {
+            replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::PrepareSwap(options) => {
+            swap::command::prepare(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::CommitSwap => swap::command::commit(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::UpgradeKubernetes(options) => {
+            kubernetes::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::MarkGood => mark_good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::TakeOver(options) => swap::take_over::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),
+        Command::Console(options) => console::command(&options).map(|()| ExitCode::SUCCESS),
+        Command::PodNetwork => pod_network(root),
+        Command::Version => version(root),
+    }
+}
+
+fn status(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let status = match Status::read(root) {
+        Ok(status) => status,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("kaas-agent: the agent has said nothing yet since power-on; see `systemctl status kaas-agent`");
+            return Ok(ExitCode::from(NOTHING_YET));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match output {
+        Output::Text => say(&status.page())?,
+        Output::Json => say(&format!("{}\n", serde_json::to_string_pretty(&status)?))?,
+    }
+    Ok(if status.is_ready() { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
+}
+
+fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let text = match std::fs::read_to_string(files::below(root, plan::PATH)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("kaas-agent: nothing has been decided yet since power-on; `kaas-agent status` says why");
+            return Ok(ExitCode::from(NOTHING_YET));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match output {
+        Output::Json => say(&text)?,
+        Output::Text => {
+            let plan: Plan = serde_json::from_str(&text)?;
+            // How far it is: the number of the step under way, or all.
+            let under_way = Status::read(root).ok().and_then(|status| status.work).map(|work| work.number);
+            for (number, step) in (1..).zip(&plan.steps) {
+                let mark = match under_way {
+                    Some(now) if number > now => "      ",
+                    Some(now) if number == now => "now   ",
+                    _ => "done  ",
+                };
+                say(&format!("{mark}{number:>2}  {step}\n"))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
+    let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+    let kubeconfig = files::below(root, pod_network::KUBECONFIG);
+    pod_network::run(&Settings::of(&config), kubeconfig, root, &Host).map(|()| ExitCode::SUCCESS)
+}
+
+fn version(root: &Path) -> anyhow::Result<ExitCode> {
+    say(&format!("kaas-agent {}\n", env!("CARGO_PKG_VERSION")))?;
+    let image = image::read(root)?;
+    let minors: Vec<&str> = image.kubernetes.iter().map(|release| release.version.as_str()).collect();
+    say(&format!("image      {}\n", image.title()))?;
+    say(&format!("Kubernetes {}\netcd       {}\nCoreDNS    {}\n", minors.join(", "), image.etcd, image.coredns))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A reader that has seen enough is no failure.
+fn say(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Under systemd the journal gets each record with its level and place;
+/// elsewhere standard error gets a line.
+fn log_to_journal_or_stderr() {
+    let installed = if systemd_journal_logger::connected_to_journal() {
+        systemd_journal_logger::JournalLog::new().is_ok_and(|journal| journal.install().is_ok())
+    } else {
+        log::set_logger(&StandardError).is_ok()
+    };
+    if installed {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}
+
+struct StandardError;
+
+impl log::Log for StandardError {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,177 @@
+//! Does in the world what the state asks for: the one place of the console
+//! that changes anything.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process;
+
+use anyhow::Context as _;
+use contract::properties;
+use contract::secret::Secret;
+
+use super::form::Scope;
+use super::lock::{self, Answer};
+use super::state::{Effect, Outcome};
+use crate::boot::amend::{self, Amended};
+use crate::boot::reset;
+use crate::faces::bundle;
+use crate::host::bus;
+use crate::host::command::{Command, Host, Runner};
+use crate::host::disk::Identity;
+use crate::host::platform::Platform;
+use crate::upgrade::swap::take_over;
+
+/// Lines of the journal that are shown.
+const LINES: &str = "300";
+
+/// The largest support bundle, in bytes: what the command line takes too.
+const BUNDLE: u64 = 25 << 20;
+
+/// Does one thing; the shell and leaving are the loop's.
+pub(super) fn perform(root: &Path, effect: Effect) -> Outcome {
+    match outcome(root, effect) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            log::warn!("console: {error:#}");
+            Outcome::Failed(format!("It failed: {error:#}"))
+        }
+    }
+}
+
+fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
+    Ok(match effect {
+        Effect::Unlock(password) => match lock::try_password(&Platform::detect(root)?, &Host, password.expose())? {
+            Answer::Open => {
+                log::info!("the console was unlocked");
+                Outcome::Unlocked
+            }
+            Answer::Wait(seconds) => {
+                log::warn!("a wrong console password was given");
+                Outcome::Wait(seconds)
+            }
+        },
+        Effect::Present(scope) => present(root, scope)?,
+        Effect::Amend(changes) => amend(root, &changes)?,
+        Effect::SetPassword(password) => {
+            let hash = hash(root, &password)?;
+            amend(root, &[(properties::CONSOLE_PASSWORD_HASH, hash)])?
+        }
+        Effect::Logs => Outcome::Logs(journal(root)?),
+        Effect::Restart => power("Reboot", "The VM restarts.")?,
+        Effect::PowerOff => power("PowerOff", "The VM is shut down.")?,
+        Effect::Bundle => bundle(root)?,
+        Effect::LookAtReset => {
+            let outlook = reset::look(&Platform::detect(root)?, &Host)?;
+            let words = outlook.words();
+            let ends = matches!(outlook.cluster, reset::Cluster::Ends(_));
+            let Identity { node, cluster, .. } = outlook.identity;
+            Outcome::Reset { words, node, cluster: ends.then_some(cluster) }
+        }
+        Effect::Reset { node, cluster } => {
+            // Looked at again: meanwhile another member may have failed.
+            let outlook = reset::look(&Platform::detect(root)?, &Host)?;
+            match outlook.confirmed(&node, cluster.as_deref()) {
+                Ok(()) => {
+                    reset::begin(&outlook, &Host)?;
+                    Outcome::Done("The VM restarts and erases its data disk.".to_owned())
+                }
+                Err(words) => Outcome::Failed(words),
+            }
+        }
+        Effect::LookAtTakeOver => {
+            let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
+            Outcome::TakeOver { words: outlook.words(), word: outlook.word() }
+        }
+        Effect::TakeOver(typed) => {
+            // Looked at again: the disk may be another one by now.
+            let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
+            match outlook.is_confirmed_by(&typed) {
+                Ok(()) => {
+                    log::warn!("asked for on the console: {}", outlook.words());
+                    take_over::begin(&outlook, &Host)?;
+                    Outcome::Done("The data disk is this VM's now. It restarts as its node.".to_owned())
+                }
+                Err(words) => Outcome::Failed(words),
+            }
+        }
+        Effect::Shell | Effect::Leave => Outcome::Done(String::new()),
+    })
+}
+
+fn present(root: &Path, scope: Scope) -> anyhow::Result<Outcome> {
+    Ok(Outcome::Present(scope, amend::present(root)?))
+}
+
+fn amend(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Outcome> {
+    let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();
+    let changes: Vec<(&str, &str)> = changes.iter().map(|(key, text)| (*key, text.expose())).collect();
+    Ok(match amend::apply(root, &changes) {
+        Ok(Amended { effect, .. }) => {
+            log::info!("amended on the console: {}", keys.join(", "));
+            Outcome::Done(
+                match effect {
+                    amend::Effect::Nothing => "Everything is so already.",
+                    amend::Effect::Awaited => "Saved. The agent goes on with it in a few seconds.",
+                    amend::Effect::Restarted => "Saved. The agent was restarted and applies it.",
+                }
+                .to_owned(),
+            )
+        }
+        Err(amend::Error::Refused(findings)) => Outcome::Refused(findings),
+        Err(amend::Error::Failed(error)) => return Err(error),
+    })
+}
+
+/// The system's own programs hash it: the password is set for `admin`, and the
+/// hash that this left in /etc/shadow goes into the configuration.
+fn hash(root: &Path, password: &Secret) -> anyhow::Result<Secret> {
+    let platform = Platform::detect(root)?;
+    let line = zeroize::Zeroizing::new(format!("admin:{}\n", password.expose()));
+    Host.run(&Command::new("chpasswd").input(line.as_bytes())).context("hashing the password")?;
+    let shadow = std::fs::read_to_string(platform.path("/etc/shadow")).context("reading /etc/shadow")?;
+    let hash = shadow.lines().find_map(|line| line.strip_prefix("admin:")?.split(':').next());
+    Ok(Secret::new(hash.context("the image has no user admin")?.to_owned()))
+}
+
+fn journal(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut command = Command::new("journalctl").args(["--unit=kaas-agent", "--no-pager", "--output=short-iso"]);
+    if root != Path::new("/") {
+        command = command.arg(format!("--root={}", root.display()));
+    }
+    let text = Host.run(&command.arg(format!("--lines={LINES}")))?;
+    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+}
+
+fn bundle(root: &Path) -> anyhow::Result<Outcome> {
+    let summary = bundle::write(root, &Host, None, BUNDLE, &mut |_| {})?;
+    let file = summary.file.as_deref().unwrap_or(root);
+    let (file, size) = (file.display(), summary.bytes.div_ceil(1024));
+    Ok(Outcome::Done(format!(
+        "The support bundle is {file}, {size} KiB. Fetch it with scp, or look into it in the shell."
+    )))
+}
+
+/// logind shuts the system down in order (`org.freedesktop.login1.Manager`).
+fn power(method: &str, words: &str) -> anyhow::Result<Outcome> {
+    log::warn!("asked for on the console: {method}");
+    let () = bus::system()?.call(
+        "org.freedesktop.login1",
+        "/org/freedesktop/login1",
+        "org.freedesktop.login1.Manager",
+        method,
+        &(false,),
+    )?;
+    Ok(Outcome::Done(words.to_owned()))
+}
+
+/// A login shell of `admin` on this terminal, until it ends.
+pub(super) fn shell() -> anyhow::Result<()> {
+    log::warn!("a shell was opened on the console");
+    // Errors of the console itself go to the journal; a shell with such a standard error is not interactive.
+    let terminal = io::stdout().as_fd().try_clone_to_owned().context("handing the terminal over")?;
+    let mut shell = process::Command::new("runuser");
+    let status = shell.args(["--login", "admin"]).stderr(terminal).status().context("starting a shell")?;
+    log::info!("the shell on the console has ended: {status}");
+    Ok(())
+}

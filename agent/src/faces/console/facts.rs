@@ -1,0 +1,192 @@
+//! What the console shows and knows of the node. Holds no secret.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use contract::finding::Finding;
+use contract::image::ImageFacts;
+use contract::paths;
+use sha2::{Digest, Sha256};
+
+use crate::boot::amend::Standing;
+use crate::cluster::certificates;
+use crate::cluster::kubernetes::PKI;
+use crate::host::disk;
+use crate::host::files;
+use crate::host::image;
+use crate::status::{Phase, Status};
+
+/// What the console may be used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nothing is to be protected yet: mending is open to everybody.
+    Open,
+    /// There is no password: status only.
+    #[default]
+    StatusOnly,
+    /// The menu opens with the password.
+    Locked,
+}
+
+/// A certificate of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Certificate {
+    pub(super) name: String,
+    /// Whole days from now until it ends; negative when it has ended.
+    pub(super) days: i64,
+}
+
+/// Everything that the pages show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) status: Option<Status>,
+    pub(super) access: Access,
+    /// No configuration is saved.
+    pub(super) unconfigured: bool,
+    /// The cluster is there: some properties are fixed.
+    pub(super) settled: bool,
+    pub(super) role: String,
+    pub(super) versions: Vec<(&'static str, String)>,
+    pub(super) virtual_address: Option<String>,
+    pub(super) certificates: Vec<Certificate>,
+    /// Of the API server's certificate, SHA-256, for first contact.
+    pub(super) fingerprint: Option<String>,
+    pub(super) disk: Option<String>,
+}
+
+impl Facts {
+    /// Looks at the node below `root`. What cannot be read is left out.
+    pub(super) fn gather(root: &Path, now: SystemTime) -> Self {
+        let standing = Standing::of(root);
+        let config = match &standing {
+            Ok(Standing::Unformed(config) | Standing::Settled(config)) => Some(config),
+            _ => None,
+        };
+        let password = config.is_some_and(|config| config.node.console_password_hash.is_some());
+        let status = Status::read(root).ok();
+        // Until the disks are known, a saved configuration may still turn up.
+        let looked = status.as_ref().is_some_and(|status| status.phase != Phase::Looking);
+        let access = match &standing {
+            Ok(Standing::Unconfigured) if looked => Access::Open,
+            _ if password => Access::Locked,
+            Ok(Standing::Unformed(_)) => Access::Open,
+            _ => Access::StatusOnly,
+        };
+        let image = image::read(root).ok();
+        let pki = files::below(root, PKI);
+        Self {
+            status,
+            access,
+            unconfigured: matches!(standing, Ok(Standing::Unconfigured)),
+            settled: matches!(standing, Ok(Standing::Settled(_))),
+            role: image.as_ref().map(|image| image.role.clone()).unwrap_or_default(),
+            versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
+            virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),
+            certificates: certificates(root, now),
+            fingerprint: fingerprint(&pki.join("apiserver.crt")),
+            disk: space(&files::below(root, paths::DATA)),
+        }
+    }
+
+    /// Whether the data disk is refused for what a person may overrule: its holder or this image.
+    pub(super) fn may_take_over(&self) -> bool {
+        let overruled = |finding: &Finding| disk::OVERRULED.iter().any(|code| finding.code == code.code);
+        self.status.as_ref().is_some_and(|status| status.findings.iter().any(overruled))
+    }
+
+    /// The name of the node, once it has one.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.status.as_ref()?.node.as_deref()
+    }
+}
+
+fn versions(
+    root: &Path,
+    image: &ImageFacts,
+    config: Option<&crate::intake::config::Config>,
+) -> Vec<(&'static str, String)> {
+    let carried: Vec<&str> = image.kubernetes.iter().map(|release| release.version.as_str()).collect();
+    let runs = config.map_or_else(
+        || "none yet".to_owned(),
+        |config| {
+            let minor = &config.cluster.kubernetes_minor;
+            image
+                .kubernetes(minor)
+                .map_or_else(|| format!("{minor}, which this image lacks"), |one| one.version.clone())
+        },
+    );
+    let mut rows = vec![
+        ("image", image.title()),
+        ("Kubernetes", runs),
+        ("in the image", carried.join(", ")),
+        ("etcd", image.etcd.clone()),
+        ("CoreDNS", image.coredns.clone()),
+    ];
+    if let Some(identity) = identity(root) {
+        rows.push((
+            "data disk",
+            format!("generation {}, last used by image {}", identity.generation, identity.image_version),
+        ));
+    }
+    rows
+}
+
+/// Of the data disk that the plan of this boot names.
+fn identity(root: &Path) -> Option<crate::host::disk::Identity> {
+    let text = fs::read(files::below(root, crate::boot::plan::PATH)).ok()?;
+    let plan: crate::boot::plan::Plan = serde_json::from_slice(&text).ok()?;
+    crate::host::disk::Slots::read(plan.data_disk()?).ok()?.newest().cloned()
+}
+
+/// The soonest to end first.
+fn certificates(root: &Path, now: SystemTime) -> Vec<Certificate> {
+    let all = certificates::inventory(root).into_iter();
+    let mut all: Vec<_> = all.map(|one| Certificate { days: one.days_left(now), name: one.name }).collect();
+    all.sort_by(|one, other| one.days.cmp(&other.days).then_with(|| one.name.cmp(&other.name)));
+    all
+}
+
+fn fingerprint(certificate: &Path) -> Option<String> {
+    let text = fs::read(certificate).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
+    let digest: Vec<String> = Sha256::digest(&pem.contents).iter().map(|byte| format!("{byte:02X}")).collect();
+    Some(digest.join(":"))
+}
+
+fn space(data: &Path) -> Option<String> {
+    // Not mounted, it would be another file system.
+    if !crate::host::disk::is_mounted(data).ok()? {
+        return None;
+    }
+    let space = nix::sys::statvfs::statvfs(data).ok()?;
+    let block = space.fragment_size();
+    let (free, total) = (space.blocks_available() * block, space.blocks() * block);
+    Some(format!("{} MiB of {} MiB free", free >> 20, total >> 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn days_are_whole_and_an_ended_certificate_is_negative() {
+        let root = tempfile::tempdir().unwrap();
+        let made = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        crate::cluster::pki::Authorities::make(made).unwrap().ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
+        let days = |now| certificates(root.path(), now)[0].days;
+        let left = days(made);
+        assert!((3_600..3_700).contains(&left), "{left}");
+        let day = Duration::from_secs(86_400);
+        assert_eq!(days(made + day * 10), left - 10);
+        assert_eq!(days(made + day * 3_700), left - 3_700);
+    }
+
+    #[test]
+    fn an_empty_system_is_no_trouble() {
+        let root = tempfile::tempdir().unwrap();
+        let facts = Facts::gather(root.path(), SystemTime::UNIX_EPOCH);
+        assert_eq!((facts.access, facts.status, facts.fingerprint), (Access::StatusOnly, None, None));
+    }
+}

@@ -1,0 +1,169 @@
+//! `kaas-agent console`: the status page and the menu on a terminal of the VM,
+//! locked by the console password, and the form on which bad or missing
+//! properties are mended. Everything that it does others can do on the command line.
+
+mod effects;
+mod facts;
+mod form;
+mod input;
+mod lock;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, bail};
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{self, Clear, ClearType};
+use ratatui::{DefaultTerminal, Terminal};
+
+use crate::host::files;
+use crate::host::platform::Platform;
+use crate::status;
+use effects::perform;
+use facts::Facts;
+use state::{Effect, Event, Outcome, State};
+
+/// How often the node is looked at, when the agent reports nothing new.
+const CALM: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_secs(1);
+
+/// What `kaas-agent console` is given.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Where the system's root file system is
+    #[arg(long, default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+/// Runs the console on the terminal of this process until it is left with
+/// Ctrl-C or the terminal is gone.
+///
+/// # Errors
+/// Standard input or output is no terminal, or the terminal fails.
+pub fn command(options: &Options) -> anyhow::Result<()> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        bail!("the console needs a terminal; `kaas-agent status` and `kaas-agent configure` do without");
+    }
+    // What is logged must not be written over the screen; under systemd the journal has it.
+    if io::stderr().is_terminal() {
+        log::set_max_level(log::LevelFilter::Off);
+    }
+    give_size();
+    let mut terminal = ratatui::try_init().context("preparing the terminal")?;
+    let result = run(&options.root, &mut terminal);
+    ratatui::restore();
+    result
+}
+
+/// A serial port does not know how large the terminal behind it is.
+fn give_size() {
+    if terminal::size().is_ok_and(|(columns, rows)| columns > 0 && rows > 0) {
+        return;
+    }
+    if let Err(error) = process::Command::new("stty").args(["rows", "24", "cols", "80"]).status() {
+        log::warn!("giving the terminal a size: {error}");
+    }
+}
+
+fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
+    let mut watch = Watch::new(root);
+    let facts = Facts::gather(root, SystemTime::now());
+    let mut state = State::new(facts, lock::wait(&Platform::detect(root)?));
+    draw(terminal, &mut state)?;
+    let mut next = Instant::now() + TICK;
+    loop {
+        let left = next.saturating_duration_since(Instant::now());
+        let seen = if event::poll(left).context("waiting for a key")? {
+            match event::read().context("reading a key")? {
+                // What the kernel or others wrote across the screen goes.
+                Input::Key(key) if key.code == KeyCode::Char('l') && key.modifiers.contains(KeyModifiers::CONTROL) => {
+                    *terminal = blank().context("drawing")?;
+                    Some(Event::Resized)
+                }
+                Input::Key(key) if key.kind != KeyEventKind::Release => Some(Event::Key(key)),
+                Input::Paste(text) => Some(Event::Paste(text)),
+                Input::Resize(..) => Some(Event::Resized),
+                _ => None,
+            }
+        } else {
+            next = Instant::now() + TICK;
+            Some(Event::Tick)
+        };
+        let Some(seen) = seen else { continue };
+        let before = state.clone();
+        let resized = matches!(seen, Event::Resized);
+        let mut wanted = state.update(seen);
+        while let Some(effect) = wanted {
+            let outcome = match effect {
+                Effect::Leave => return Ok(()),
+                Effect::Shell => away(terminal)?,
+                effect => perform(root, effect),
+            };
+            wanted = state.update(Event::Outcome(outcome));
+        }
+        if watch.has_news() {
+            state.update(Event::Facts(Box::new(Facts::gather(root, SystemTime::now()))));
+        }
+        if resized || state.differs(&before) {
+            draw(terminal, &mut state)?;
+        }
+    }
+}
+
+fn draw(terminal: &mut DefaultTerminal, state: &mut State) -> anyhow::Result<()> {
+    let mut line = 0;
+    terminal.draw(|frame| line = view::draw(frame, state)).context("drawing")?;
+    state.scrolled_to(line);
+    Ok(())
+}
+
+/// The terminal with nothing on it, to be drawn wholly. (Ratatui's own way asks the terminal
+/// where its cursor is, and fails where nobody answers: at the other end of a serial line.)
+fn blank() -> io::Result<DefaultTerminal> {
+    execute!(io::stdout(), Clear(ClearType::All))?;
+    Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
+/// Gives the terminal to a shell and takes it back.
+fn away(terminal: &mut DefaultTerminal) -> anyhow::Result<Outcome> {
+    ratatui::restore();
+    let result = effects::shell();
+    *terminal = ratatui::try_init().and_then(|_| blank()).context("taking the terminal back")?;
+    Ok(match result {
+        Ok(()) => Outcome::Done("The shell has ended.".into()),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    })
+}
+
+/// Notices that the agent has reported something.
+struct Watch {
+    file: PathBuf,
+    seen: Option<SystemTime>,
+    due: Instant,
+}
+
+impl Watch {
+    fn new(root: &Path) -> Self {
+        let file = files::below(root, status::PATH);
+        let mut watch = Self { file, seen: None, due: Instant::now() };
+        watch.has_news();
+        watch
+    }
+
+    fn has_news(&mut self) -> bool {
+        let now = self.file.metadata().and_then(|file| file.modified()).ok();
+        let news = now != self.seen || Instant::now() >= self.due;
+        if news {
+            (self.seen, self.due) = (now, Instant::now() + CALM);
+        }
+        news
+    }
+}

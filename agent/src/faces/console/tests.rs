@@ -1,0 +1,374 @@
+//! Screens as reviewed, and what keys lead to, without a terminal.
+
+use contract::finding::{Finding, Findings};
+use contract::node::VirtualAddress;
+use contract::properties;
+use contract::secret::Secret;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::facts::{Access, Certificate, Facts};
+use super::form::Scope;
+use super::state::{Effect, Event, Item, Outcome, Screen, State};
+use super::view;
+use crate::status::{Health, Member, Phase, Status};
+
+const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
+
+fn formed() -> Facts {
+    let node = |name: &str, ready| crate::cluster::kubernetes::api::Node { name: name.into(), ready };
+    let member = |name: &str, healthy| Member { name: name.into(), healthy };
+    let mut findings = Findings::default();
+    findings.push(Finding::warning("disk.spare", "/dev/sdc", "it is left alone", "Detach it if nothing needs it"));
+    Facts {
+        status: Some(Status {
+            image: "kaas-control-plane 0.1.0 (development image)".into(),
+            node: Some("cp1".into()),
+            address: Some([192, 168, 10, 11].into()),
+            cluster: Some("control".into()),
+            phase: Phase::Done,
+            findings,
+            health: Some(Health {
+                api: true,
+                nodes: Some(vec![node("cp1", true), node("cp2", true), node("cp3", false)]),
+                etcd: ["cp1", "cp2", "cp3"].map(|name| member(name, name != "cp3")).to_vec(),
+                virtual_address: Some(VirtualAddress { address: [192, 168, 10, 10].into(), held: true }),
+            }),
+            ..Status::default()
+        }),
+        access: Access::Locked,
+        settled: true,
+        role: "control-plane".into(),
+        versions: vec![("image", "kaas-control-plane 0.1.0".into()), ("Kubernetes", "1.36.3".into())],
+        virtual_address: Some("192.168.10.10".into()),
+        certificates: vec![
+            Certificate { name: "apiserver.crt".into(), days: 364 },
+            Certificate { name: "ca.crt".into(), days: 3649 },
+        ],
+        fingerprint: Some(["AB"; 32].join(":")),
+        disk: Some("3600 MiB of 3900 MiB free".into()),
+        ..Facts::default()
+    }
+}
+
+fn refused() -> Facts {
+    let mut findings = Findings::default();
+    findings.push(Finding::error(
+        "gateway.off-subnet",
+        "gateway",
+        "the gateway 192.168.99.1 is not in the node's subnet 192.168.10.0/24",
+        "Correct it, or the prefix length of this VM's address",
+    ));
+    let image = "kaas-control-plane 0.1.0 (development image)".into();
+    let status = Status { image, phase: Phase::Refused, findings, ..Status::default() };
+    Facts {
+        status: Some(status),
+        access: Access::Open,
+        unconfigured: true,
+        role: "control-plane".into(),
+        ..Facts::default()
+    }
+}
+
+fn present() -> Vec<(&'static properties::Property, Secret)> {
+    let values = [
+        ("node-name", "cp1"),
+        ("address", "192.168.10.11/24"),
+        ("gateway", "192.168.99.1"),
+        ("control-nodes", "cp1=192.168.10.11"),
+        ("deployment-secret", SECRET),
+        ("http-proxy", "http://me:hunter2@proxy.example.com:3128"),
+    ];
+    values.map(|(key, text)| (properties::find(key).unwrap(), Secret::new(text.to_owned()))).to_vec()
+}
+
+fn screen(state: &State, columns: u16, rows: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    terminal.draw(|frame| _ = view::draw(frame, state)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let row = |y| (0..columns).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    let text: Vec<String> = (0..rows).map(row).collect();
+    assert!(text.iter().all(|line| line.is_ascii()), "a glyph that a console may lack");
+    text.join("\n")
+}
+
+fn key(code: KeyCode) -> Event {
+    Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn press(state: &mut State, codes: &[KeyCode]) -> Option<Effect> {
+    codes.iter().fold(None, |_, code| state.update(key(*code)))
+}
+
+fn type_in(state: &mut State, text: &str) {
+    text.chars().for_each(|character| drop(state.update(key(KeyCode::Char(character)))));
+}
+
+fn unlocked() -> State {
+    let mut state = State::new(formed(), 0);
+    press(&mut state, &[KeyCode::Enter]);
+    type_in(&mut state, "right");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::Unlock(Secret::new("right".into()))));
+    state.update(Event::Outcome(Outcome::Unlocked));
+    state
+}
+
+fn choose(state: &mut State, item: Item) -> Option<Effect> {
+    let at = state.items().iter().position(|other| *other == item).expect("on the menu");
+    press(state, &[KeyCode::Home]);
+    press(state, &vec![KeyCode::Down; at]);
+    press(state, &[KeyCode::Enter])
+}
+
+fn mending() -> State {
+    let mut state = State::new(refused(), 0);
+    press(&mut state, &[KeyCode::Enter]);
+    assert_eq!(choose(&mut state, Item::Form(Scope::All)), Some(Effect::Present(Scope::All)));
+    state.update(Event::Outcome(Outcome::Present(Scope::All, present())));
+    state
+}
+
+#[test]
+fn the_status_of_a_formed_node() {
+    let state = State::new(formed(), 0);
+    insta::assert_snapshot!("status_80x25", screen(&state, 80, 25));
+    insta::assert_snapshot!("status_40x20", screen(&state, 40, 20));
+}
+
+#[test]
+fn the_status_of_a_node_that_must_be_mended() {
+    let state = State::new(refused(), 0);
+    insta::assert_snapshot!("refused_80x25", screen(&state, 80, 25));
+    insta::assert_snapshot!("refused_40x20", screen(&state, 40, 20));
+}
+
+#[test]
+fn the_menu_of_a_formed_node() {
+    insta::assert_snapshot!("menu_80x25", screen(&unlocked(), 80, 25));
+    insta::assert_snapshot!("menu_40x20", screen(&unlocked(), 40, 20));
+}
+
+#[test]
+fn the_form_shows_what_is_wrong_beside_the_field_and_no_secret() {
+    let state = mending();
+    for (columns, rows) in [(80, 25), (40, 20)] {
+        let text = screen(&state, columns, rows);
+        insta::assert_snapshot!(format!("form_{columns}x{rows}"), text);
+    }
+    // Not on any part of it.
+    let mut state = mending();
+    for _ in properties::table() {
+        let text = screen(&state, 100, 60);
+        assert!(!text.contains(&SECRET[..6]) && !text.contains("hunter2"), "{text}");
+        press(&mut state, &[KeyCode::Down]);
+    }
+}
+
+#[test]
+fn every_property_that_may_still_change_has_its_form() {
+    let forms = [Scope::Network, Scope::Time, Scope::Ssh, Scope::Site];
+    for property in properties::table() {
+        let has = |scope: &&Scope| {
+            let form = super::form::Form::new(**scope, &[], &Findings::default());
+            form.fields.iter().any(|field| field.property == property)
+        };
+        let expected = property.changeable && property.key != properties::CONSOLE_PASSWORD_HASH;
+        assert_eq!(forms.iter().filter(has).count(), usize::from(expected), "{}", property.key);
+    }
+}
+
+#[test]
+fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
+    let mut state = mending();
+    state.update(Event::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
+    type_in(&mut state, "192.168.10.1");
+    let save = KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL);
+    let wanted = state.update(Event::Key(save));
+    assert_eq!(wanted, Some(Effect::Amend(vec![("gateway", Secret::new("192.168.10.1".into()))])));
+    state.update(Event::Outcome(Outcome::Done("Saved.".into())));
+    assert!(matches!(state.screen, Screen::Status { .. }));
+    assert_eq!(state.notice.as_deref(), Some("Saved."));
+}
+
+#[test]
+fn what_is_refused_stays_in_the_form() {
+    let mut state = mending();
+    let mut findings = Findings::default();
+    findings.push(Finding::error("property.malformed", "patience", "it is no number", "Give one"));
+    findings.push(Finding::error("environment.absent", "OVF environment", "there is none", "Give one"));
+    state.update(Event::Outcome(Outcome::Refused(findings)));
+    insta::assert_snapshot!("form_refused_80x25", screen(&state, 80, 25));
+}
+
+#[test]
+fn nothing_opens_without_the_password() {
+    let mut state = State::new(formed(), 0);
+    press(&mut state, &[KeyCode::Enter]);
+    type_in(&mut state, "wrong");
+    press(&mut state, &[KeyCode::Enter]);
+    state.update(Event::Outcome(Outcome::Wait(4)));
+    let text = screen(&state, 80, 25);
+    assert!(text.contains("not accepted") && text.contains("possible in 4 seconds"), "{text}");
+    assert!(!text.contains("wrong"));
+    // What is typed meanwhile is not tried.
+    type_in(&mut state, "right");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    (0..4).for_each(|_| drop(state.update(Event::Tick)));
+    type_in(&mut state, "right");
+    assert!(matches!(press(&mut state, &[KeyCode::Enter]), Some(Effect::Unlock(_))));
+}
+
+#[test]
+fn a_console_without_a_password_shows_status_only() {
+    let facts = Facts { access: Access::StatusOnly, ..formed() };
+    let mut state = State::new(facts, 0);
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    assert!(matches!(state.screen, Screen::Status { .. }) && screen(&state, 80, 25).contains("status only"));
+}
+
+#[test]
+fn it_locks_itself_when_nobody_is_there() {
+    let mut state = unlocked();
+    (0..299).for_each(|_| drop(state.update(Event::Tick)));
+    assert!(state.unlocked);
+    press(&mut state, &[KeyCode::Down]);
+    (0..300).for_each(|_| drop(state.update(Event::Tick)));
+    assert!(!state.unlocked && matches!(state.screen, Screen::Status { .. }));
+}
+
+#[test]
+fn a_form_that_was_open_closes_once_there_is_something_to_protect() {
+    let mut state = mending();
+    state.update(Event::Facts(Box::new(formed())));
+    assert!(matches!(state.screen, Screen::Status { .. }));
+    // An unlocked one stays where it is.
+    let mut state = unlocked();
+    state.update(Event::Facts(Box::new(formed())));
+    assert!(matches!(state.screen, Screen::Menu { .. }));
+}
+
+#[test]
+fn powering_off_needs_the_name_of_the_node() {
+    let mut state = unlocked();
+    choose(&mut state, Item::PowerOff);
+    type_in(&mut state, "cp2");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    insta::assert_snapshot!("confirm_80x25", screen(&state, 80, 25));
+    type_in(&mut state, "cp1");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::PowerOff));
+}
+
+/// A VM with the disk of a node whose former VM was cut off.
+fn held_elsewhere(code: &str) -> Facts {
+    let mut facts = refused();
+    let seen = "it is the data disk of node cp1 of cluster control, held by another VM";
+    let finding = Finding::error(code, "/dev/sdb", seen, "Attach it to that VM again");
+    facts.status.as_mut().unwrap().findings = finding.into();
+    facts
+}
+
+#[test]
+fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
+    let mut state = State::new(held_elsewhere("disk.held-elsewhere"), 0);
+    press(&mut state, &[KeyCode::Enter]);
+    insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
+    assert_eq!(choose(&mut state, Item::TakeOver), Some(Effect::LookAtTakeOver));
+    let words = "This VM takes over the data disk of node cp1 of cluster control.".to_owned();
+    state.update(Event::Outcome(Outcome::TakeOver { words, word: "cp1 --downgrade".into() }));
+    type_in(&mut state, "control");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    for (columns, rows) in [(80, 25), (40, 20)] {
+        insta::assert_snapshot!(format!("take_over_{columns}x{rows}"), screen(&state, columns, rows));
+    }
+    type_in(&mut state, "cp1 --downgrade");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::TakeOver("cp1 --downgrade".into())));
+}
+
+#[test]
+fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused() {
+    for code in ["disk.other-image", "image.downgrade", "image.from-version", "image.publisher"] {
+        let state = State::new(held_elsewhere(code), 0);
+        assert!(state.items().contains(&Item::TakeOver), "{code}");
+    }
+    for code in ["disk.stale", "disk.cloned", "disk.superseded", "disk.foreign"] {
+        let state = State::new(held_elsewhere(code), 0);
+        assert!(!state.items().contains(&Item::TakeOver), "{code}");
+    }
+    assert!(!unlocked().items().contains(&Item::TakeOver) && !mending().items().contains(&Item::TakeOver));
+}
+
+#[test]
+fn a_reset_that_ends_the_cluster_needs_both_names() {
+    let mut state = unlocked();
+    assert_eq!(choose(&mut state, Item::Reset), Some(Effect::LookAtReset));
+    let (node, cluster) = ("cp1".to_owned(), Some("control".to_owned()));
+    let words = "Everything on the data disk is erased. THIS ENDS CLUSTER control.".to_owned();
+    state.update(Event::Outcome(Outcome::Reset { words, node: node.clone(), cluster: cluster.clone() }));
+    type_in(&mut state, "cp1");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    insta::assert_snapshot!("reset_80x25", screen(&state, 80, 25));
+    type_in(&mut state, "cp1 control");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::Reset { node, cluster }));
+}
+
+#[test]
+fn a_new_password_is_given_twice_and_never_shown() {
+    let mut state = unlocked();
+    choose(&mut state, Item::Password);
+    type_in(&mut state, "correct horse");
+    press(&mut state, &[KeyCode::Enter]);
+    type_in(&mut state, "another horse");
+    assert!(!screen(&state, 80, 25).contains("horse"));
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    assert!(screen(&state, 80, 25).contains("not the same"));
+    for _ in 0..2 {
+        type_in(&mut state, "correct horse");
+        let wanted = press(&mut state, &[KeyCode::Enter]);
+        if let Some(effect) = wanted {
+            assert_eq!(effect, Effect::SetPassword(Secret::new("correct horse".into())));
+            return;
+        }
+    }
+    panic!("not set");
+}
+
+#[test]
+fn only_a_locked_console_has_a_shell_and_each_entry_leads_somewhere() {
+    let mut state = unlocked();
+    assert!(state.items().contains(&Item::Shell));
+    assert!(!mending().items().contains(&Item::Shell));
+    for item in state.items() {
+        let mut other = state.clone();
+        let wanted = choose(&mut other, item);
+        assert!(wanted.is_some() || !matches!(other.screen, Screen::Menu { .. }), "{item:?} does nothing");
+    }
+    assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
+}
+
+#[test]
+fn every_size_of_a_terminal_can_be_drawn() {
+    let logs = |mut state: State| {
+        state.update(Event::Outcome(Outcome::Logs(vec!["a line of the journal".into(); 500])));
+        state
+    };
+    for state in [State::new(formed(), 0), State::new(Facts::default(), 3), unlocked(), mending(), logs(unlocked())] {
+        for (columns, rows) in [(1, 1), (2, 3), (10, 5), (40, 12), (80, 25), (300, 100)] {
+            let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+            terminal.draw(|frame| _ = view::draw(frame, &state)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_page_scrolled_beyond_its_end_comes_back() {
+    let mut state = unlocked();
+    state.update(Event::Outcome(Outcome::Logs((0..100).map(|line| format!("line {line}")).collect())));
+    let mut terminal = Terminal::new(TestBackend::new(80, 25)).unwrap();
+    let mut from = 0;
+    terminal.draw(|frame| from = view::draw(frame, &state)).unwrap();
+    state.scrolled_to(from);
+    assert!(screen(&state, 80, 25).contains("line 99"));
+    press(&mut state, &[KeyCode::Up]);
+    assert!(!screen(&state, 80, 25).contains("line 99"));
+}

@@ -1,0 +1,119 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::super::fixture::{self, Machine, name, owner, put};
+use super::super::{DataDisk, prepare};
+use super::*;
+use crate::host::command::{Error, Host};
+
+/// A prepared disk that is a file full of holes, with data in it, and where that is.
+fn prepared(machine: &mut Machine) -> (Disk, Identity) {
+    let path = machine.add("disk");
+    let disk = Disk::open(&path, &machine.platform()).unwrap();
+    let guid = uuid::Uuid::from_u128(9);
+    layout::write_table(&path, guid, disk.size, disk.sector, &Host).unwrap();
+    let identity = Identity { disk: guid, holder: Some(machine.uuid), state: State::Formed, ..fixture::identity() };
+    for _ in 0..2 {
+        identity::write(&path, &identity).unwrap();
+    }
+    for place in [layout::LUKS_HEADER, layout::DATA + 4096, disk.size / 2, disk.size - (2 << 20)] {
+        put(&path, place, b"a certificate's key");
+    }
+    (disk, identity)
+}
+
+/// Where anything was written before.
+fn is_zero(disk: &Disk) {
+    let file = File::open(&disk.path).unwrap();
+    let places =
+        [(0, layout::DATA + (1 << 20)), (disk.size / 2, disk.size / 2 + 4096), (disk.size - (3 << 20), disk.size)];
+    for (start, end) in places {
+        assert_eq!(super::super::blank::first_content(&file, start, end).unwrap(), None);
+    }
+}
+
+/// Zeroes ranges of a plain file as blkdiscard does those of a block device, by making holes. The n-th
+/// one is cut off, before anything of it is done.
+struct Holes {
+    left: AtomicU32,
+}
+
+impl Holes {
+    fn all() -> Self {
+        Self { left: AtomicU32::new(u32::MAX) }
+    }
+}
+
+impl Runner for Holes {
+    fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+        let line = command.to_string();
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["blkdiscard", "--zeroout", offset, length, disk] = words[..] else { return Host.run(command) };
+        assert!(self.left.fetch_sub(1, Ordering::Relaxed) != 0, "power cut");
+        let number = |word: &str| word.split_once('=').unwrap().1.parse::<i64>().unwrap();
+        let file = OpenOptions::new().write(true).open(disk).unwrap();
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&file, flags, number(offset), number(length)).unwrap();
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_marked_disk_becomes_blank_and_others_are_left_alone() {
+    let mut machine = Machine::new();
+    let (disk, identity) = prepared(&mut machine);
+    assert!(erase(&disk, &Holes::all(), &mut |_| ()).unwrap_err().to_string().contains("not one that is to be erased"));
+    let other = Identity { disk: uuid::Uuid::from_u128(10), ..identity.clone() };
+    assert!(mark(&disk, &other).is_err());
+    assert_eq!(Slots::read(&disk.path).unwrap().newest(), Some(&identity));
+
+    mark(&disk, &identity).unwrap();
+    // The agent that still runs does not take it back.
+    assert!(identity::write(&disk.path, &identity).unwrap_err().to_string().contains("marked to be erased"));
+    assert_eq!(machine.verdict(), ("ours", Vec::new()));
+    let mut told = Vec::new();
+    erase(&disk, &Holes::all(), &mut |share| told.push(share)).unwrap();
+    assert!(told.is_sorted() && told.len() > 3 && told.last() == Some(&100), "{told:?}");
+    assert_eq!(machine.verdict(), ("blank", Vec::new()));
+}
+
+#[test]
+fn a_cut_at_any_moment_is_followed_by_doing_it_again() {
+    for cut in 0..9 {
+        let mut machine = Machine::new();
+        let (disk, identity) = prepared(&mut machine);
+        mark(&disk, &identity).unwrap();
+        let runner = Holes { left: AtomicU32::new(cut) };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| erase(&disk, &runner, &mut |_| ())));
+        if let Ok(result) = result {
+            result.unwrap();
+            assert!(cut >= 7, "only {cut} moments");
+            is_zero(&disk);
+            continue;
+        }
+        match machine.examine().data_disk {
+            DataDisk::Ours { disk, identity } => {
+                assert_eq!(identity.state, State::Erasing, "{cut}");
+                erase(&disk, &Holes::all(), &mut |_| ()).unwrap();
+                is_zero(&disk);
+            }
+            // The identity has gone, and with it everything: the disk is prepared like a blank one.
+            interrupted => assert_eq!(name(&interrupted), "interrupted", "{cut}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_erased_can_be_prepared_again() {
+    let mut machine = Machine::new();
+    let (disk, identity) = prepared(&mut machine);
+    mark(&disk, &identity).unwrap();
+    erase(&disk, &Holes::all(), &mut |_| ()).unwrap();
+    assert!(machine.examine().data_disk.target().is_some());
+    // As far as it goes with a plain file.
+    let target = machine.examine().data_disk.target().unwrap();
+    let error = prepare(&target, &owner(), &machine.platform(), &Host).unwrap_err();
+    assert!(error.seen.contains("reaching its data partition"), "{error}");
+    assert_eq!(machine.verdict().0, "interrupted");
+}

@@ -1,0 +1,374 @@
+//! Looks at all disks and decides which of them, if any, is the data disk.
+//! Changes nothing.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use contract::codes;
+use contract::finding::{Finding, Findings};
+use uuid::Uuid;
+
+use super::blank;
+use super::device::Disk;
+use super::identity::{Identity, Preparation, Slots, State};
+use super::layout;
+use super::refused::not_ours;
+use crate::host::command::{Command, Error, Runner};
+use crate::host::disk::ownership::{self, Candidate};
+use crate::host::platform::Platform;
+
+/// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
+/// snapshot of it must fit beside it.
+pub const MINIMUM_SIZE: u64 = 4 << 30;
+
+/// The data disk's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataDisk {
+    /// The VM has no disk besides its system disk.
+    Absent,
+    /// Proved blank: may be prepared.
+    Blank {
+        /// The disk.
+        disk: Disk,
+    },
+    /// Its preparation by this VM was interrupted; nothing of worth is on it.
+    Interrupted {
+        /// The disk.
+        disk: Disk,
+        /// What the preparation began with.
+        preparation: Preparation,
+    },
+    /// Prepared before, held by this VM or released: adopt, never form anew.
+    Ours {
+        /// The disk.
+        disk: Disk,
+        /// The newest identity on it.
+        identity: Identity,
+    },
+    /// Held by another VM that has not released it, or not for this one to take.
+    HeldElsewhere {
+        /// The disk.
+        disk: Disk,
+        /// The newest identity on it.
+        identity: Identity,
+    },
+    /// It holds something that is not ours.
+    Foreign {
+        /// The disk.
+        disk: Disk,
+    },
+    /// Which disk it is, or what it holds, cannot be decided.
+    Ambiguous,
+}
+
+impl DataDisk {
+    /// The chosen disk's size in bytes, if one was chosen.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Blank { disk } | Self::Interrupted { disk, .. } | Self::Ours { disk, .. } => Some(disk.size),
+            Self::Absent | Self::HeldElsewhere { .. } | Self::Foreign { .. } | Self::Ambiguous => None,
+        }
+    }
+}
+
+/// What was seen of the disks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examination {
+    /// The verdict.
+    pub data_disk: DataDisk,
+    /// All that has to be said about it: at least one error unless the disk is
+    /// blank, interrupted or ours; and also if such a one cannot be used.
+    pub findings: Findings,
+}
+
+/// What one disk holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    Blank,
+    Interrupted(Preparation),
+    Ours {
+        identity: Box<Identity>,
+        redundant: bool,
+    },
+    /// Bears our mark, but cannot be trusted; says why.
+    Damaged(String),
+    Later(u32),
+    /// Says what is on it.
+    Foreign(String),
+    Unreadable(String),
+}
+
+/// Looks at the disks of this node. `candidate` is this VM with its image; `system_root` is where the system's root
+/// file system is mounted (`/`, or `/sysroot` in the initrd).
+///
+/// # Errors
+/// The disks cannot be listed at all. What is wrong with a disk is a finding.
+pub fn examine(
+    platform: &Platform,
+    candidate: &Candidate,
+    system_root: &Path,
+    runner: &dyn Runner,
+) -> io::Result<Examination> {
+    let mut seen = Vec::new();
+    for path in platform.data_disk_candidates(system_root)? {
+        seen.push(match Disk::open(&path, platform) {
+            Ok(disk) => {
+                let content = look(&disk, platform.bios_uuid(), runner)
+                    .unwrap_or_else(|error| Content::Unreadable(error.to_string()));
+                (disk, content)
+            }
+            Err(error) => (nothing_known(path), Content::Unreadable(error.to_string())),
+        });
+    }
+    Ok(decide(seen, candidate))
+}
+
+fn nothing_known(path: PathBuf) -> Disk {
+    Disk { path, size: 0, sector: 512, read_only: false }
+}
+
+fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Content> {
+    if disk.size < MINIMUM_SIZE {
+        // Too small for any disk of ours; what is on it is for others to know.
+        let content = blank::first_content(&File::open(&disk.path)?, 0, disk.size)?;
+        return Ok(content.map_or(Content::Blank, |place| Content::Foreign(describe(disk, place, runner))));
+    }
+    let slots = Slots::read(&disk.path)?;
+    if let Some(version) = slots.later_format() {
+        return Ok(Content::Later(version));
+    }
+    if let Some(identity) = slots.newest() {
+        // A disk that is being erased may have lost its table already.
+        let table = match identity.state {
+            State::Erasing => Ok(()),
+            _ => layout::check_table(&disk.path, identity.disk, disk.size, runner).map(drop),
+        };
+        return Ok(match table {
+            Ok(()) => Content::Ours { identity: Box::new(identity.clone()), redundant: slots.is_redundant() },
+            Err(reason) => Content::Damaged(format!("it bears a valid identity of {}, but {reason}", identity.node)),
+        });
+    }
+    if let Some(preparation) = slots.preparation {
+        return Ok(match super::resume::may_resume(disk, &preparation, own, runner)? {
+            Ok(()) => Content::Interrupted(preparation),
+            Err(reason) => Content::Damaged(format!("its preparation was interrupted, but {reason}")),
+        });
+    }
+    if slots.bears_our_mark {
+        return Ok(Content::Damaged("both of its identity slots are damaged".to_owned()));
+    }
+    let content = blank::first_content(&File::open(&disk.path)?, 0, disk.size)?;
+    Ok(match content {
+        None => Content::Blank,
+        // A table of ours without a mark in the slots: still not to be taken for somebody else's.
+        Some(_) if layout::bears_our_table(disk, runner) => {
+            Content::Damaged("it has the partitions of a data disk, but no identity".to_owned())
+        }
+        Some(place) => Content::Foreign(describe(disk, place, runner)),
+    })
+}
+
+/// Names what is on a disk that is not blank. Words only: nothing is decided
+/// by what blkid knows or does not know.
+fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
+    let unnamed = format!("data that no known format explains, first at byte {place}");
+    let output = match runner.run(&Command::new("blkid").args(["-p", "-o", "export"]).arg(&disk.path)) {
+        Ok(output) => output,
+        Err(Error::Failed { status, .. }) if status.code() == Some(8) => {
+            return "signatures of more than one format".to_owned();
+        }
+        Err(_) => return unnamed,
+    };
+    let output = String::from_utf8_lossy(&output);
+    let value = |key: &str| output.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let label = value("LABEL").map(|label| format!(" named {label}")).unwrap_or_default();
+    match (value("TYPE"), value("PTTYPE")) {
+        (Some(kind), _) => format!("{kind}{label}"),
+        (None, Some(table)) => format!("a partition table ({table})"),
+        (None, None) => unnamed,
+    }
+}
+
+fn decide(seen: Vec<(Disk, Content)>, candidate: &Candidate) -> Examination {
+    let mut findings = Findings::default();
+    let is_ours = |content: &Content| matches!(content, Content::Ours { .. });
+    let is_trouble =
+        |content: &Content| matches!(content, Content::Damaged(_) | Content::Later(_) | Content::Unreadable(_));
+
+    // Disks that might be the true data disk decide first: while one cannot
+    // be read, no other is taken in its stead.
+    let ours = seen.iter().filter(|(_, content)| is_ours(content)).count();
+    let trouble = seen.iter().any(|(_, content)| is_trouble(content));
+    if ours > 1 || trouble {
+        for (disk, content) in &seen {
+            if let Some(finding) = of_no_use(disk, content, ours > 1) {
+                findings.push(finding);
+            }
+        }
+        return Examination { data_disk: DataDisk::Ambiguous, findings };
+    }
+
+    let chosen = choose(&seen);
+    let data_disk = match chosen {
+        Choice::One(index) => {
+            let (disk, content) = &seen[index];
+            for (other, content) in seen.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, seen)| seen) {
+                findings.push(left_alone(other, content, disk));
+            }
+            take(disk.clone(), content, candidate, &mut findings)
+        }
+        Choice::None if seen.is_empty() => {
+            findings.push(codes::DISK_ABSENT.finding(
+                "data disk",
+                "the VM has no disk besides its system disk",
+                "Power off, add the data disk (an empty one, or the one of the node's former VM), power on",
+            ));
+            DataDisk::Absent
+        }
+        Choice::None => {
+            let mut foreign = None;
+            for (disk, content) in &seen {
+                if let Content::Foreign(what) = content {
+                    findings.push(codes::DISK_FOREIGN.finding(
+                        disk.path.display().to_string(),
+                        format!("it holds {what}, which is not the appliance's; nothing was changed"),
+                        "Detach this disk, or attach it where it belongs; an empty new disk is taken, a used one never",
+                    ));
+                    foreign = foreign.or_else(|| Some(disk.clone()));
+                } else if *content == Content::Blank {
+                    findings.push(codes::DISK_WAITING.finding(
+                        disk.path.display().to_string(),
+                        "it is empty and is not used while another disk holds foreign data",
+                        "Detach the other disk",
+                    ));
+                }
+            }
+            foreign.map_or(DataDisk::Ambiguous, |disk| DataDisk::Foreign { disk })
+        }
+        Choice::Many(names) => {
+            findings.push(codes::DISK_AMBIGUOUS.finding(
+                names.join(", "),
+                "more than one disk is empty: which one is to be the data disk cannot be known",
+                "Detach all empty disks but one",
+            ));
+            DataDisk::Ambiguous
+        }
+    };
+    Examination { data_disk, findings }
+}
+
+enum Choice {
+    None,
+    One(usize),
+    Many(Vec<String>),
+}
+
+fn choose(seen: &[(Disk, Content)]) -> Choice {
+    let indexes = |wanted: fn(&Content) -> bool| -> Vec<usize> {
+        (0..seen.len()).filter(|index| wanted(&seen[*index].1)).collect()
+    };
+    // Ours goes before one whose preparation was interrupted, and that before a blank one.
+    let ours = indexes(|content| matches!(content, Content::Ours { .. }));
+    let interrupted = indexes(|content| matches!(content, Content::Interrupted(_)));
+    if let [one] = ours[..] {
+        return Choice::One(one);
+    }
+    if indexes(|content| matches!(content, Content::Foreign(_))).is_empty() {
+        let blank = indexes(|content| *content == Content::Blank);
+        for indexes in [interrupted, blank] {
+            match indexes[..] {
+                [] => {}
+                [one] => return Choice::One(one),
+                _ => return Choice::Many(indexes.iter().map(|i| seen[*i].0.path.display().to_string()).collect()),
+            }
+        }
+    }
+    Choice::None
+}
+
+fn take(disk: Disk, content: &Content, candidate: &Candidate, findings: &mut Findings) -> DataDisk {
+    let name = disk.path.display().to_string();
+    if disk.read_only {
+        findings.push(codes::DISK_READ_ONLY.finding(
+            &name,
+            "the data disk refuses writes",
+            "Make the disk writable in the hypervisor, then power the VM off and on",
+        ));
+    }
+    if disk.size < MINIMUM_SIZE {
+        findings.push(codes::DISK_TOO_SMALL.finding(
+            &name,
+            format!("the disk has {} MiB", disk.size >> 20),
+            format!("Enlarge or replace it: a data disk has at least {} GiB", MINIMUM_SIZE >> 30),
+        ));
+    }
+    match content {
+        Content::Ours { identity, redundant } => {
+            if let Err(refusal) = ownership::may_take(identity, candidate) {
+                findings.push(not_ours(&name, identity, &refusal, candidate));
+                return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
+            }
+            if !redundant && identity.state != State::Erasing {
+                findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
+                    &name,
+                    "one of its two identity slots is not whole; the other one is used and the first written anew",
+                    "Nothing, if power was lost just before; otherwise check the storage",
+                ));
+            }
+            DataDisk::Ours { disk, identity: identity.as_ref().clone() }
+        }
+        Content::Interrupted(preparation) => DataDisk::Interrupted { disk, preparation: preparation.clone() },
+        _ => DataDisk::Blank { disk },
+    }
+}
+
+/// What is wrong with a disk that keeps the choice from being made.
+fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
+    let name = disk.path.display().to_string();
+    let finding = match content {
+        Content::Ours { identity, .. } if several => codes::DISK_AMBIGUOUS.finding(
+            name,
+            format!(
+                "it is a data disk of node {} of cluster {}, and so is another one",
+                identity.node, identity.cluster
+            ),
+            "Detach all data disks but the one that belongs to this node",
+        ),
+        Content::Damaged(why) => codes::DISK_AMBIGUOUS.finding(
+            name,
+            format!("it is a data disk of this appliance, but cannot be trusted: {why}"),
+            "Detach it and keep it; restore the node from the cluster's other nodes or from a snapshot",
+        ),
+        Content::Later(version) => codes::DISK_NEWER.finding(
+            name,
+            format!("its identity has format {version}, which only a newer image can read"),
+            "Boot the image version that last used the disk, or a newer one",
+        ),
+        Content::Unreadable(why) => codes::DISK_UNREADABLE.finding(
+            name,
+            format!("it cannot be read: {why}"),
+            "Check the storage behind it, or detach it, then power the VM off and on",
+        ),
+        _ => return None,
+    };
+    Some(finding)
+}
+
+fn left_alone(disk: &Disk, content: &Content, taken: &Disk) -> Finding {
+    let what = match content {
+        Content::Blank => "it is empty".to_owned(),
+        Content::Interrupted(_) => "a preparation was begun on it".to_owned(),
+        Content::Foreign(what) => format!("it holds {what}"),
+        _ => "it is a data disk too".to_owned(),
+    };
+    codes::DISK_SPARE.finding(
+        disk.path.display().to_string(),
+        format!("{what}; it is left alone, {} is the data disk", taken.path.display()),
+        "Detach it if it is not needed",
+    )
+}
+
+#[cfg(test)]
+#[path = "examine_tests.rs"]
+mod tests;

@@ -1,0 +1,176 @@
+//! For the tests: a machine in a temporary folder, with disks that are plain
+//! files or, where the kernel takes part, loop devices.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use contract::platform::CONTAINER_FILE;
+use contract::platform::Container;
+use contract::swap::Use;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::{DataDisk, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, State, examine};
+use crate::host::command::Host;
+use crate::host::disk::ownership::Candidate;
+use crate::host::files;
+use crate::host::platform::Platform;
+
+pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
+
+pub(crate) struct Machine {
+    pub(crate) folder: TempDir,
+    disks: Vec<PathBuf>,
+    pub(crate) uuid: Uuid,
+}
+
+impl Machine {
+    /// A machine without disks.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("disks")).unwrap();
+        symlink("/sys", folder.path().join("sys")).unwrap();
+        symlink("/dev", folder.path().join("dev")).unwrap();
+        Self { folder, disks: Vec::new(), uuid: OWN }
+    }
+
+    /// Adds a disk that is a file full of holes.
+    pub(crate) fn add(&mut self, name: &str) -> PathBuf {
+        self.add_sized(name, MINIMUM_SIZE)
+    }
+
+    pub(crate) fn add_sized(&mut self, name: &str, size: u64) -> PathBuf {
+        let path = self.folder.path().join("disks").join(name);
+        File::create(&path).unwrap().set_len(size).unwrap();
+        self.disks.push(Path::new("/disks").join(name));
+        path
+    }
+
+    /// Adds a disk that is a block device.
+    pub(crate) fn add_device(&mut self, device: &Path) {
+        self.disks.push(device.to_owned());
+    }
+
+    pub(crate) fn platform(&self) -> Platform {
+        let container = Container {
+            cdrom: None,
+            data_disks: self.disks.clone(),
+            bios_uuid: self.uuid,
+            cgroup_root: None,
+            fail_cgroup_v1: true,
+            restrict_oom_score_adj: false,
+        };
+        let file = files::below(self.folder.path(), CONTAINER_FILE);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, serde_json::to_vec(&container).unwrap()).unwrap();
+        Platform::detect(self.folder.path()).unwrap()
+    }
+
+    /// This machine with the image that [`owner`] names.
+    pub(crate) fn own(&self) -> Use {
+        Use { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
+    }
+
+    pub(crate) fn candidate(&self) -> Candidate {
+        Candidate { own: self.own(), publisher: None, upgrades_from: None }
+    }
+
+    pub(crate) fn examine(&self) -> Examination {
+        examine(&self.platform(), &self.candidate(), self.folder.path(), &Host).unwrap()
+    }
+
+    /// The codes of the findings of an examination, and its verdict.
+    pub(crate) fn verdict(&self) -> (&'static str, Vec<String>) {
+        let examination = self.examine();
+        let codes = examination.findings.iter().map(|finding| finding.code.clone()).collect();
+        (name(&examination.data_disk), codes)
+    }
+}
+
+pub(crate) fn name(data_disk: &DataDisk) -> &'static str {
+    match data_disk {
+        DataDisk::Absent => "absent",
+        DataDisk::Blank { .. } => "blank",
+        DataDisk::Interrupted { .. } => "interrupted",
+        DataDisk::Ours { .. } => "ours",
+        DataDisk::HeldElsewhere { .. } => "held elsewhere",
+        DataDisk::Foreign { .. } => "foreign",
+        DataDisk::Ambiguous => "ambiguous",
+    }
+}
+
+pub(crate) fn owner() -> Owner {
+    Owner {
+        cluster: "alpha".into(),
+        node: "cp-1".into(),
+        image_version: "0.1.0".into(),
+        machine_id: "0123456789abcdef0123456789abcdef".parse::<MachineId>().unwrap(),
+    }
+}
+
+/// The identity of a disk in use by [`OWN`], of a node that belongs to no cluster yet.
+pub(crate) fn identity() -> Identity {
+    let Owner { cluster, node, image_version, machine_id } = owner();
+    Identity {
+        disk: Uuid::from_u128(1),
+        cluster_id: None,
+        cluster,
+        node: node.clone(),
+        member: node.clone(),
+        image_version,
+        generation: 1,
+        holder: Some(OWN),
+        machine_id,
+        host_name: node,
+        state: State::Unformed,
+        publisher: None,
+        swap: None,
+    }
+}
+
+pub(crate) fn put(disk: &Path, place: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(disk).unwrap().write_all_at(bytes, place).unwrap();
+}
+
+/// Gives the test's own thread a mount namespace that vanishes with it.
+pub(crate) fn alone() {
+    use nix::mount::{MsFlags, mount};
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+}
+
+/// Runs a program of the host that a test needs.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A loop device, detached when dropped.
+pub(crate) struct Loop {
+    pub(crate) device: PathBuf,
+}
+
+impl Loop {
+    pub(crate) fn new(file: &Path) -> Self {
+        assert!(
+            nix::unistd::geteuid().is_root() && Path::new("/dev/loop-control").exists(),
+            "this test needs root and loop devices: run it where the continuous integration runs"
+        );
+        let device = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
+        Self { device: device.into() }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Some kernels keep the partitions of a device that is detached.
+        let _ = Command::new("partx").arg("--delete").arg(&self.device).output();
+        let detached = Command::new("losetup").arg("--detach").arg(&self.device).status();
+        if !detached.is_ok_and(|status| status.success()) {
+            eprintln!("{} could not be detached", self.device.display());
+        }
+    }
+}

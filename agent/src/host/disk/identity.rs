@@ -1,0 +1,378 @@
+//! Who a data disk belongs to: two checksummed slots outside any file system,
+//! readable before anything is mounted.
+//!
+//! A write goes to the older slot, is flushed and read back, so that a power
+//! cut costs at most the new content, never the old one.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::frame::{self, Frame};
+use super::layout;
+use crate::host::disk::ownership::Swap;
+use crate::host::files::power;
+
+const MAGIC: &[u8; 8] = b"KaaSIDNT";
+const PREPARATION_MAGIC: &[u8; 8] = b"KaaSPREP";
+
+/// The part of a slot that is used, in bytes; the rest of its MiB stays zero.
+pub const SLOT_SIZE: usize = 16 * 1024;
+
+/// One sector: such a write happens wholly or not at all.
+const PREPARATION_SIZE: usize = 512;
+
+/// A machine ID as machine-id(5) wants it: 128 bits, not all zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MachineId(Uuid);
+
+impl MachineId {
+    /// A fresh one.
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl fmt::Display for MachineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+/// A text that is no machine ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a machine ID is 32 hexadecimal digits, not all zero")]
+pub struct NoMachineId;
+
+impl FromStr for MachineId {
+    type Err = NoMachineId;
+
+    fn from_str(text: &str) -> Result<Self, NoMachineId> {
+        let text = text.trim();
+        let uuid = if text.len() == 32 { Uuid::try_parse(text).ok() } else { None };
+        uuid.filter(|uuid| !uuid.is_nil()).map(Self).ok_or(NoMachineId)
+    }
+}
+
+impl TryFrom<String> for MachineId {
+    type Error = NoMachineId;
+
+    fn try_from(text: String) -> Result<Self, NoMachineId> {
+        text.parse()
+    }
+}
+
+impl From<MachineId> for String {
+    fn from(id: MachineId) -> Self {
+        id.to_string()
+    }
+}
+
+/// How far the node has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The disk is prepared; the node is not part of a cluster yet.
+    Unformed,
+    /// The node is part of its cluster.
+    Formed,
+    /// The disk is to be erased before anything else is done with it.
+    Erasing,
+}
+
+/// Who a data disk belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The disk itself: its GPT disk GUID, made when it was prepared.
+    pub disk: Uuid,
+    /// The cluster's identifier, known once it is formed.
+    pub cluster_id: Option<Uuid>,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's name in the cluster.
+    pub node: String,
+    /// The name of its etcd member.
+    pub member: String,
+    /// The version of the image that last used the disk.
+    pub image_version: String,
+    /// How many VMs have taken the disk over: 1 for the first.
+    pub generation: u64,
+    /// BIOS UUID of the VM that holds the disk; none once it was released for another VM.
+    pub holder: Option<Uuid>,
+    /// The node's machine ID.
+    pub machine_id: MachineId,
+    /// The node's host name.
+    pub host_name: String,
+    /// How far the node has come.
+    pub state: State,
+    /// Fingerprint of the publisher's key that is pinned; see [`crate::upgrade::swap::publisher`]. Written when the
+    /// cluster forms and by a commit only: an image that does not know of it never has to read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<String>,
+    /// The swap that is prepared or not committed yet; see [`super::ownership`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Swap>,
+}
+
+/// What is known of a disk whose preparation has begun: written in one sector
+/// before anything else, onto a disk that was proved blank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preparation {
+    /// The GPT disk GUID to be.
+    pub disk: Uuid,
+    /// The UUID of the data file system to be.
+    pub data: Uuid,
+    /// BIOS UUID of the VM that prepares it.
+    pub holder: Option<Uuid>,
+}
+
+/// What one slot holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Zeros.
+    Empty,
+    /// Anything else than what belongs here.
+    Damaged,
+    /// An identity in a later format version than this program reads.
+    Later(u32),
+    /// An identity.
+    Whole {
+        /// Counts the writes; the higher one is newer.
+        sequence: u64,
+        /// The content.
+        identity: Box<Identity>,
+    },
+}
+
+/// Both slots of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// The slot in partition 1.
+    pub a: Slot,
+    /// The slot in partition 2.
+    pub b: Slot,
+    /// What stands in slot A while a preparation is not finished.
+    pub preparation: Option<Preparation>,
+    /// Whether either begins with one of our magics, whole or not.
+    pub bears_our_mark: bool,
+}
+
+impl Slots {
+    /// Reads both slots of a disk. They are at fixed places, so that neither a
+    /// partition table nor a device node of a partition is needed.
+    ///
+    /// # Errors
+    /// The disk cannot be read, or ends before the slots do.
+    pub fn read(disk: &Path) -> io::Result<Self> {
+        let file = File::open(disk)?;
+        let mut blocks = [vec![0; SLOT_SIZE], vec![0; SLOT_SIZE]];
+        file.read_exact_at(&mut blocks[0], layout::IDENTITY_A)?;
+        file.read_exact_at(&mut blocks[1], layout::IDENTITY_B)?;
+        let preparation = match frame::decode(PREPARATION_MAGIC, &blocks[0][..PREPARATION_SIZE]) {
+            Frame::Whole { content, .. } => serde_json::from_slice(&content).ok(),
+            _ => None,
+        };
+        let bears_our_mark =
+            blocks.iter().any(|block| frame::bears(MAGIC, block) || frame::bears(PREPARATION_MAGIC, block));
+        Ok(Self { a: slot(&blocks[0]), b: slot(&blocks[1]), preparation, bears_our_mark })
+    }
+
+    /// The newer identity.
+    pub fn newest(&self) -> Option<&Identity> {
+        self.whole().map(|(_, identity)| identity)
+    }
+
+    /// Whether each slot holds an identity.
+    pub fn is_redundant(&self) -> bool {
+        matches!((&self.a, &self.b), (Slot::Whole { .. }, Slot::Whole { .. }))
+    }
+
+    /// The later format version that one of the slots is in.
+    pub fn later_format(&self) -> Option<u32> {
+        [&self.a, &self.b].into_iter().find_map(|slot| match slot {
+            Slot::Later(version) => Some(*version),
+            _ => None,
+        })
+    }
+
+    fn whole(&self) -> Option<(u64, &Identity)> {
+        [&self.a, &self.b]
+            .into_iter()
+            .filter_map(|slot| match slot {
+                Slot::Whole { sequence, identity } => Some((*sequence, identity.as_ref())),
+                _ => None,
+            })
+            .max_by_key(|(sequence, _)| *sequence)
+    }
+}
+
+fn slot(block: &[u8]) -> Slot {
+    match frame::decode(MAGIC, block) {
+        Frame::Empty => Slot::Empty,
+        Frame::Damaged => Slot::Damaged,
+        Frame::Later(version) => Slot::Later(version),
+        Frame::Whole { sequence, content } => match serde_json::from_slice(&content) {
+            Ok(identity) => Slot::Whole { sequence, identity },
+            Err(_) => Slot::Damaged,
+        },
+    }
+}
+
+/// Puts a new identity into the older slot of a disk, or the one that is not
+/// whole, and reads it back.
+///
+/// # Errors
+/// The disk cannot be read or written, or does not give back what was written;
+/// the newest identity then still stands in the other slot. Or it is marked as
+/// one that is to be erased: nothing takes that back.
+pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
+    let slots = Slots::read(disk)?;
+    if identity.state != State::Erasing && slots.newest().is_some_and(|newest| newest.state == State::Erasing) {
+        return Err(io::Error::other("the disk is marked to be erased"));
+    }
+    // While a preparation is not finished its record stands in slot A: slot B
+    // comes first then, and A is overwritten by the write after that.
+    let sequence_of = |slot: &Slot| match slot {
+        Slot::Whole { sequence, .. } => Some(*sequence),
+        _ => None,
+    };
+    let place = match (sequence_of(&slots.a), sequence_of(&slots.b)) {
+        (Some(a), Some(b)) if a <= b => layout::IDENTITY_A,
+        (None, Some(_)) => layout::IDENTITY_A,
+        _ => layout::IDENTITY_B,
+    };
+    let sequence = slots.whole().map_or(0, |(sequence, _)| sequence) + 1;
+    let content = serde_json::to_vec(identity)?;
+    let block = frame::encode(MAGIC, sequence, &content, SLOT_SIZE)
+        .ok_or_else(|| io::Error::other("the identity does not fit its slot"))?;
+    write_block(disk, place, &block)
+}
+
+/// Marks a blank disk as being prepared: one sector, then flushed.
+pub(super) fn write_preparation(disk: &Path, preparation: &Preparation) -> io::Result<()> {
+    let content = serde_json::to_vec(preparation)?;
+    let block = frame::encode(PREPARATION_MAGIC, 1, &content, PREPARATION_SIZE)
+        .ok_or_else(|| io::Error::other("the preparation record does not fit its sector"))?;
+    write_block(disk, layout::IDENTITY_A, &block)
+}
+
+fn write_block(disk: &Path, place: u64, block: &[u8]) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(disk)?;
+    power::step()?;
+    file.write_all_at(block, place)?;
+    file.sync_all()?;
+    let mut back = vec![0; block.len()];
+    super::device::forget_cached(&file, place, block.len() as u64);
+    file.read_exact_at(&mut back, place)?;
+    if back == block { Ok(()) } else { Err(io::Error::other("the disk does not give back what was written")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::identity;
+    use super::*;
+    use std::path::PathBuf;
+
+    fn disk(folder: &Path) -> PathBuf {
+        let path = folder.join("disk");
+        File::create(&path).unwrap().set_len(8 << 20).unwrap();
+        path
+    }
+
+    fn numbered(generation: u64) -> Identity {
+        Identity { generation, ..identity() }
+    }
+
+    fn flip(disk: &Path, place: u64) {
+        let file = OpenOptions::new().read(true).write(true).open(disk).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, place).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
+    }
+
+    #[test]
+    fn writes_alternate_and_the_newest_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        for generation in 1..6 {
+            write(&disk, &numbered(generation)).unwrap();
+            let slots = Slots::read(&disk).unwrap();
+            assert_eq!(slots.newest().unwrap().generation, generation);
+            assert_eq!(slots.is_redundant(), generation > 1);
+        }
+    }
+
+    #[test]
+    fn a_damaged_newest_slot_leaves_the_older_one_and_is_written_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        for generation in 1..=3 {
+            write(&disk, &numbered(generation)).unwrap();
+        }
+        // B, A, B: the third is in slot B.
+        flip(&disk, layout::IDENTITY_B + 300);
+        let slots = Slots::read(&disk).unwrap();
+        assert_eq!((slots.newest().unwrap().generation, &slots.b), (2, &Slot::Damaged));
+        write(&disk, &numbered(4)).unwrap();
+        let slots = Slots::read(&disk).unwrap();
+        assert_eq!(slots.newest().unwrap().generation, 4);
+        assert!(
+            slots.is_redundant() && matches!(slots.a, Slot::Whole { ref identity, .. } if identity.generation == 2)
+        );
+    }
+
+    #[test]
+    fn two_damaged_slots_hold_nothing_but_bear_our_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        write(&disk, &numbered(1)).unwrap();
+        write(&disk, &numbered(2)).unwrap();
+        flip(&disk, layout::IDENTITY_A + 100);
+        flip(&disk, layout::IDENTITY_B + 100);
+        let slots = Slots::read(&disk).unwrap();
+        assert_eq!(slots.newest(), None);
+        assert!(slots.bears_our_mark);
+    }
+
+    #[test]
+    fn an_unknown_field_in_the_present_format_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        let mut content = serde_json::to_value(identity()).unwrap();
+        content["new"] = 1.into();
+        let block = frame::encode(MAGIC, 1, content.to_string().as_bytes(), SLOT_SIZE).unwrap();
+        write_block(&disk, layout::IDENTITY_B, &block).unwrap();
+        assert_eq!(Slots::read(&disk).unwrap().b, Slot::Damaged);
+    }
+
+    #[test]
+    fn the_preparation_record_stands_until_slot_b_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        let preparation =
+            Preparation { disk: Uuid::from_u128(1), data: Uuid::from_u128(9), holder: Some(Uuid::from_u128(2)) };
+        write_preparation(&disk, &preparation).unwrap();
+        assert_eq!(Slots::read(&disk).unwrap().preparation, Some(preparation.clone()));
+        write(&disk, &identity()).unwrap();
+        let slots = Slots::read(&disk).unwrap();
+        assert!(slots.preparation.is_some() && slots.newest().is_some());
+        write(&disk, &identity()).unwrap();
+        let slots = Slots::read(&disk).unwrap();
+        assert!(slots.preparation.is_none() && slots.is_redundant());
+    }
+
+    #[test]
+    fn machine_ids_are_checked() {
+        assert!("0".repeat(32).parse::<MachineId>().is_err());
+        assert!("01234567-89ab-cdef-0123-456789abcdef".parse::<MachineId>().is_err());
+        assert!("uninitialized".parse::<MachineId>().is_err());
+        assert_eq!(MachineId::random().to_string().len(), 32);
+    }
+}

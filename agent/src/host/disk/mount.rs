@@ -1,0 +1,181 @@
+//! Mounts the data partition and lays its folders under the paths of the
+//! table in [`contract::paths`]. Formats nothing.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use contract::codes;
+use contract::finding::Finding;
+use contract::paths;
+use nix::mount::{MntFlags, MsFlags};
+use nix::sys::statvfs::statvfs;
+
+use super::device::{self, Disk};
+use super::grow;
+use super::identity::{self, Identity, Slots};
+use super::layout;
+use crate::host::command::{Command, Error, Runner};
+use crate::host::platform::Platform;
+
+/// Below this much free space nothing can be relied on to be saved, in bytes.
+const FULL: u64 = 16 << 20;
+
+/// Mounts the data disk and its bind mounts; what is mounted already stays.
+/// Before that a slot that is not whole is written anew, and the partition of a disk
+/// that has grown grows with it. Whose the disk is does not change: see [`crate::upgrade::swap::taking`].
+/// Returns the identity as it stands now.
+///
+/// # Errors
+/// A finding that says what failed; mounts made until then remain.
+pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn Runner) -> Result<Identity, Finding> {
+    let name = disk.path.display().to_string();
+    let data = platform.path(paths::DATA);
+    let mounted = is_mounted(&data).map_err(|error| failed(&name, "reading the mounts", error))?;
+    let identity = keep_identity(disk, identity).map_err(|error| failed(&name, "writing its identity", error))?;
+    if !mounted {
+        // The everyday care says so if the disk has grown and its partition has not.
+        let range = grow::table(disk, identity.disk, runner)
+            .or_else(|error| {
+                log::warn!("{name}: {error}");
+                layout::check_table(&disk.path, identity.disk, disk.size, runner)
+            })
+            .map_err(|error| failed(&name, "finding its data partition", error))?;
+        let node = device::partition(&disk.path, layout::DATA_NUMBER, &range, platform, runner)
+            .map_err(|error| failed(&name, "reaching its data partition", format!("{error:#}")))?;
+        check(&node, &name, runner)?;
+        fs::create_dir_all(&data).map_err(|error| failed(&name, "making the mount point", error))?;
+        let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
+        nix::mount::mount(Some(&node), &data, Some("ext4"), flags, Some("errors=remount-ro")).map_err(|error| {
+            match error {
+                nix::Error::EROFS | nix::Error::EACCES => read_only(&name),
+                error => failed(&name, &format!("mounting {} on {}", node.display(), data.display()), error),
+            }
+        })?;
+        if let Err(error) = grow::file_system(&node, range.end - range.start, runner) {
+            log::warn!("{name}: {error}");
+        }
+    }
+    room(&data, &name)?;
+    for (folder, mode, point) in paths::binds() {
+        let (source, target) = (data.join(folder), platform.path(point));
+        bind(&source, mode, &target)
+            .map_err(|error| failed(&name, &format!("laying {folder} on {}", target.display()), error))?;
+    }
+    Ok(identity)
+}
+
+/// Unmounts what [`mount()`] has mounted, in reverse order; what is not mounted
+/// is passed over.
+///
+/// # Errors
+/// A mount is in use; those before it in that order are gone.
+pub fn unmount(platform: &Platform) -> anyhow::Result<()> {
+    let mut points: Vec<PathBuf> = paths::binds().map(|(.., point)| platform.path(point)).collect();
+    points.insert(0, platform.path(paths::DATA));
+    for point in points.iter().rev() {
+        if is_mounted(point)? {
+            nix::mount::umount2(point, MntFlags::UMOUNT_NOFOLLOW)
+                .map_err(|error| anyhow::anyhow!("unmounting {}: {error}", point.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn failed(disk: &str, attempt: &str, error: impl std::fmt::Display) -> Finding {
+    codes::DISK_FAILED.finding(
+        disk,
+        format!("{attempt}: {error}"),
+        "Check the storage behind the disk, then power the VM off and on",
+    )
+}
+
+fn read_only(disk: &str) -> Finding {
+    codes::DISK_READ_ONLY.finding(
+        disk,
+        "the data disk refuses writes",
+        "Make the disk writable in the hypervisor, then power the VM off and on",
+    )
+}
+
+/// Since the disk was examined a swap may have been prepared: what stands on it counts.
+fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
+    let slots = Slots::read(&disk.path)?;
+    let newest = slots.newest().filter(|newest| newest.disk == identity.disk).unwrap_or(identity).clone();
+    if !slots.is_redundant() {
+        identity::write(&disk.path, &newest)?;
+    }
+    Ok(newest)
+}
+
+/// Replays the journal and repairs what is safe to repair (e2fsck(8): status 1
+/// means repaired, 4 and more that something is left).
+fn check(node: &Path, disk: &str, runner: &dyn Runner) -> Result<(), Finding> {
+    match runner.run(&Command::new("e2fsck").arg("-p").arg(node)) {
+        Ok(_) => Ok(()),
+        Err(Error::Failed { status, tail, .. }) => match status.code() {
+            Some(1 | 2) => {
+                log::warn!("the file system of {disk} was repaired: {tail}");
+                Ok(())
+            }
+            _ => Err(codes::DISK_DAMAGED.finding(
+                disk,
+                format!("its file system cannot be repaired safely: {tail}"),
+                "Keep the disk; restore the node from the cluster's other nodes or from a snapshot",
+            )),
+        },
+        Err(error) => Err(failed(disk, "checking its file system", error)),
+    }
+}
+
+/// A disk that is filling up is the everyday care's matter.
+fn room(data: &Path, disk: &str) -> Result<(), Finding> {
+    let space = statvfs(data).map_err(|error| failed(disk, "measuring its free space", error))?;
+    if space.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
+        return Err(read_only(disk));
+    }
+    let block = space.fragment_size();
+    let (free, total) = (space.blocks_available() * block, space.blocks() * block);
+    if free < FULL {
+        return Err(codes::DISK_FULL.finding(
+            disk,
+            format!("{} MiB of {} MiB are free", free >> 20, total >> 20),
+            "Enlarge the data disk, then power the VM off and on",
+        ));
+    }
+    Ok(())
+}
+
+fn bind(source: &Path, mode: u32, target: &Path) -> io::Result<()> {
+    if is_mounted(target)? {
+        return Ok(());
+    }
+    if !source.exists() {
+        DirBuilder::new().mode(mode).create(source)?;
+    }
+    fs::create_dir_all(target)?;
+    nix::mount::mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    Ok(())
+}
+
+/// Whether something is mounted on this very path.
+///
+/// # Errors
+/// The kernel's list of mounts cannot be read.
+pub(crate) fn is_mounted(point: &Path) -> io::Result<bool> {
+    let point = match point.canonicalize() {
+        Ok(point) => point,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    // Of this thread: a mount namespace belongs to a thread.
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo")?;
+    Ok(mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|field| Path::new(&unescape(field)) == point))
+}
+
+/// proc_pid_mountinfo(5): blank, tab, newline and backslash stand as octal.
+fn unescape(field: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
+}

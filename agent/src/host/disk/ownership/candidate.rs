@@ -1,0 +1,61 @@
+//! Whether an image may be let in on a data disk: who has signed it, and its version. Pure. What the
+//! image says of itself is believed here; that its signature is the publisher's is for whoever
+//! imports its OVA to verify.
+
+use contract::image::ImageFacts;
+use contract::swap::Use;
+use contract::version::{allows, is_older};
+use semver::VersionReq;
+
+use super::record::{Refusal, own_use};
+use crate::host::disk::identity::Identity;
+use crate::host::platform::Platform;
+
+/// A VM that may take a data disk, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The VM with its image.
+    pub own: Use,
+    /// Fingerprint of the key that has signed the image; none for a development image.
+    pub publisher: Option<String>,
+    /// Of which images it may take the place; none for any that is not newer.
+    pub upgrades_from: Option<VersionReq>,
+}
+
+impl Candidate {
+    /// What `platform` carries, with the image that it runs.
+    pub fn of(platform: &Platform, image: &ImageFacts) -> Self {
+        Self {
+            own: own_use(platform, image),
+            publisher: image.publisher.clone(),
+            upgrades_from: image.upgrades_from.clone(),
+        }
+    }
+
+    /// All that stands against this image on the disk with this identity, whoever holds that; the
+    /// gravest first.
+    pub fn against(&self, identity: &Identity) -> Vec<Refusal> {
+        let mut against = Vec::new();
+        if let Some(pinned) = &identity.publisher
+            && !self.is_expected(identity)
+        {
+            against.push(Refusal::Publisher(pinned.clone()));
+        }
+        let last = &identity.image_version;
+        if is_older(&self.own.version, last) {
+            against.push(Refusal::Older(last.clone()));
+        } else if let Some(from) = &self.upgrades_from
+            && self.own.version != *last
+            && !allows(from, last)
+        {
+            against.push(Refusal::FromVersion { last: last.clone(), allowed: from.clone() });
+        }
+        against
+    }
+
+    /// Whether the image is signed with the pinned key, or with the one that is to take its place.
+    fn is_expected(&self, identity: &Identity) -> bool {
+        let next = identity.swap.as_ref().and_then(|swap| swap.publisher.as_ref());
+        self.publisher.is_some() && (self.publisher == identity.publisher || self.publisher.as_ref() == next)
+    }
+}

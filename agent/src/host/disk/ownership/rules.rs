@@ -1,0 +1,127 @@
+//! Who may take a disk, and what its identity becomes then.
+
+use contract::swap::Use;
+use uuid::Uuid;
+
+use super::candidate::Candidate;
+use super::record::{Refusal, Swap};
+use crate::host::disk::identity::{Identity, State};
+
+/// Whether a VM may take the disk with this identity, or go on with it.
+///
+/// # Errors
+/// Why not.
+pub fn may_take(identity: &Identity, candidate: &Candidate) -> Result<(), Refusal> {
+    let (own, swap) = (&candidate.own, identity.swap.as_ref());
+    if is_known(identity, own) {
+        return Ok(());
+    }
+    let named = swap.and_then(|swap| swap.to.as_ref());
+    let prepared = named.is_some_and(|image| image.build == own.build);
+    let back = swap.is_some_and(|swap| swap.from.is(own));
+    match identity.holder {
+        _ if back => {}
+        Some(holder) if own.vm == Some(holder) => {}
+        // The VM that prepared it was powered off the hard way.
+        Some(holder) if prepared && swap.is_some_and(|swap| swap.from.vm == Some(holder)) => {}
+        Some(holder) => return Err(Refusal::Held(holder)),
+        None => match named {
+            Some(image) if !prepared => return Err(Refusal::OtherImage(image.clone())),
+            _ => {}
+        },
+    }
+    let mut against = candidate.against(identity).into_iter();
+    let first = against.find(|refusal| !(prepared && matches!(refusal, Refusal::Older(_))));
+    first.map_or(Ok(()), Err)
+}
+
+/// Whether this VM only starts again, or gets the disk back, with the image that it had: nothing may lock a
+/// node out then.
+fn is_known(identity: &Identity, own: &Use) -> bool {
+    let swap = identity.swap.as_ref();
+    let had = |before: Option<&Use>| before.is_some_and(|before| is_still(before, own));
+    if had(swap.map(|swap| &swap.from)) || had(swap.and_then(|swap| swap.released.as_ref())) {
+        return true;
+    }
+    // Without a UUID a disk that awaits another image looks like one's own.
+    let awaits = own.vm.is_none() && swap.is_some_and(|swap| swap.to.is_some());
+    identity.holder == own.vm && identity.image_version == own.version && !awaits
+}
+
+/// Whether both are the same VM, and it still runs the image that it had, as far as that is known.
+fn is_still(before: &Use, own: &Use) -> bool {
+    let same_build = before.build.is_empty() || before.build == own.build;
+    before.is(own) && before.version == own.version && same_build
+}
+
+/// The identity once `own`, which may do so, has taken the disk or goes on with it.
+pub fn taken(identity: &Identity, own: &Use) -> Identity {
+    let mut taken = Identity { holder: own.vm, image_version: own.version.clone(), ..identity.clone() };
+    let Some(swap) = &identity.swap else {
+        taken.generation += u64::from(identity.holder != own.vm);
+        return taken;
+    };
+    let goes_on = identity.holder.is_some() && identity.holder == own.vm;
+    if swap.from.is(own) {
+        let elsewhere = match identity.holder {
+            Some(_) => !goes_on,
+            None => swap.released.is_some(),
+        };
+        taken.generation += u64::from(elsewhere);
+        // It is back where it was: nothing is left of the swap.
+        taken.swap = None;
+        return taken;
+    }
+    if goes_on {
+        return taken;
+    }
+    let mut swap = swap.clone();
+    match swap.released.take() {
+        Some(last) if last.is(own) => {}
+        last => {
+            taken.generation += 1;
+            swap.from = last.unwrap_or(swap.from);
+        }
+    }
+    taken.swap = Some(swap);
+    taken
+}
+
+/// The identity once `own` has released the disk in a clean shutdown; none if it is
+/// not its to release, or belongs to no cluster yet. `id` names the swap that this begins.
+pub fn released(identity: &Identity, own: &Use, id: Uuid) -> Option<Identity> {
+    if identity.state != State::Formed || identity.holder.is_none() || identity.holder != own.vm {
+        return None;
+    }
+    let swap = match &identity.swap {
+        None => Swap { id, from: own.clone(), to: None, released: None, forced: false, publisher: None },
+        Some(swap) if swap.from.is(own) => swap.clone(),
+        Some(swap) => Swap { released: Some(own.clone()), ..swap.clone() },
+    };
+    Some(Identity { holder: None, swap: Some(swap), ..identity.clone() })
+}
+
+/// The identity once a person has given a VM the disk of another one that is proved off, whatever
+/// stands on the disk. `id` names the swap that this begins.
+pub fn taken_over(identity: &Identity, candidate: &Candidate, id: Uuid) -> Identity {
+    let (own, swap) = (&candidate.own, identity.swap.as_ref());
+    let unknown = || Use { vm: identity.holder, version: identity.image_version.clone(), build: String::new() };
+    let from = match (identity.holder, swap) {
+        (Some(holder), Some(swap)) if swap.from.vm == Some(holder) => swap.from.clone(),
+        (None, Some(swap)) => swap.released.clone().unwrap_or_else(|| swap.from.clone()),
+        _ => unknown(),
+    };
+    let publisher = candidate.publisher.clone().filter(|_| identity.publisher.is_some());
+    let publisher = publisher.filter(|key| Some(key) != identity.publisher.as_ref());
+    Identity {
+        holder: own.vm,
+        image_version: own.version.clone(),
+        generation: identity.generation + 1,
+        swap: Some(Swap { id, from, to: None, released: None, forced: true, publisher }),
+        ..identity.clone()
+    }
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

@@ -1,0 +1,302 @@
+use contract::swap::Image;
+
+use super::*;
+use crate::host::disk::fixture;
+
+const A: Uuid = Uuid::from_u128(0xa);
+const B: Uuid = Uuid::from_u128(0xb);
+const C: Uuid = Uuid::from_u128(0xc);
+const ID: Uuid = Uuid::from_u128(0x1d);
+
+/// A VM of an image; the build is named after the version.
+fn vm(vm: Uuid, version: &str) -> Use {
+    Use { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
+}
+
+fn image(version: &str) -> Image {
+    Image { version: version.into(), build: format!("build of {version}") }
+}
+
+/// A disk in use by A with image 1.0.0.
+fn disk() -> Identity {
+    Identity { image_version: "1.0.0".into(), holder: Some(A), state: State::Formed, ..fixture::identity() }
+}
+
+fn prepared(to: &str) -> Identity {
+    let swap =
+        Swap { id: ID, from: vm(A, "1.0.0"), to: Some(image(to)), released: None, forced: false, publisher: None };
+    Identity { swap: Some(swap), ..disk() }
+}
+
+/// A VM with an image that nobody has signed.
+fn unsigned(own: &Use) -> Candidate {
+    Candidate { own: own.clone(), publisher: None, upgrades_from: None }
+}
+
+fn may_take(identity: &Identity, own: &Use) -> Result<(), Refusal> {
+    super::may_take(identity, &unsigned(own))
+}
+
+fn taken_over(identity: &Identity, own: &Use, id: Uuid) -> Identity {
+    super::taken_over(identity, &unsigned(own), id)
+}
+
+fn off(identity: &Identity, own: &Use) -> Identity {
+    released(identity, own, ID).expect("the holder releases the disk")
+}
+
+fn on(identity: &Identity, own: &Use) -> Identity {
+    assert_eq!(may_take(identity, own), Ok(()), "{own:?} and {identity:?}");
+    taken(identity, own)
+}
+
+fn held(vm: Uuid) -> Result<(), Refusal> {
+    Err(Refusal::Held(vm))
+}
+
+fn older(than: &str) -> Result<(), Refusal> {
+    Err(Refusal::Older(than.into()))
+}
+
+/// Every state of the disk against every VM that may turn up.
+#[test]
+fn who_may_take_the_disk() {
+    let ok = || Ok(());
+    let other = |version: &str| Err(Refusal::OtherImage(image(version)));
+    let states = [
+        ("held", disk()),
+        ("released", off(&disk(), &vm(A, "1.0.0"))),
+        ("released before there were swaps", Identity { holder: None, ..disk() }),
+        ("prepared and cut", prepared("2.0.0")),
+        ("prepared and released", off(&prepared("2.0.0"), &vm(A, "1.0.0"))),
+        ("taken", taken(&prepared("2.0.0"), &vm(B, "2.0.0"))),
+        ("taken and released", off(&taken(&prepared("2.0.0"), &vm(B, "2.0.0")), &vm(B, "2.0.0"))),
+        ("taken by hand", taken(&off(&disk(), &vm(A, "1.0.0")), &vm(B, "2.0.0"))),
+        ("taken by hand and released", off(&taken(&off(&disk(), &vm(A, "1.0.0")), &vm(B, "2.0.0")), &vm(B, "2.0.0"))),
+        ("committed", Identity { swap: None, ..taken(&prepared("2.0.0"), &vm(B, "2.0.0")) }),
+        ("prepared for an older one and released", off(&prepared("0.9.0"), &vm(A, "1.0.0"))),
+    ];
+    let vms = [
+        vm(A, "1.0.0"), // the one that had it
+        vm(B, "2.0.0"), // the one that is to have it
+        vm(C, "2.0.0"), // another one of the same image
+        vm(C, "1.0.0"), // another one of the old image
+        vm(C, "0.9.0"), // an older one
+        vm(C, "3.0.0"), // a newer one than meant
+    ];
+    let table = [
+        [ok(), held(A), held(A), held(A), held(A), held(A)],
+        [ok(), ok(), ok(), ok(), older("1.0.0"), ok()],
+        [ok(), ok(), ok(), ok(), older("1.0.0"), ok()],
+        [ok(), ok(), ok(), held(A), held(A), held(A)],
+        [ok(), ok(), ok(), other("2.0.0"), other("2.0.0"), other("2.0.0")],
+        [ok(), ok(), held(B), held(B), held(B), held(B)],
+        [ok(), ok(), ok(), other("2.0.0"), other("2.0.0"), other("2.0.0")],
+        [ok(), ok(), held(B), held(B), held(B), held(B)],
+        [ok(), ok(), ok(), older("2.0.0"), older("2.0.0"), ok()],
+        [held(B), ok(), held(B), held(B), held(B), held(B)],
+        [ok(), other("0.9.0"), other("0.9.0"), other("0.9.0"), ok(), other("0.9.0")],
+    ];
+    for ((name, identity), row) in states.iter().zip(table) {
+        for (vm, expected) in vms.iter().zip(row) {
+            assert_eq!(may_take(identity, vm), expected, "a disk that is {name}, and {vm:?}");
+        }
+    }
+}
+
+#[test]
+fn a_restart_leaves_no_trace() {
+    let own = vm(A, "1.0.0");
+    assert_eq!(on(&off(&disk(), &own), &own), disk());
+    assert_eq!(on(&disk(), &own), disk());
+    let swapped = on(&prepared("2.0.0"), &vm(B, "2.0.0"));
+    assert_eq!(on(&off(&swapped, &vm(B, "2.0.0")), &vm(B, "2.0.0")), swapped);
+}
+
+#[test]
+fn a_swap_and_back_counts_two_changes_and_ends_without_a_swap() {
+    let (a, b) = (vm(A, "1.0.0"), vm(B, "2.0.0"));
+    for start in [disk(), prepared("2.0.0")] {
+        let there = on(&off(&start, &a), &b);
+        assert_eq!((there.generation, there.holder, there.image_version.as_str()), (2, Some(B), "2.0.0"));
+        assert_eq!(there.swap.as_ref().map(|swap| (&swap.from, &swap.released)), Some((&a, &None)));
+        for stopped in [there.clone(), off(&there, &b)] {
+            let back = on(&stopped, &a);
+            assert_eq!(back, Identity { generation: 3, ..disk() });
+        }
+    }
+}
+
+#[test]
+fn a_third_vm_makes_the_second_the_one_to_go_back_to() {
+    let (a, b, c) = (vm(A, "1.0.0"), vm(B, "2.0.0"), vm(C, "3.0.0"));
+    let there = on(&off(&on(&off(&disk(), &a), &b), &b), &c);
+    assert_eq!((there.generation, there.swap.as_ref().map(|swap| &swap.from)), (3, Some(&b)));
+    assert_eq!(may_take(&off(&there, &c), &a), older("3.0.0"));
+    assert_eq!(on(&off(&there, &c), &b).generation, 4);
+}
+
+#[test]
+fn only_the_holder_of_a_clusters_disk_releases_it() {
+    assert_eq!(released(&disk(), &vm(B, "1.0.0"), ID), None);
+    assert_eq!(released(&Identity { state: State::Unformed, ..disk() }, &vm(A, "1.0.0"), ID), None);
+    assert_eq!(released(&Identity { state: State::Erasing, ..disk() }, &vm(A, "1.0.0"), ID), None);
+    assert_eq!(released(&Identity { holder: None, ..disk() }, &vm(A, "1.0.0"), ID), None);
+    let nameless = Use { vm: None, ..vm(A, "1.0.0") };
+    assert_eq!(released(&Identity { holder: None, ..disk() }, &nameless, ID), None);
+}
+
+#[test]
+fn a_vm_without_uuid_goes_by_its_image() {
+    let nameless = |version: &str| Use { vm: None, ..vm(A, version) };
+    let identity = Identity { holder: None, ..disk() };
+    assert_eq!(on(&identity, &nameless("1.0.0")), identity);
+    assert_eq!(may_take(&identity, &nameless("0.9.0")), older("1.0.0"));
+    assert_eq!(may_take(&disk(), &nameless("1.0.0")), held(A));
+}
+
+#[test]
+fn a_disk_that_was_taken_over_goes_back_to_whoever_had_it() {
+    let b = vm(B, "0.9.0");
+    let over = taken_over(&disk(), &b, ID);
+    assert_eq!((over.generation, over.holder, over.image_version.as_str()), (2, Some(B), "0.9.0"));
+    assert!(over.swap.as_ref().is_some_and(|swap| swap.forced && swap.from.vm == Some(A)));
+    assert_eq!(on(&over, &b), over);
+    assert_eq!(on(&over, &vm(A, "1.0.0")).holder, Some(A));
+    assert_eq!(may_take(&over, &vm(C, "1.0.0")), held(B));
+    // One that was released for another image, too.
+    let over = taken_over(&off(&prepared("2.0.0"), &vm(A, "1.0.0")), &vm(C, "3.0.0"), ID);
+    assert_eq!(over.swap.map(|swap| swap.from), Some(vm(A, "1.0.0")));
+}
+
+/// A disk on which the key `pinned` is pinned, in every state, against images of every signer.
+#[test]
+fn an_image_of_another_publisher_is_let_in_only_if_somebody_has_named_it() {
+    let pinned = |identity: Identity| Identity { publisher: Some("pinned".into()), ..identity };
+    let named = |identity: Identity| {
+        let swap = identity.swap.clone().map(|swap| Swap { publisher: Some("other".into()), ..swap });
+        pinned(Identity { swap, ..identity })
+    };
+    let (a, b) = (vm(A, "1.0.0"), vm(B, "2.0.0"));
+    let ok = || Ok(());
+    let refused = || Err(Refusal::Publisher("pinned".into()));
+    let by_hand = off(&disk(), &a);
+    let taken_by_hand = taken(&by_hand, &b);
+    let table = [
+        // The image's signer:                            pinned, other, nobody
+        ("nothing pinned, released", by_hand.clone(), b.clone(), [ok(), ok(), ok()]),
+        ("released", pinned(by_hand.clone()), b.clone(), [ok(), refused(), refused()]),
+        (
+            "released, and another VM of the same version",
+            pinned(by_hand.clone()),
+            vm(C, "1.0.0"),
+            [ok(), refused(), refused()],
+        ),
+        ("prepared", pinned(off(&prepared("2.0.0"), &a)), b.clone(), [ok(), refused(), refused()]),
+        ("prepared and cut", pinned(prepared("2.0.0")), b.clone(), [ok(), refused(), refused()]),
+        ("prepared for another publisher", named(off(&prepared("2.0.0"), &a)), b.clone(), [ok(), ok(), refused()]),
+        (
+            "prepared for an older one",
+            pinned(off(&prepared("0.9.0"), &a)),
+            vm(C, "0.9.0"),
+            [ok(), refused(), refused()],
+        ),
+        // Whoever has it, or had it, is locked out by nothing.
+        ("held, restarted", pinned(disk()), a.clone(), [ok(), ok(), ok()]),
+        ("released, restarted", pinned(by_hand.clone()), a.clone(), [ok(), ok(), ok()]),
+        ("taken, restarted", pinned(taken_by_hand.clone()), b.clone(), [ok(), ok(), ok()]),
+        ("taken, shut down, restarted", pinned(off(&taken_by_hand, &b)), b.clone(), [ok(), ok(), ok()]),
+        ("taken, given back", pinned(taken_by_hand.clone()), a.clone(), [ok(), ok(), ok()]),
+        ("taken, shut down, given back", pinned(off(&taken_by_hand, &b)), a.clone(), [ok(), ok(), ok()]),
+        (
+            "committed, restarted",
+            pinned(Identity { swap: None, ..taken_by_hand.clone() }),
+            b.clone(),
+            [ok(), ok(), ok()],
+        ),
+        // The same VM with another image is no restart.
+        ("held, with another system disk", pinned(disk()), vm(A, "2.0.0"), [ok(), refused(), refused()]),
+        ("released, with another system disk", pinned(by_hand.clone()), vm(A, "2.0.0"), [ok(), refused(), refused()]),
+    ];
+    for (name, identity, own, row) in table {
+        for (signer, expected) in [Some("pinned"), Some("other"), None].into_iter().zip(row) {
+            let candidate = Candidate { own: own.clone(), publisher: signer.map(str::to_owned), upgrades_from: None };
+            assert_eq!(super::may_take(&identity, &candidate), expected, "{name}, signed by {signer:?}");
+        }
+    }
+    // A holder comes before a publisher.
+    assert_eq!(may_take(&pinned(disk()), &b), held(A));
+}
+
+#[test]
+fn an_image_follows_only_those_that_it_allows() {
+    let (a, b) = (vm(A, "1.0.0"), vm(B, "2.0.0"));
+    let by_hand = off(&disk(), &a);
+    let taken_by_hand = taken(&by_hand, &b);
+    let refused = Err(Refusal::FromVersion { last: "1.0.0".into(), allowed: ">=1.1.0".parse().unwrap() });
+    // The image of 2.0.0 follows 1.1.0 and later ones.
+    let table = [
+        ("released", by_hand.clone(), b.clone(), refused.clone()),
+        ("prepared", off(&prepared("2.0.0"), &a), b.clone(), refused.clone()),
+        ("prepared and cut", prepared("2.0.0"), b.clone(), refused.clone()),
+        ("released by 1.1.0", Identity { image_version: "1.1.0".into(), ..by_hand.clone() }, b.clone(), Ok(())),
+        ("held, with another system disk", disk(), vm(A, "2.0.0"), refused),
+        // The same version in another build, and an older one that was asked for, follow no rule but their own.
+        ("released, the same version", by_hand, vm(C, "1.0.0"), Ok(())),
+        ("prepared for an older one", off(&prepared("0.9.0"), &a), vm(C, "0.9.0"), Ok(())),
+        // Whoever has it, or had it, is locked out by nothing.
+        ("held, restarted", disk(), a.clone(), Ok(())),
+        ("taken, restarted", taken_by_hand.clone(), b.clone(), Ok(())),
+        ("taken, shut down, restarted", off(&taken_by_hand, &b), b.clone(), Ok(())),
+        ("taken, given back", taken_by_hand, a, Ok(())),
+        ("taken over by force, restarted", taken_over(&disk(), &b, ID), b, Ok(())),
+    ];
+    for (name, identity, own, expected) in table {
+        let candidate = Candidate { own, publisher: None, upgrades_from: Some(">=1.1.0".parse().unwrap()) };
+        assert_eq!(super::may_take(&identity, &candidate), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_vm_without_uuid_restarts_whatever_is_pinned() {
+    let nameless = |version: &str| Use { vm: None, ..vm(A, version) };
+    let identity = Identity { holder: None, publisher: Some("pinned".into()), ..disk() };
+    assert_eq!(may_take(&identity, &nameless("1.0.0")), Ok(()));
+    assert_eq!(may_take(&identity, &nameless("2.0.0")), Err(Refusal::Publisher("pinned".into())));
+    let over = taken_over(&identity, &nameless("2.0.0"), ID);
+    assert_eq!(may_take(&over, &nameless("2.0.0")), Ok(()));
+    // One that awaits another image is not for a VM of the image that had it in another build.
+    let swap = prepared("2.0.0").swap.map(|swap| Swap { from: nameless("1.0.0"), ..swap });
+    let awaits = Identity { swap, ..identity };
+    let other = Use { build: "another".into(), ..nameless("1.0.0") };
+    assert_eq!(may_take(&awaits, &nameless("1.0.0")), Ok(()));
+    assert_eq!(may_take(&awaits, &other), Err(Refusal::OtherImage(image("2.0.0"))));
+}
+
+#[test]
+fn a_disk_that_was_taken_over_remembers_whose_key_is_to_be_pinned() {
+    let by = |publisher: Option<&str>, pinned: Option<&str>| {
+        let identity = Identity { publisher: pinned.map(str::to_owned), ..disk() };
+        let candidate = Candidate { own: vm(B, "2.0.0"), publisher: publisher.map(str::to_owned), upgrades_from: None };
+        let over = super::taken_over(&identity, &candidate, ID);
+        // It stays pinned until the commit, and the VM restarts nevertheless.
+        assert_eq!(over.publisher, identity.publisher);
+        assert_eq!(super::may_take(&over, &candidate), Ok(()));
+        assert_eq!(super::may_take(&off(&over, &candidate.own), &candidate), Ok(()));
+        over.swap.and_then(|swap| swap.publisher)
+    };
+    assert_eq!(by(Some("other"), Some("pinned")).as_deref(), Some("other"));
+    assert_eq!(by(Some("pinned"), Some("pinned")), None);
+    assert_eq!(by(None, Some("pinned")), None);
+    assert_eq!(by(Some("other"), None), None);
+}
+
+#[test]
+fn the_record_is_read_back_and_a_disk_without_a_swap_is_as_before() {
+    let text = serde_json::to_string(&disk()).unwrap();
+    assert!(!text.contains("swap") && !text.contains("publisher"), "{text}");
+    for identity in [disk(), prepared("2.0.0"), off(&taken(&prepared("2.0.0"), &vm(B, "2.0.0")), &vm(B, "2.0.0"))] {
+        let text = serde_json::to_string(&identity).unwrap();
+        assert_eq!(serde_json::from_str::<Identity>(&text).unwrap(), identity);
+    }
+}

@@ -1,0 +1,89 @@
+//! Why this VM may not take a data disk, in words, with the way out. Decides nothing.
+
+use contract::codes::{self, Code};
+use contract::finding::Finding;
+
+use super::identity::Identity;
+use crate::host::disk::ownership::{Candidate, Refusal};
+
+/// What [`not_ours`] finds, which a person may overrule by taking the disk over.
+pub const OVERRULED: [&Code; 5] = [
+    &codes::DISK_HELD_ELSEWHERE,
+    &codes::DISK_OTHER_IMAGE,
+    &codes::IMAGE_DOWNGRADE,
+    &codes::IMAGE_FROM_VERSION,
+    &codes::IMAGE_PUBLISHER,
+];
+
+/// Why this VM may not take a data disk of ours.
+pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candidate: &Candidate) -> Finding {
+    let (Identity { node, cluster, .. }, own) = (identity, &candidate.own);
+    let whose = format!("it is the data disk of node {node} of cluster {cluster}");
+    match refusal {
+        Refusal::Held(holder) => codes::DISK_HELD_ELSEWHERE.finding(
+            name,
+            format!(
+                "{whose}, held by the VM with BIOS UUID {holder}, which has not released it; this VM is {}",
+                own.vm.map_or("without a BIOS UUID".to_owned(), |own| own.to_string())
+            ),
+            format!(
+                "Attach it to that VM again and shut that down cleanly, which releases it; if that VM is proved off for \
+                 good: {}",
+                by_hand(node, "")
+            ),
+        ),
+        Refusal::OtherImage(image) => codes::DISK_OTHER_IMAGE.finding(
+            name,
+            format!(
+                "{whose}, which was released for image {} (build {}); this VM runs {} (build {})",
+                image.version, image.build, own.version, own.build
+            ),
+            format!(
+                "Attach it to a VM of that image, or to the node's former VM; if neither is to be had: {}",
+                by_hand(node, "")
+            ),
+        ),
+        Refusal::Older(last) => codes::IMAGE_DOWNGRADE.finding(
+            name,
+            format!("{whose}, last used by image {last}, and this VM's image is {}, which is older", own.version),
+            format!(
+                "Attach it to a VM of image {last} or newer; to go back nevertheless, at your own risk: {}",
+                by_hand(node, " --downgrade")
+            ),
+        ),
+        Refusal::FromVersion { last, allowed } => codes::IMAGE_FROM_VERSION.finding(
+            name,
+            format!(
+                "{whose}, last used by image {last}, and this VM's image, {}, may take the place of {allowed} only",
+                own.version
+            ),
+            format!(
+                "Attach it to a VM of an image that may follow {last}, or to the node's former VM; to go on with this one \
+                 nevertheless, at your own risk: {}",
+                by_hand(node, " --any-version")
+            ),
+        ),
+        Refusal::Publisher(pinned) => codes::IMAGE_PUBLISHER.finding(
+            name,
+            format!(
+                "{whose}, where the publisher's key {pinned} is pinned, and this VM's image is {}",
+                match &candidate.publisher {
+                    Some(key) => format!("signed with {key}"),
+                    None => "a development image, which nobody has signed".to_owned(),
+                }
+            ),
+            format!(
+                "Attach it to a VM of an image of that publisher, or to the node's former VM; if this image is to be \
+                 trusted nevertheless: {}",
+                by_hand(node, " --publisher-changed")
+            ),
+        ),
+    }
+}
+
+/// The way of a person who overrules the refusal: on the console, for nobody can log in without the data disk.
+fn by_hand(node: &str, option: &str) -> String {
+    format!(
+        "\"Take the data disk over\" on this VM's console, or as root `kaas-agent take-over --confirm {node}{option}` here"
+    )
+}

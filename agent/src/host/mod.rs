@@ -1,0 +1,13 @@
+//! What the node stands on: programs, files, disks, the system bus, and what carries it.
+//!
+//! Knows nothing of clusters, of the configuration or of other nodes. Everything may call it; it calls nothing above.
+
+pub mod at_once;
+pub mod bus;
+pub mod command;
+pub mod disk;
+pub mod files;
+pub mod https;
+pub mod image;
+pub mod platform;
+pub mod services;

@@ -1,0 +1,369 @@
+//! What this node runs on: a virtual machine or, in the lab, a system
+//! container. The one place that knows what a container lacks; nothing else
+//! asks. It knows nothing of clusters, configuration or what disks hold.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use contract::platform::{CONTAINER_FILE, Container};
+use uuid::Uuid;
+
+use crate::host::files;
+
+/// What the kernel image tells of where it was loaded from: systemd-stub(7), in
+/// the vendor namespace of the Boot Loader Interface.
+const LOADED_FROM: &str = "/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+
+/// What carries this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Carrier {
+    Machine { vmware: bool, bios_uuid: Option<Uuid> },
+    Container(Container),
+}
+
+/// What this node runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    root: PathBuf,
+    carrier: Carrier,
+}
+
+impl Platform {
+    /// Looks at the system whose `/sys`, `/dev` and `/run` are below `root`
+    /// (`/` outside of tests).
+    ///
+    /// # Errors
+    /// The container engine's file exists but cannot be read or understood.
+    pub fn detect(root: &Path) -> anyhow::Result<Self> {
+        let path = files::below(root, CONTAINER_FILE);
+        let carrier = match fs::read(&path) {
+            Ok(text) => Carrier::Container(
+                serde_json::from_slice(&text)
+                    .map_err(|error| anyhow::anyhow!("reading the platform from {}: {error}", path.display()))?,
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // The DMI strings are the hypervisor's (SMBIOS 3.7, 7.2);
+                // a VM without a UUID of its own reads as absent.
+                let dmi = |name: &str| {
+                    let text = fs::read_to_string(files::below(root, "/sys/class/dmi/id").join(name)).ok()?;
+                    Some(text.trim().to_owned())
+                };
+                Carrier::Machine {
+                    vmware: dmi("sys_vendor").is_some_and(|vendor| vendor.starts_with("VMware")),
+                    bios_uuid: dmi("product_uuid")
+                        .and_then(|text| Uuid::parse_str(&text).ok())
+                        .filter(|uuid| !uuid.is_nil() && !uuid.is_max()),
+                }
+            }
+            Err(error) => anyhow::bail!("reading the platform from {}: {error}", path.display()),
+        };
+        Ok(Self { root: root.to_owned(), carrier })
+    }
+
+    /// The folder below which `/sys`, `/dev`, `/run` and `/data` are found.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path of the running system: `path` is absolute.
+    pub fn path(&self, path: &str) -> PathBuf {
+        files::below(&self.root, path)
+    }
+
+    /// Whether this is a system container: no kernel, modules or firmware of its own.
+    pub fn is_container(&self) -> bool {
+        matches!(self.carrier, Carrier::Container(_))
+    }
+
+    /// Whether the clock is this node's own. A container's is its host's.
+    pub fn sets_clock(&self) -> bool {
+        !self.is_container()
+    }
+
+    /// Whether the firmware names VMware as its maker. The backdoor code asks
+    /// the processor as well before it talks to the hypervisor.
+    pub fn is_vmware(&self) -> bool {
+        matches!(self.carrier, Carrier::Machine { vmware: true, .. })
+    }
+
+    /// The UUID that tells this VM from its clones and successors; none if the
+    /// hypervisor gives none.
+    pub fn bios_uuid(&self) -> Option<Uuid> {
+        match &self.carrier {
+            Carrier::Machine { bios_uuid, .. } => *bios_uuid,
+            Carrier::Container(container) => Some(container.bios_uuid),
+        }
+    }
+
+    /// Where an ISO with the OVF environment may be: the optical drives, in
+    /// the kernel's order, or the container engine's image.
+    ///
+    /// # Errors
+    /// `/sys` cannot be listed.
+    pub fn environment_media(&self) -> io::Result<Vec<PathBuf>> {
+        match &self.carrier {
+            Carrier::Container(container) => {
+                // The engine may put a medium in while the node runs.
+                let cdrom = match Self::detect(&self.root) {
+                    Ok(Self { carrier: Carrier::Container(now), .. }) => now.cdrom,
+                    _ => container.cdrom.clone(),
+                };
+                Ok(cdrom.iter().map(|path| self.device(path)).collect())
+            }
+            Carrier::Machine { .. } => {
+                let mut drives = self.block_devices()?;
+                drives.retain(|name| name.starts_with("sr"));
+                Ok(drives.iter().map(|name| self.path("/dev").join(name)).collect())
+            }
+        }
+    }
+
+    /// Those of [`Platform::environment_media`] that can be ejected: a container has no drive.
+    ///
+    /// # Errors
+    /// `/sys` cannot be listed.
+    pub fn ejectable_media(&self) -> io::Result<Vec<PathBuf>> {
+        if self.is_container() { Ok(Vec::new()) } else { self.environment_media() }
+    }
+
+    /// Whole disks that could be the data disk, in name order: all but the one
+    /// that carries `system_root`, the one that the kernel was loaded from,
+    /// optical drives, removable media and devices made by software. They appear some time after the kernel has started.
+    ///
+    /// # Errors
+    /// `/sys` cannot be listed.
+    pub fn data_disk_candidates(&self, system_root: &Path) -> io::Result<Vec<PathBuf>> {
+        match &self.carrier {
+            Carrier::Container(container) => Ok(container.data_disks.iter().map(|path| self.device(path)).collect()),
+            Carrier::Machine { .. } => {
+                let mut system = self.disks_below(fs::metadata(system_root)?.dev());
+                system.extend(self.loaded_from());
+                let mut disks = self.block_devices()?;
+                disks.retain(|name| !system.contains(name) && self.is_plain_disk(name));
+                Ok(disks.iter().map(|name| self.path("/dev").join(name)).collect())
+            }
+        }
+    }
+
+    /// The kubelet's cgroup root, where it does not have the hierarchy to itself.
+    pub fn cgroup_root(&self) -> Option<&str> {
+        match &self.carrier {
+            Carrier::Container(container) => container.cgroup_root.as_deref(),
+            Carrier::Machine { .. } => None,
+        }
+    }
+
+    /// The kubelet's `failCgroupV1`.
+    pub fn fail_cgroup_v1(&self) -> bool {
+        match &self.carrier {
+            Carrier::Container(container) => container.fail_cgroup_v1,
+            Carrier::Machine { .. } => true,
+        }
+    }
+
+    /// containerd's `restrict_oom_score_adj`.
+    pub fn restrict_oom_score_adj(&self) -> bool {
+        match &self.carrier {
+            Carrier::Container(container) => container.restrict_oom_score_adj,
+            Carrier::Machine { .. } => false,
+        }
+    }
+
+    /// The folder of a block device in `/sys`, by its node.
+    pub fn sys_block(&self, device: &Path) -> PathBuf {
+        // By-id links are followed: sysfs knows kernel names only.
+        let device = device.canonicalize().unwrap_or_else(|_| device.to_owned());
+        self.path("/sys/class/block").join(device.file_name().unwrap_or_default())
+    }
+
+    fn device(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn block_devices(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.path("/sys/class/block"))? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        // sdb before sdaa: the kernel's own order of naming.
+        names.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+        Ok(names)
+    }
+
+    fn is_plain_disk(&self, name: &str) -> bool {
+        let folder = self.path("/sys/class/block").join(name);
+        let number = |attribute: &str| -> u64 {
+            fs::read_to_string(folder.join(attribute)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        };
+        let made_by_hardware = folder.join("device").exists();
+        let whole = !folder.join("partition").exists();
+        made_by_hardware && whole && !name.starts_with("sr") && number("removable") == 0 && number("size") > 0
+    }
+
+    /// The disk with the EFI system partition that the kernel image came from.
+    /// Usually the system disk; another one where the firmware cannot read that.
+    fn loaded_from(&self) -> Option<String> {
+        // UEFI 2.10, 8.2: four bytes of attributes as efivarfs shows them, then
+        // here UTF-16 with a final zero.
+        let variable = fs::read(self.path(LOADED_FROM)).ok()?;
+        let units: Vec<u16> =
+            variable.get(4..)?.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+        let text = String::from_utf16(&units).ok()?;
+        let partition = Uuid::parse_str(text.trim_end_matches('\0')).ok()?;
+        let node = self.path("/dev/disk/by-partuuid").join(partition.to_string()).canonicalize().ok()?;
+        let folder = self.path("/sys/class/block").join(node.file_name()?).canonicalize().ok()?;
+        Some(folder.parent()?.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// The disks that carry a file system with this device number: through
+    /// dm-verity and partitions down to whole disks.
+    fn disks_below(&self, device: u64) -> BTreeSet<String> {
+        let number = format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        let mut found = BTreeSet::new();
+        let mut open: Vec<PathBuf> = self.path("/sys/dev/block").join(number).canonicalize().into_iter().collect();
+        while let Some(folder) = open.pop() {
+            let carriers: Vec<PathBuf> = fs::read_dir(folder.join("slaves"))
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(|entry| entry.path().canonicalize().ok())
+                .collect();
+            if !carriers.is_empty() {
+                open.extend(carriers);
+            } else if folder.join("partition").exists() {
+                open.extend(folder.parent().map(Path::to_owned));
+            } else if let Some(name) = folder.file_name() {
+                found.insert(name.to_string_lossy().into_owned());
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::files::below;
+    use std::os::unix::fs::symlink;
+
+    fn write(root: &Path, path: &str, content: &str) {
+        let path = below(root, path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// A disk as sysfs shows it: class/block/NAME links into devices/….
+    fn disk(root: &Path, name: &str, size: u64, removable: u8) {
+        let folder = format!("/sys/devices/pci0/{name}");
+        write(root, &format!("{folder}/size"), &size.to_string());
+        write(root, &format!("{folder}/removable"), &removable.to_string());
+        fs::create_dir_all(below(root, format!("{folder}/device"))).unwrap();
+        class(root, name, &folder);
+    }
+
+    fn class(root: &Path, name: &str, folder: &str) {
+        fs::create_dir_all(below(root, "/sys/class/block")).unwrap();
+        symlink(below(root, folder), below(root, format!("/sys/class/block/{name}"))).unwrap();
+    }
+
+    #[test]
+    fn candidates_leave_out_the_system_disk_below_verity_and_all_that_is_no_plain_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["sda", "sdb", "sdaa"] {
+            disk(root, name, 1 << 20, 0);
+        }
+        disk(root, "sdc", 1 << 20, 1);
+        disk(root, "sdd", 0, 0);
+        disk(root, "sr0", 1 << 10, 0);
+        write(root, "/sys/devices/virtual/loop0/size", "8");
+        class(root, "loop0", "/sys/devices/virtual/loop0");
+        write(root, "/sys/devices/pci0/sda/sda2/partition", "2");
+        fs::create_dir_all(below(root, "/sys/devices/pci0/sda/sda2/device")).unwrap();
+        class(root, "sda2", "/sys/devices/pci0/sda/sda2");
+        // The verity device that carries this very folder's file system.
+        let slaves = below(root, "/sys/devices/virtual/dm-0/slaves");
+        fs::create_dir_all(&slaves).unwrap();
+        symlink(below(root, "/sys/devices/pci0/sda/sda2"), slaves.join("sda2")).unwrap();
+        let device = fs::metadata(root).unwrap().dev();
+        let number = format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        fs::create_dir_all(below(root, "/sys/dev/block")).unwrap();
+        symlink(below(root, "/sys/devices/virtual/dm-0"), below(root, "/sys/dev/block").join(number)).unwrap();
+
+        let platform = Platform::detect(root).unwrap();
+        assert!(!platform.is_container());
+        assert_eq!(platform.data_disk_candidates(root).unwrap(), [root.join("dev/sdb"), root.join("dev/sdaa")]);
+        assert_eq!(platform.environment_media().unwrap(), [root.join("dev/sr0")]);
+    }
+
+    #[test]
+    fn the_disk_that_the_kernel_was_loaded_from_is_no_candidate() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["sda", "sdb"] {
+            disk(root, name, 1 << 20, 0);
+        }
+        write(root, "/sys/devices/pci0/sda/sda1/partition", "1");
+        class(root, "sda1", "/sys/devices/pci0/sda/sda1");
+        write(root, "/dev/sda1", "");
+        let partition = "0c0ffee0-0000-4000-8000-000000000001";
+        fs::create_dir_all(below(root, "/dev/disk/by-partuuid")).unwrap();
+        symlink(below(root, "/dev/sda1"), below(root, "/dev/disk/by-partuuid").join(partition)).unwrap();
+        let platform = Platform::detect(root).unwrap();
+        assert_eq!(platform.data_disk_candidates(root).unwrap().len(), 2);
+
+        let text = format!("{}\0", partition.to_uppercase());
+        let mut variable = vec![6, 0, 0, 0];
+        variable.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
+        write(root, LOADED_FROM, "");
+        fs::write(below(root, LOADED_FROM), variable).unwrap();
+        assert_eq!(platform.data_disk_candidates(root).unwrap(), [root.join("dev/sdb")]);
+    }
+
+    #[test]
+    fn a_machine_is_known_by_its_firmware() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "/sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
+        write(folder.path(), "/sys/class/dmi/id/product_uuid", "420f1a2b-0000-4000-8000-000000000001\n");
+        let platform = Platform::detect(folder.path()).unwrap();
+        assert!(platform.is_vmware());
+        assert_eq!(platform.bios_uuid().unwrap().to_string(), "420f1a2b-0000-4000-8000-000000000001");
+        write(folder.path(), "/sys/class/dmi/id/product_uuid", "00000000-0000-0000-0000-000000000000\n");
+        assert_eq!(Platform::detect(folder.path()).unwrap().bios_uuid(), None);
+    }
+
+    #[test]
+    fn a_container_says_what_it_was_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let container = Container {
+            cdrom: Some("/run/host/kaas/cdrom.iso".into()),
+            data_disks: vec!["/dev/loop7".into()],
+            bios_uuid: Uuid::from_u128(7),
+            cgroup_root: Some("/kaas-lab/node1".into()),
+            fail_cgroup_v1: false,
+            restrict_oom_score_adj: true,
+        };
+        write(folder.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
+        let platform = Platform::detect(folder.path()).unwrap();
+        assert!(platform.is_container() && !platform.fail_cgroup_v1() && platform.restrict_oom_score_adj());
+        assert_eq!(platform.cgroup_root(), Some("/kaas-lab/node1"));
+        assert_eq!(platform.data_disk_candidates(folder.path()).unwrap(), [folder.path().join("dev/loop7")]);
+        assert_eq!(platform.environment_media().unwrap(), [folder.path().join("run/host/kaas/cdrom.iso")]);
+
+        // A medium is taken out and put in while the node runs.
+        for cdrom in [None, Some("/run/host/kaas/other.iso".into())] {
+            let container = Container { cdrom, ..container.clone() };
+            write(folder.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
+            let now: Vec<_> =
+                container.cdrom.iter().map(|path| files::below(folder.path(), path.to_str().unwrap())).collect();
+            assert_eq!(platform.environment_media().unwrap(), now);
+        }
+
+        write(folder.path(), CONTAINER_FILE, "{\"data_disks\": 1}");
+        let error = Platform::detect(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("platform.json"), "{error}");
+    }
+}

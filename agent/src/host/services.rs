@@ -1,0 +1,144 @@
+//! systemd's units over D-Bus (`org.freedesktop.systemd1`). Knows nothing of
+//! what the units do.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::host::bus::{self, Bus};
+use crate::host::command::{Command, Runner};
+
+const SERVICE: &str = "org.freedesktop.systemd1";
+const PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const UNIT: &str = "org.freedesktop.systemd1.Unit";
+
+/// The agent's own unit. What is saved for it is taken up at its start: its plan
+/// is decided and done anew.
+pub const AGENT: &str = "kaas-agent.service";
+
+/// What a failed [`restart_agent`] means.
+pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be restarted to take it up";
+
+/// Restarts the agent, so that it takes up what was saved for it.
+///
+/// # Errors
+/// systemd does not answer.
+pub fn restart_agent() -> anyhow::Result<()> {
+    restart(AGENT)
+}
+
+/// Stops a unit and starts it again, or just starts it.
+///
+/// # Errors
+/// systemd does not know the unit or does not answer.
+pub fn restart(unit: &str) -> anyhow::Result<()> {
+    Services::new(&bus::system()?).restart(unit)
+}
+
+/// Writes to the data disk what the agent may be about to write, too: while that is
+/// stopped. Then the system restarts; `then` says what that start will do.
+///
+/// # Errors
+/// `write`'s, with the agent started again; or the system does not restart.
+pub fn write_and_reboot(
+    runner: &dyn Runner,
+    write: impl FnOnce() -> anyhow::Result<()>,
+    then: &'static str,
+) -> anyhow::Result<()> {
+    let tell = |verb: &str| {
+        runner.run(&Command::new("systemctl").args([verb, AGENT])).with_context(|| format!("{verb} {AGENT}"))
+    };
+    tell("stop")?;
+    if let Err(error) = write() {
+        tell("start")?;
+        return Err(error);
+    }
+    runner.run(&Command::new("systemctl").arg("reboot")).with_context(|| format!("restarting: {then}"))?;
+    Ok(())
+}
+
+/// systemd's manager.
+pub struct Services<'a> {
+    bus: &'a Bus,
+}
+
+impl<'a> Services<'a> {
+    /// The manager on this bus.
+    pub fn new(bus: &'a Bus) -> Self {
+        Self { bus }
+    }
+
+    /// Starts a unit and says whether it was not running. Does not wait for
+    /// it: a service that restarts until a peer is there is not a failure.
+    ///
+    /// # Errors
+    /// systemd does not know the unit or does not answer.
+    pub fn start(&self, unit: &str) -> anyhow::Result<bool> {
+        if matches!(self.state(unit)?.as_str(), "active" | "activating" | "reloading") {
+            return Ok(false);
+        }
+        self.job("StartUnit", unit)?;
+        Ok(true)
+    }
+
+    /// Stops a unit and starts it again, or just starts it.
+    ///
+    /// # Errors
+    /// As [`Services::start`].
+    pub fn restart(&self, unit: &str) -> anyhow::Result<()> {
+        self.job("RestartUnit", unit)
+    }
+
+    /// Starts a unit, or restarts it because what it read has `changed`.
+    /// Says whether it did either.
+    ///
+    /// # Errors
+    /// As [`Services::start`].
+    pub fn start_with(&self, unit: &str, changed: bool) -> anyhow::Result<bool> {
+        if self.start(unit)? {
+            return Ok(true);
+        }
+        if changed {
+            self.restart(unit)?;
+        }
+        Ok(changed)
+    }
+
+    /// Stops a unit and waits until it is stopped, at most `patience`.
+    ///
+    /// # Errors
+    /// systemd does not answer, or the unit is still there then.
+    pub fn stop(&self, unit: &str, patience: Duration) -> anyhow::Result<()> {
+        if matches!(self.state(unit)?.as_str(), "inactive" | "failed") {
+            return Ok(());
+        }
+        self.job("StopUnit", unit)?;
+        let deadline = std::time::Instant::now() + patience;
+        while !matches!(self.state(unit)?.as_str(), "inactive" | "failed") {
+            if std::time::Instant::now() > deadline {
+                bail!("stopping {unit}: it still runs after {} s", patience.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// systemd's `ActiveState` of a unit, such as `active` or `failed`.
+    ///
+    /// # Errors
+    /// systemd does not answer.
+    pub fn state(&self, unit: &str) -> anyhow::Result<String> {
+        let path: zbus::OwnedObjectPath =
+            self.bus.call(SERVICE, PATH, MANAGER, "LoadUnit", &(unit,)).with_context(|| format!("finding {unit}"))?;
+        self.bus.property(SERVICE, path.as_str(), UNIT, "ActiveState")
+    }
+
+    fn job(&self, method: &str, unit: &str) -> anyhow::Result<()> {
+        let _: zbus::OwnedObjectPath = self
+            .bus
+            .call(SERVICE, PATH, MANAGER, method, &(unit, "replace"))
+            .with_context(|| format!("{method} {unit}"))?;
+        Ok(())
+    }
+}

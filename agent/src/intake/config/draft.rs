@@ -1,0 +1,149 @@
+//! The values of an OVF environment before they are checked against each other.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use contract::codes;
+use contract::finding::Findings;
+use contract::properties::{self, Value};
+use contract::secret::Secret;
+use ipnet::Ipv4Net;
+
+use super::{ControlNode, Route};
+use crate::intake::environment::Document;
+
+/// Whether the deployment secret is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Secret,
+    NoSecret,
+}
+
+/// The values whose form is right; what is missing or wrong is none.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub name: Option<String>,
+    pub address: Option<Ipv4Net>,
+    pub gateway: Option<Ipv4Addr>,
+    pub data_address: Option<Ipv4Net>,
+    pub routes: Vec<Route>,
+    pub dns_servers: Vec<Ipv4Addr>,
+    pub search_domains: Vec<String>,
+    pub ntp_servers: Vec<String>,
+    pub cluster_name: Option<String>,
+    pub control_nodes: Option<Vec<ControlNode>>,
+    pub virtual_address: Option<Ipv4Addr>,
+    pub secret: Option<Secret>,
+    pub kubernetes_minor: Option<String>,
+    pub pod_range: Option<Ipv4Net>,
+    pub service_range: Option<Ipv4Net>,
+    pub ssh_authorized_keys: Vec<String>,
+    pub console_password_hash: Option<String>,
+    pub http_proxy: Option<String>,
+    pub https_proxy: Option<String>,
+    pub proxy_exclusions: Vec<String>,
+    pub extra_ca_certificates: Vec<String>,
+    pub registry_mirror: Option<String>,
+    pub snapshot_target: Option<Secret>,
+    pub vxlan_port: Option<u16>,
+    pub patience: Option<u32>,
+    /// Keys of properties that are given, but wrong.
+    pub wrong: BTreeSet<&'static str>,
+}
+
+/// Reads every property.
+pub(super) fn read(document: &Document, need: Need) -> (Draft, Findings) {
+    let mut form = Form { document, need, findings: Findings::default(), wrong: BTreeSet::new() };
+    let mut draft = Draft {
+        name: form.value(properties::NODE_NAME),
+        address: form.value(properties::ADDRESS),
+        gateway: form.value(properties::GATEWAY),
+        data_address: form.value(properties::DATA_ADDRESS),
+        routes: form.list(properties::ROUTES),
+        dns_servers: form.list(properties::DNS_SERVERS),
+        search_domains: form.list(properties::SEARCH_DOMAINS),
+        ntp_servers: form.list(properties::NTP_SERVERS),
+        cluster_name: form.value(properties::CLUSTER_NAME),
+        control_nodes: form.value(properties::CONTROL_NODES),
+        virtual_address: form.value(properties::VIRTUAL_ADDRESS),
+        secret: form.value(properties::DEPLOYMENT_SECRET),
+        kubernetes_minor: form.value(properties::KUBERNETES_VERSION),
+        pod_range: form.value(properties::POD_RANGE),
+        service_range: form.value(properties::SERVICE_RANGE),
+        ssh_authorized_keys: form.list(properties::SSH_AUTHORIZED_KEYS),
+        console_password_hash: form.value(properties::CONSOLE_PASSWORD_HASH),
+        http_proxy: form.value(properties::HTTP_PROXY),
+        https_proxy: form.value(properties::HTTPS_PROXY),
+        proxy_exclusions: form.list(properties::PROXY_EXCLUSIONS),
+        extra_ca_certificates: form.list(properties::EXTRA_CA_CERTIFICATES),
+        registry_mirror: form.value(properties::REGISTRY_MIRROR),
+        snapshot_target: form.value(properties::SNAPSHOT_TARGET),
+        vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),
+        patience: form.value(properties::PATIENCE),
+        wrong: BTreeSet::new(),
+    };
+    draft.wrong = form.wrong;
+    (draft, form.findings)
+}
+
+/// Reads values of the table out of a document.
+struct Form<'a> {
+    document: &'a Document,
+    need: Need,
+    findings: Findings,
+    wrong: BTreeSet<&'static str>,
+}
+
+impl Form<'_> {
+    /// The value of a property or its default; a finding when it is wrong, or
+    /// missing and required.
+    fn value<T: TryFrom<Value, Error = Value>>(&mut self, key: &'static str) -> Option<T> {
+        let property = properties::find(key).expect("a key of the table");
+        let text = match self.document.value(property) {
+            Ok(text) => text,
+            Err(finding) => {
+                self.wrong.insert(key);
+                self.findings.push(finding);
+                return None;
+            }
+        };
+        let Some(text) = text.filter(|text| !text.trim().is_empty()).or(property.default) else {
+            if property.required && !(key == properties::DEPLOYMENT_SECRET && self.need == Need::NoSecret) {
+                self.findings.push(codes::PROPERTY_MISSING.finding(
+                    key,
+                    format!("\"{}\" is not set", property.label),
+                    format!("Give it in the OVF properties: {}", property.kind.documentation()),
+                ));
+            }
+            return None;
+        };
+        match property.parse(text) {
+            Ok(value) => Some(T::try_from(value).expect("the type of the table's kind")),
+            Err(findings) => {
+                self.wrong.insert(key);
+                self.findings.extend(findings);
+                None
+            }
+        }
+    }
+
+    /// A list, each entry once.
+    fn list<T: PartialEq>(&mut self, key: &'static str) -> Vec<T>
+    where
+        Vec<T>: TryFrom<Value, Error = Value>,
+    {
+        let mut entries: Vec<T> = Vec::new();
+        for (index, entry) in self.value::<Vec<T>>(key).unwrap_or_default().into_iter().enumerate() {
+            if !entries.contains(&entry) {
+                entries.push(entry);
+                continue;
+            }
+            self.findings.push(codes::PROPERTY_REPEATED.finding(
+                key,
+                format!("entry {} is there already", index + 1),
+                "Give each entry once",
+            ));
+        }
+        entries
+    }
+}

@@ -1,0 +1,545 @@
+//! One environment that is in order, and one mutation a test.
+
+use std::time::Duration;
+
+use contract::finding::Severity;
+use contract::image::ImageFacts;
+use contract::properties;
+use contract::properties::{ControlNode, Route};
+use proptest::prelude::*;
+
+use super::*;
+
+const SECRET: &str = "x7$Qm!p2<Wz&9%rT'v\"B ü";
+
+fn image() -> ImageFacts {
+    serde_json::from_str(include_str!("fixtures/image.json")).unwrap()
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000)
+}
+
+/// The passing environment: the second of three nodes, every property given.
+fn fixture() -> Vec<(&'static str, String)> {
+    let rows: Vec<(&str, &str)> = vec![
+        ("node-name", "cp2"),
+        ("address", "192.168.10.12/24"),
+        ("gateway", "192.168.10.1"),
+        ("data-address", "10.20.0.12/24"),
+        ("routes", "10.30.0.0/16 via 10.20.0.1, 172.16.0.0/12 via 192.168.10.254"),
+        ("dns-servers", "192.168.10.2, 192.168.10.3"),
+        ("search-domains", "example.com lab.example.com"),
+        ("ntp-servers", "ntp.example.com,192.168.10.2"),
+        ("cluster-name", "control"),
+        ("control-nodes", "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
+        ("virtual-address", "192.168.10.10"),
+        ("deployment-secret", SECRET),
+        ("kubernetes-version", "1.35"),
+        ("pod-range", "10.244.0.0/16"),
+        ("service-range", "10.96.0.0/16"),
+        ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
+        ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
+        ("http-proxy", "http://user:p%40ss@proxy.example.com:3128"),
+        ("https-proxy", "http://10.1.2.3:3128"),
+        ("proxy-exclusions", ".example.com,192.168.0.0/16"),
+        ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
+        ("registry-mirror", "https://registry.example.com/mirror"),
+        ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
+        ("vxlan-port", "4789"),
+        ("patience", "3"),
+    ];
+    rows.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push_str("&#10;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn document<K: AsRef<str>, V: AsRef<str>>(properties: &[(K, V)]) -> Document {
+    let rows: String = properties
+        .iter()
+        .map(|(key, value)| {
+            format!("<Property oe:key=\"{}\" oe:value=\"{}\"/>", escaped(key.as_ref()), escaped(value.as_ref()))
+        })
+        .collect();
+    let namespace = "http://schemas.dmtf.org/ovf/environment/1";
+    let text = format!(
+        "<Environment xmlns=\"{namespace}\" xmlns:oe=\"{namespace}\" xmlns:ve=\"http://www.vmware.com/schema/ovfenv\">\
+         <PropertySection>{rows}</PropertySection><ve:EthernetAdapterSection>\
+         <ve:Adapter ve:mac=\"00:50:56:99:C0:4C\" ve:network=\"VM Network\"/>\
+         <ve:Adapter ve:mac=\"00:50:56:99:C0:4D\" ve:network=\"Data\"/></ve:EthernetAdapterSection></Environment>"
+    );
+    Document::parse(text.as_bytes()).unwrap()
+}
+
+/// The fixture with some values replaced, none for "not given".
+fn changed(changes: &[(&str, Option<&str>)]) -> Result<Intake, Findings> {
+    let mut properties = fixture();
+    for (key, value) in changes {
+        assert!(properties::find(key).is_some(), "{key} is no property");
+        properties.retain(|(other, _)| other != key);
+        properties.extend(value.map(|value| (properties::find(key).unwrap().key, value.to_owned())));
+    }
+    validate(&document(&properties), &image(), now())
+}
+
+/// The codes of the findings, sorted; no value of a secret may be in any of them.
+fn codes(findings: &Findings) -> Vec<&str> {
+    assert!(!findings.to_string().contains(SECRET));
+    let mut codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
+    codes.sort_unstable();
+    codes
+}
+
+macro_rules! rejects {
+    ($($name:ident: [$($key:literal = $value:expr),+] => [$($code:literal),+];)*) => {
+        $(#[test]
+        fn $name() {
+            let findings = changed(&[$(($key, $value.into())),+]).unwrap_err();
+            assert_eq!(codes(&findings), [$($code),+], "{findings}");
+        })*
+    };
+}
+
+macro_rules! warns {
+    ($($name:ident: [$($key:literal = $value:expr),+] => [$($code:literal),*];)*) => {
+        $(#[test]
+        fn $name() {
+            let intake = changed(&[$(($key, $value.into())),+]).unwrap_or_else(|findings| panic!("{findings}"));
+            assert_eq!(codes(&intake.warnings), [$($code),*] as [&str; _], "{}", intake.warnings);
+        })*
+    };
+}
+
+#[test]
+fn the_fixture_is_in_order() {
+    let intake = changed(&[]).unwrap_or_else(|findings| panic!("{findings}"));
+    assert!(intake.warnings.is_empty(), "{}", intake.warnings);
+    assert_eq!(intake.secret.expose(), SECRET);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&intake.config).unwrap());
+}
+
+#[test]
+fn only_four_properties_must_be_given() {
+    let given = |key: &str| ["node-name", "address", "control-nodes", "deployment-secret"].contains(&key);
+    let mut properties = fixture();
+    properties.retain(|(key, _)| given(key));
+    properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
+    let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
+    assert_eq!(intake.config.cluster.kubernetes_minor, "1.36", "the newest in the image");
+    assert_eq!((intake.config.cluster.vxlan_port, intake.config.patience), (8472, 1));
+    assert!(intake.warnings.is_empty());
+}
+
+#[test]
+fn all_findings_come_at_once() {
+    let findings = changed(&[
+        ("node-name", None),
+        ("address", Some("192.168.10.0/24")),
+        ("control-nodes", Some("cp1=10.0.0.1,cp1=10.0.0.1")),
+        ("virtual-address", Some("fd00::1")),
+        ("deployment-secret", Some("hunter2")),
+        ("pod-range", Some("10.96.0.0/16")),
+        ("vxlan-port", Some("80")),
+        ("ssh-authorized-keys", Some("nonsense")),
+    ])
+    .unwrap_err();
+    assert_eq!(
+        codes(&findings),
+        [
+            "address.duplicate",
+            "address.subnet-reserved",
+            "control-nodes.count",
+            "deployment-secret.weak",
+            "name.duplicate",
+            "property.ipv6",
+            "property.missing",
+            "property.out-of-range",
+            "range.overlap",
+            "ssh-key.malformed",
+        ]
+    );
+    assert!(!findings.to_string().contains("hunter2"));
+}
+
+#[test]
+fn an_empty_form_names_what_is_missing() {
+    let empty: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, "")).collect();
+    let findings = validate(&document(&empty), &image(), now()).unwrap_err();
+    assert_eq!(codes(&findings), ["property.missing"; 4]);
+    let blank: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, " \n")).collect();
+    assert_eq!(codes(&validate(&document(&blank), &image(), now()).unwrap_err()), ["property.missing"; 4]);
+}
+
+#[test]
+fn an_image_without_kubernetes_is_a_finding() {
+    let mut image = image();
+    image.kubernetes.clear();
+    let mut properties = fixture();
+    properties.retain(|(key, _)| *key != "kubernetes-version");
+    let findings = validate(&document(&properties), &image, now()).unwrap_err();
+    assert_eq!(codes(&findings), ["kubernetes-version.not-in-image"]);
+}
+
+/// Wherever an address can stand, an IPv6 one is refused in the same words.
+#[test]
+fn ipv6_is_refused_everywhere() {
+    for (key, value) in [
+        ("address", "2001:db8::12/64"),
+        ("data-address", "2001:db8::12/64"),
+        ("gateway", "fe80::1"),
+        ("dns-servers", "2001:db8::53"),
+        ("ntp-servers", "2001:db8::123"),
+        ("search-domains", "2001:db8::1"),
+        ("control-nodes", "cp2=2001:db8::12"),
+        ("virtual-address", "2001:db8::10"),
+        ("pod-range", "fd00::/48"),
+        ("service-range", "fd00:1::/108"),
+        ("routes", "2001:db8:1::/48 via 2001:db8::1"),
+        ("http-proxy", "http://[2001:db8::1]:3128"),
+        ("https-proxy", "http://[2001:db8::1]:3128"),
+        ("proxy-exclusions", "fd00::/8"),
+        ("registry-mirror", "https://[2001:db8::1]"),
+        ("snapshot-target", "https://[2001:db8::1]/snapshots/"),
+    ] {
+        let findings = changed(&[(key, Some(value))]).unwrap_err();
+        let refused = |finding: &contract::finding::Finding| {
+            finding.code == "property.ipv6"
+                && finding.subject == key
+                && finding.seen.ends_with("is an IPv6 address; the appliance works with IPv4 only")
+        };
+        assert!(findings.iter().any(refused), "{key}: {findings}");
+    }
+}
+
+rejects! {
+    node_name_is_missing: ["node-name" = None] => ["property.missing"];
+    node_name_is_upper_case: ["node-name" = "CP2"] => ["property.malformed"];
+    node_name_has_a_domain: ["node-name" = "cp2.example.com"] => ["property.malformed"];
+    node_is_not_listed: ["node-name" = "cp4"] => ["control-nodes.not-listed"];
+    address_is_missing: ["address" = None] => ["property.missing"];
+    address_has_no_prefix: ["address" = "192.168.10.12"] => ["property.malformed"];
+    address_is_ipv6: ["address" = "2001:db8::12/64"] => ["property.ipv6"];
+    address_is_loopback: ["address" = "127.0.0.12/24"] => ["address.unusable"];
+    address_is_multicast: ["address" = "224.0.0.12/24"] => ["address.unusable"];
+    address_is_the_network: ["address" = "192.168.10.0/24"] => ["address.subnet-reserved"];
+    address_is_the_broadcast: ["address" = "192.168.10.255/24"] => ["address.subnet-reserved"];
+    address_differs_from_the_list: ["address" = "192.168.10.14/24"] => ["control-nodes.address-differs"];
+    subnet_is_too_narrow: ["address" = "192.168.10.12/29", "routes" = None] => ["gateway.off-subnet"];
+    subnet_is_a_pair: ["address" = "192.168.10.12/31"] => ["address.prefix"];
+    address_is_another_nodes: ["address" = "192.168.10.11/24"] => ["control-nodes.address-differs"];
+    subnet_covers_everything: ["address" = "10.0.0.12/8",
+        "control-nodes" = "cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13", "gateway" = "10.0.0.1",
+        "virtual-address" = "10.0.0.10", "https-proxy" = None, "data-address" = None, "routes" = None] => ["range.overlap", "range.overlap"];
+    gateway_is_elsewhere: ["gateway" = "192.168.11.1"] => ["gateway.off-subnet"];
+    gateway_is_the_broadcast: ["gateway" = "192.168.10.255"] => ["address.subnet-reserved"];
+    gateway_is_this_node: ["gateway" = "192.168.10.12"] => ["address.duplicate"];
+    gateway_is_the_virtual_address: ["gateway" = "192.168.10.10"] => ["address.duplicate"];
+    gateway_is_no_address: ["gateway" = "router"] => ["property.malformed"];
+    data_address_has_no_prefix: ["data-address" = "10.20.0.12"] => ["property.malformed"];
+    data_address_is_ipv6: ["data-address" = "2001:db8:1::12/64"] => ["property.ipv6"];
+    data_subnet_is_the_nodes: ["data-address" = "192.168.10.99/24", "routes" = None] => ["range.overlap"];
+    data_subnet_is_in_the_pods: ["data-address" = "10.244.7.12/24", "routes" = None] => ["range.overlap"];
+    route_has_no_gateway: ["routes" = "10.30.0.0/16"] => ["property.malformed"];
+    route_is_the_default: ["routes" = "0.0.0.0/0 via 10.20.0.1"] => ["range.size"];
+    route_gateway_is_far: ["routes" = "10.30.0.0/16 via 10.99.0.1"] => ["routes.gateway"];
+    route_gateway_needs_the_data_network: ["data-address" = None] => ["routes.gateway"];
+    route_gateway_is_this_node: ["routes" = "10.30.0.0/16 via 10.20.0.12"] => ["routes.gateway"];
+    route_gateway_is_the_broadcast: ["routes" = "10.30.0.0/16 via 10.20.0.255"] => ["routes.gateway"];
+    route_is_there_twice: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.2"] => ["routes.duplicate"];
+    route_covers_the_pods: ["routes" = "10.240.0.0/12 via 10.20.0.1"] => ["range.overlap"];
+    route_is_in_the_services: ["routes" = "10.96.3.0/24 via 10.20.0.1"] => ["range.overlap"];
+    dns_server_is_a_name: ["dns-servers" = "dns.example.com"] => ["property.malformed"];
+    dns_server_is_ipv6: ["dns-servers" = "192.168.10.2,2001:db8::53"] => ["property.ipv6"];
+    dns_server_is_loopback: ["dns-servers" = "127.0.0.53"] => ["address.unusable"];
+    dns_server_is_hidden_by_services: ["dns-servers" = "10.96.0.53"] => ["range.covers-server"];
+    proxy_is_hidden_by_pods: ["https-proxy" = "http://10.244.1.1:3128"] => ["range.covers-server"];
+    search_domain_is_an_address: ["search-domains" = "10.0.0.1"] => ["property.malformed"];
+    ntp_server_is_a_url: ["ntp-servers" = "ntp://ntp.example.com"] => ["property.malformed"];
+    cluster_name_has_spaces: ["cluster-name" = "my cluster"] => ["property.malformed"];
+    control_nodes_are_missing: ["control-nodes" = None] => ["property.missing"];
+    control_nodes_have_no_addresses: ["control-nodes" = "cp1,cp2,cp3"] => [
+        "property.malformed", "property.malformed", "property.malformed"];
+    control_nodes_are_two: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12"] => ["control-nodes.count"];
+    control_nodes_are_five: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13,\
+        cp4=192.168.10.14,cp5=192.168.10.15"] => ["control-nodes.count"];
+    control_nodes_share_a_name: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp1=192.168.10.13"] => [
+        "name.duplicate"];
+    control_nodes_share_an_address: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.11"] => [
+        "address.duplicate"];
+    control_node_is_in_another_subnet: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.99.13"] => [
+        "control-nodes.off-subnet"];
+    control_node_is_the_broadcast: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.255"] => [
+        "address.subnet-reserved"];
+    virtual_address_is_missing: ["virtual-address" = None] => ["virtual-address.missing"];
+    virtual_address_is_elsewhere: ["virtual-address" = "192.168.11.10"] => ["virtual-address.off-subnet"];
+    virtual_address_is_a_node: ["virtual-address" = "192.168.10.13"] => ["address.duplicate"];
+    virtual_address_is_the_network: ["virtual-address" = "192.168.10.0"] => ["address.subnet-reserved"];
+    virtual_address_is_malformed: ["virtual-address" = "192.168.10"] => ["property.malformed"];
+    secret_is_missing: ["deployment-secret" = None] => ["property.missing"];
+    secret_is_short: ["deployment-secret" = "hunter2"] => ["deployment-secret.weak"];
+    secret_is_words: ["deployment-secret" = "correct horse battery staple"] => ["deployment-secret.weak"];
+    secret_is_regular: ["deployment-secret" = "0123456789abcdef0123456789abcdef"] => ["deployment-secret.weak"];
+    secret_has_line_ends: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015\n"] => ["deployment-secret.invalid"];
+    kubernetes_is_not_in_the_image: ["kubernetes-version" = "1.34"] => ["kubernetes-version.not-in-image"];
+    kubernetes_has_a_patch_level: ["kubernetes-version" = "1.36.3"] => ["property.malformed"];
+    pod_range_is_too_small: ["pod-range" = "10.244.0.0/23"] => ["range.size"];
+    pod_range_is_out_of_bounds: ["pod-range" = "10.244.0.0/25"] => ["range.size"];
+    pod_range_has_host_bits: ["pod-range" = "10.244.1.0/16"] => ["range.host-bits"];
+    pod_range_is_ipv6: ["pod-range" = "fd00::/48"] => ["property.ipv6"];
+    pod_range_is_loopback: ["pod-range" = "127.0.0.0/16"] => ["range.unusable"];
+    pod_range_overlaps_services: ["pod-range" = "10.96.128.0/17"] => ["range.overlap"];
+    pod_range_overlaps_nodes: ["pod-range" = "192.168.0.0/16"] => [
+        "range.covers-server", "range.covers-server", "range.covers-server", "range.overlap"];
+    service_range_is_too_large: ["service-range" = "10.0.0.0/8"] => ["range.size"];
+    service_range_is_too_small: ["service-range" = "10.96.0.0/25"] => ["range.size"];
+    service_range_is_in_the_pods: ["service-range" = "10.244.3.0/24"] => ["range.overlap"];
+    ssh_key_is_cut: ["ssh-authorized-keys" = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"] => ["ssh-key.malformed"];
+    ssh_key_is_private: ["ssh-authorized-keys" = "-----BEGIN OPENSSH PRIVATE KEY-----"] => ["ssh-key.private"];
+    password_is_plain: ["console-password-hash" = "hunter2"] => ["console-password-hash.plain"];
+    password_is_md5: ["console-password-hash" = "$1$abcdefgh$G9GTe5rFtx2cuh4WnFy5p/"] => ["console-password-hash.method"];
+    proxy_has_no_scheme: ["http-proxy" = "proxy.example.com:3128"] => ["url.malformed"];
+    proxy_is_ipv6: ["http-proxy" = "http://[2001:db8::1]:3128"] => ["property.ipv6"];
+    exclusion_is_ipv6: ["proxy-exclusions" = "fd00::/8"] => ["property.ipv6"];
+    certificate_is_no_authority: ["extra-ca-certificates" = include_str!("fixtures/server.pem")] => ["certificate.not-ca"];
+    certificate_is_text: ["extra-ca-certificates" = "see ticket"] => ["certificate.malformed"];
+    registry_has_a_password: ["registry-mirror" = "https://user:hunter2@registry.example.com"] => ["url.malformed"];
+    vxlan_port_is_low: ["vxlan-port" = "53"] => ["property.out-of-range"];
+    vxlan_port_is_high: ["vxlan-port" = "65536"] => ["property.out-of-range"];
+    vxlan_port_is_a_name: ["vxlan-port" = "vxlan"] => ["property.malformed"];
+    patience_is_zero: ["patience" = "0"] => ["property.out-of-range"];
+    patience_is_a_boolean: ["patience" = "True"] => ["property.malformed"];
+}
+
+warns! {
+    one_node_needs_no_virtual_address: ["control-nodes" = "cp2=192.168.10.12", "virtual-address" = None] => [];
+    one_node_may_have_one: ["control-nodes" = "cp2=192.168.10.12"] => [];
+    pods_for_one_node_fit_a_24: ["control-nodes" = "cp2=192.168.10.12", "pod-range" = "10.244.0.0/24"] => [];
+    secret_ends_in_a_space: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015 "] => ["deployment-secret.whitespace"];
+    route_is_repeated: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.1"] => ["property.repeated"];
+    one_network_is_enough: ["data-address" = None, "routes" = None] => [];
+    a_route_replaces_the_gateway: ["gateway" = None, "routes" = "10.1.0.0/16 via 10.20.0.1"] => [];
+    dns_servers_are_many: ["dns-servers" = "192.168.10.2,192.168.10.3,192.168.10.4,192.168.10.5"] => ["dns-servers.many"];
+    dns_server_is_repeated: ["dns-servers" = "192.168.10.2,192.168.10.2"] => ["property.repeated"];
+    gateway_is_missing: ["gateway" = None] => ["gateway.missing"];
+    nothing_far_needs_no_gateway: ["gateway" = None, "https-proxy" = None] => [];
+    certificate_has_expired: ["extra-ca-certificates" = include_str!("fixtures/expired-ca.pem")] => ["certificate.expired"];
+}
+
+#[test]
+fn unknown_and_repeated_properties_are_named() {
+    let mut properties = fixture();
+    properties.push(("node_name", "cp9".into()));
+    let intake = validate(&document(&properties), &image(), now()).unwrap();
+    assert_eq!(codes(&intake.warnings), ["environment.unknown-property"]);
+    properties.push(("node-name", "cp9".into()));
+    let findings = validate(&document(&properties), &image(), now()).unwrap_err();
+    assert_eq!(codes(&findings), ["environment.duplicate-property", "environment.unknown-property"]);
+}
+
+#[test]
+fn every_finding_has_a_documented_code_and_its_severity() {
+    let texts = ["", "x", "hunter2", "::1", "10.0.0.0/8", "0", "http://", "$1$a$b", "a=b,c=10.0.0.1", "ssh-rsa AAAA"];
+    for property in properties::table() {
+        for text in texts {
+            let findings = match changed(&[(property.key, Some(text))]) {
+                Ok(intake) => intake.warnings,
+                Err(findings) => findings,
+            };
+            for finding in findings.iter() {
+                let known = contract::codes::CODES.iter().find(|code| code.code == finding.code).expect(&finding.code);
+                assert_eq!(known.severity, finding.severity);
+                assert!(properties::find(&finding.subject).is_some(), "{finding}");
+            }
+        }
+    }
+}
+
+/// Configurations that are in order, with their secrets.
+fn configurations() -> impl Strategy<Value = (Config, Secret)> {
+    let label = "[a-z]([a-z0-9-]{0,10}[a-z0-9])?";
+    let host =
+        || prop_oneof![Just("ntp.example.com".to_owned()), (1u8..250).prop_map(|last| format!("172.20.1.{last}"))];
+    let names = (
+        prop::collection::btree_set(label, 3).prop_filter("a reserved name", |names| !names.contains("localhost")),
+        label.prop_filter("a reserved name", |name| name != "localhost"),
+    );
+    let network = (0u8..=255, 24u8..=26, 0usize..3, any::<bool>(), any::<bool>(), 10u8..=22, 14u8..=24);
+    let data = (any::<bool>(), prop::collection::btree_set(0u8..=255, 0..4));
+    let lists = (
+        prop::collection::btree_set(1u8..250, 0..3),
+        prop::collection::btree_set("[a-z]{1,8}\\.(com|org)", 0..3),
+        prop::collection::btree_set(host(), 0..3),
+        prop::sample::subsequence(
+            include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub").lines().collect::<Vec<_>>(),
+            0..5,
+        ),
+        prop::option::of(Just(include_str!("fixtures/site-ca.pem"))),
+    );
+    let site = (
+        prop::option::of(Just("http://user:p%40ss@proxy.example.com:3128")),
+        prop::option::of(Just("https://registry.example.com/mirror")),
+        prop::option::of(Just("https://u:p%40ss@backup.example.com/clusters/one")),
+        prop::collection::btree_set("(\\.|\\*\\.)?[a-z]{1,8}", 0..3),
+        prop::option::of(Just("$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri")),
+        1024u16..,
+        1u32..=20,
+        prop_oneof![Just("1.35"), Just("1.36")],
+        "[^\\p{C}\\p{Zs}]{0,40}",
+    );
+    (names, network, data, lists, site).prop_map(|((names, cluster), network, (data, routed), lists, site)| {
+        let (third, prefix, position, three, gateway, pods, services) = network;
+        let address = |last: u8| Ipv4Addr::new(172, 20, third, last);
+        let names: Vec<String> = names.into_iter().collect();
+        let nodes: Vec<ControlNode> = (0..3)
+            .map(|index| ControlNode { name: names[index].clone(), address: address(11 + index as u8) })
+            .collect();
+        let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
+        let (dns, domains, ntp, keys, ca) = lists;
+        let (proxy, mirror, target, exclusions, hash, vxlan_port, patience, minor, tail) = site;
+        let config = Config {
+            cluster: Cluster {
+                name: cluster,
+                control_nodes,
+                virtual_address: three.then(|| address(10)),
+                pod_range: Ipv4Net::new(Ipv4Addr::new(10, 128, 0, 0), pods).unwrap().trunc(),
+                service_range: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
+                vxlan_port,
+                kubernetes_minor: minor.to_owned(),
+            },
+            node: Node {
+                name: nodes[position].name.clone(),
+                interfaces: std::iter::once(Interface {
+                    mac: Some("00:50:56:99:c0:4c".into()),
+                    network: Some("VM Network".into()),
+                    address: Ipv4Net::new(nodes[position].address, prefix).unwrap(),
+                    gateway: gateway.then(|| address(1)),
+                })
+                .chain(data.then(|| Interface {
+                    mac: Some("00:50:56:99:c0:4d".into()),
+                    network: Some("Data".into()),
+                    address: "172.21.7.9/16".parse().unwrap(),
+                    gateway: None,
+                }))
+                .collect(),
+                routes: routed
+                    .into_iter()
+                    .map(|third| Route {
+                        network: Ipv4Net::new_assert(Ipv4Addr::new(172, 22, third, 0), 24),
+                        gateway: if data { Ipv4Addr::new(172, 21, 0, third.max(1)) } else { address(1) },
+                    })
+                    .collect(),
+                dns_servers: dns.into_iter().map(address).collect(),
+                search_domains: domains.into_iter().collect(),
+                ntp_servers: ntp.into_iter().collect(),
+                ssh_authorized_keys: keys.into_iter().map(str::to_owned).collect(),
+                console_password_hash: hash.map(str::to_owned),
+                proxy: proxy.map(|proxy| Proxy {
+                    http: None,
+                    https: Some(proxy.to_owned()),
+                    exclusions: exclusions.into_iter().collect(),
+                }),
+                extra_ca_certificates: ca.into_iter().map(str::to_owned).collect(),
+                registry_mirror: mirror.map(str::to_owned),
+                snapshot_target: target.map(|target| Secret::new(target.to_owned())),
+            },
+            patience,
+        };
+        (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
+    })
+}
+
+/// Texts that come close to values: pieces of them in any order, and anything else.
+fn any_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("10.0.0.1".to_owned()),
+        Just("/24".to_owned()),
+        Just(",".to_owned()),
+        Just(" via ".to_owned()),
+        Just("cp1=".to_owned()),
+        Just("::1".to_owned()),
+        Just("http://".to_owned()),
+        Just("$6$".to_owned()),
+        Just("ssh-rsa AAAA".to_owned()),
+        Just("-----BEGIN CERTIFICATE-----".to_owned()),
+        Just("\\n".to_owned()),
+        "[^\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,8}",
+    ];
+    prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn what_is_valid_comes_back_as_it_was((config, secret) in configurations()) {
+        let properties = config.properties(Some(&secret));
+        let intake = validate(&document(&properties), &image(), now()).map_err(|findings| TestCaseError::fail(findings.to_string()))?;
+        prop_assert_eq!(&intake.config, &config);
+        prop_assert!(intake.secret == secret, "the secret changed");
+        let saved = serde_json::to_string(&config).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Config>(&saved).unwrap(), config);
+    }
+
+    #[test]
+    fn any_value_gives_a_verdict(index in 0..properties::table().len(), value in "[^\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,60}") {
+        let key = properties::table()[index].key;
+        if let Err(findings) = changed(&[(key, Some(&value))]) {
+            prop_assert!(findings.iter().any(|finding| finding.severity == Severity::Error));
+        }
+    }
+
+    #[test]
+    fn any_properties_give_findings_and_what_they_find_is_documented(
+        given in prop::collection::vec((0..properties::table().len(), any_text()), 0..12),
+        others in prop::collection::vec(("[a-z.-]{0,12}", any_text()), 0..4),
+    ) {
+        let table = properties::table();
+        let named = given.iter().map(|(index, value)| (table[*index].key, value.as_str()));
+        let mut all: Vec<(&str, &str)> = named.chain(others.iter().map(|(key, value)| (key.as_str(), value.as_str()))).collect();
+        all.push(("node-name", "cp1"));
+        let findings = match validate(&document(&all), &image(), now()) {
+            Ok(intake) => intake.warnings,
+            Err(findings) => {
+                prop_assert!(findings.has_errors());
+                findings
+            }
+        };
+        for finding in findings.iter() {
+            prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code), "{}", finding);
+        }
+    }
+
+    #[test]
+    fn any_damaged_document_gives_a_verdict(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = include_bytes!("../environment/fixtures/three-nodes.xml").to_vec();
+        for (place, value) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        match Document::parse(&bytes) {
+            Err(finding) => prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code)),
+            Ok(document) => {
+                if let Err(findings) = validate(&document, &image(), now()) {
+                    prop_assert!(findings.has_errors());
+                }
+            }
+        }
+        let _ = crate::intake::environment::document::scrubbed(&bytes);
+    }
+}

@@ -1,0 +1,120 @@
+//! From an OVF environment to a [`Config`]: every property is read, then all
+//! are checked against each other, and all findings are reported together.
+//! Nothing is looked up and nothing is changed.
+
+use std::net::Ipv4Addr;
+use std::time::SystemTime;
+
+use contract::finding::Findings;
+use contract::image::ImageFacts;
+use contract::secret::Secret;
+use ipnet::Ipv4Net;
+
+use super::draft::{Draft, Need, read};
+use super::{Cluster, Config, Interface, Node, Proxy, checks};
+use crate::intake::environment::Document;
+use crate::intake::environment::document::Adapter;
+
+/// What an OVF environment that is in order gives.
+#[derive(Debug)]
+pub struct Intake {
+    /// The configuration.
+    pub config: Config,
+    /// The deployment secret: until the cluster has formed.
+    pub secret: Secret,
+    /// What is worth knowing, but stops nothing.
+    pub warnings: Findings,
+}
+
+/// Validates an environment for a VM of this image. `now` judges certificates,
+/// with warnings only, since the clock may be wrong.
+///
+/// # Errors
+/// All findings, when one of them is an error.
+pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Result<Intake, Findings> {
+    let (config, secret, warnings) = judge(document, image, now, Need::Secret)?;
+    match secret {
+        Some(secret) => Ok(Intake { config, secret, warnings }),
+        None => unreachable!("the deployment secret is missing without a finding"),
+    }
+}
+
+/// Validates like [`validate`] for a node whose cluster has formed: the
+/// deployment secret was erased and is not asked for.
+///
+/// # Errors
+/// As [`validate`].
+pub fn validate_formed(
+    document: &Document,
+    image: &ImageFacts,
+    now: SystemTime,
+) -> Result<(Config, Findings), Findings> {
+    judge(document, image, now, Need::NoSecret).map(|(config, _, warnings)| (config, warnings))
+}
+
+fn judge(
+    document: &Document,
+    image: &ImageFacts,
+    now: SystemTime,
+    need: Need,
+) -> Result<(Config, Option<Secret>, Findings), Findings> {
+    let (draft, mut findings) = read(document, need);
+    findings.extend(document.unknown());
+    findings.extend(checks::all(&draft, image, now));
+    if findings.has_errors() {
+        return Err(findings);
+    }
+    match finish(draft, document.adapters(), image) {
+        Some((config, secret)) => Ok((config, secret, findings)),
+        // Every value that `finish` needs is either there or has a finding of its own.
+        None => unreachable!("a required property is missing without a finding"),
+    }
+}
+
+/// The configuration from values that have passed all checks.
+fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Config, Option<Secret>)> {
+    // The first adapter is the cluster's, the second the data network's.
+    let mut adapters = adapters.iter().cloned();
+    let mut interface = |address: Ipv4Net, gateway: Option<Ipv4Addr>| {
+        let (mac, network) = adapters.next().map_or((None, None), |adapter| (adapter.mac, adapter.network));
+        Interface { mac, network, address, gateway }
+    };
+    let mut interfaces = vec![interface(draft.address?, draft.gateway)];
+    interfaces.extend(draft.data_address.map(|address| interface(address, None)));
+    let proxy = (draft.http_proxy.is_some() || draft.https_proxy.is_some()).then_some(Proxy {
+        http: draft.http_proxy,
+        https: draft.https_proxy,
+        exclusions: draft.proxy_exclusions,
+    });
+    let config = Config {
+        cluster: Cluster {
+            name: draft.cluster_name?,
+            control_nodes: draft.control_nodes?,
+            virtual_address: draft.virtual_address,
+            pod_range: draft.pod_range?,
+            service_range: draft.service_range?,
+            vxlan_port: draft.vxlan_port?,
+            kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+        },
+        node: Node {
+            name: draft.name?,
+            interfaces,
+            routes: draft.routes,
+            dns_servers: draft.dns_servers,
+            search_domains: draft.search_domains,
+            ntp_servers: draft.ntp_servers,
+            ssh_authorized_keys: draft.ssh_authorized_keys,
+            console_password_hash: draft.console_password_hash,
+            proxy,
+            extra_ca_certificates: draft.extra_ca_certificates,
+            registry_mirror: draft.registry_mirror,
+            snapshot_target: draft.snapshot_target,
+        },
+        patience: draft.patience?,
+    };
+    Some((config, draft.secret))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,136 @@
+//! Ejects the CD-ROM that the OVF environment came on: it holds secrets and
+//! cannot be scrubbed. Ejects no other one.
+//!
+//! A unit does it with udev's own helper, which unlocks the drive, as udev has
+//! locked it, and sends START STOP UNIT: the image has that program, and the
+//! request to the kernel would take unsafe code and more rights here.
+
+use std::path::Path;
+
+use contract::codes;
+use contract::finding::Findings;
+
+use super::source::FILE_NAME;
+use super::{document, drive, iso};
+use crate::host::command::{Command, Runner};
+use crate::host::platform::Platform;
+
+/// Ejects each medium that holds an OVF environment. Says whether there was one, and in findings which
+/// is still there.
+pub fn eject(platform: &Platform, runner: &dyn Runner) -> (bool, Findings) {
+    let mut findings = Findings::default();
+    let mut ejected = false;
+    for drive in platform.ejectable_media().unwrap_or_default() {
+        if !holds_environment(&drive) {
+            continue;
+        }
+        let name = drive.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // It ends when the unit has.
+        let outcome = runner.run(&Command::new("systemctl").args(["start", &format!("kaas-eject@{name}.service")]));
+        let seen = match outcome {
+            Ok(_) if !holds_environment(&drive) => {
+                log::info!("the medium in {} is ejected: it holds secrets", drive.display());
+                ejected = true;
+                continue;
+            }
+            Ok(_) => "ejecting it had no effect".to_owned(),
+            Err(error) => format!("ejecting it failed: {error}"),
+        };
+        findings.push(codes::MEDIUM_NOT_EJECTED.finding(
+            drive.display().to_string(),
+            format!("the medium with the OVF environment is still in the drive, and it holds secrets: {seen}"),
+            "Disconnect the CD-ROM in the VM's settings; it is not needed any more",
+        ));
+    }
+    (ejected, findings)
+}
+
+/// Whether the medium in a drive, if there is one, has the file of the OVF environment. Opened so
+/// that an open drive stays open, and read from the medium, not from memory.
+fn holds_environment(path: &Path) -> bool {
+    let look = || -> Result<bool, iso::Error> {
+        Ok(iso::read_file(&mut drive::open(path)?, FILE_NAME, document::LARGEST)?.is_some())
+    };
+    look().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{self, Read};
+    use std::path::PathBuf;
+
+    use flate2::read::GzDecoder;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::host::command::Error;
+
+    /// A VM with a drive that holds this.
+    fn vm(content: &[u8]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["sys/class/block/sr0", "dev"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        fs::write(root.path().join("dev/sr0"), content).unwrap();
+        root
+    }
+
+    fn iso() -> Vec<u8> {
+        let mut image = Vec::new();
+        let packed: &[u8] = include_bytes!("fixtures/iso/plain.iso.gz");
+        GzDecoder::new(packed).read_to_end(&mut image).unwrap();
+        image
+    }
+
+    enum Drive {
+        Opens(PathBuf),
+        Stays,
+        Refuses,
+        IsNotAsked,
+    }
+
+    impl Runner for Drive {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            let line = command.to_string();
+            assert_eq!(line, "systemctl start kaas-eject@sr0.service");
+            match self {
+                Self::Opens(root) => fs::write(root.join("dev/sr0"), "").unwrap(),
+                Self::Stays => {}
+                Self::Refuses => return Err(Error::Start { command: line, source: io::Error::other("locked") }),
+                Self::IsNotAsked => panic!("{line}"),
+            }
+            Ok(Vec::new())
+        }
+    }
+
+    fn eject_from(root: &TempDir, drive: &Drive) -> (bool, String) {
+        let (ejected, findings) = eject(&Platform::detect(root.path()).unwrap(), drive);
+        assert!(!findings.has_errors());
+        (ejected, findings.to_string())
+    }
+
+    #[test]
+    fn the_environments_medium_goes_once() {
+        let root = vm(&iso());
+        assert_eq!(eject_from(&root, &Drive::Opens(root.path().to_owned())), (true, String::new()));
+        assert_eq!(eject_from(&root, &Drive::IsNotAsked), (false, String::new()));
+    }
+
+    #[test]
+    fn another_medium_and_an_empty_drive_are_left_alone() {
+        for content in
+            [Vec::new(), vec![0; 1 << 20], String::from_utf8_lossy(&iso()).replace("OVF", "XYZ").into_bytes()]
+        {
+            assert!(!eject_from(&vm(&content), &Drive::IsNotAsked).0);
+        }
+    }
+
+    #[test]
+    fn one_that_stays_is_said_so() {
+        for drive in [Drive::Stays, Drive::Refuses] {
+            let (ejected, findings) = eject_from(&vm(&iso()), &drive);
+            assert!(!ejected && findings.contains("environment.medium-not-ejected"), "{findings}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Looks at what the VM was given. What cannot be seen is left out: not
+//! knowing is no reason to stop.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::Clock;
+use crate::host::files;
+use crate::host::platform::Platform;
+
+/// What was seen before anything is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Processors that are online.
+    pub processors: Option<usize>,
+    /// Memory that the kernel manages, in bytes.
+    pub memory: Option<u64>,
+    /// The data disk's size in bytes.
+    pub data_disk: Option<u64>,
+    /// The time.
+    pub clock: Clock,
+    /// Whether the node has yet to be made: its data disk is blank.
+    pub blank: bool,
+}
+
+impl Facts {
+    /// Looks. `data_disk` is the chosen disk's size in bytes, `blank` whether
+    /// nothing of a cluster is on it.
+    pub fn of(platform: &Platform, data_disk: Option<u64>, blank: bool) -> Self {
+        Self {
+            processors: read(platform, "/sys/devices/system/cpu/online").and_then(|text| count(&text)),
+            memory: read(platform, "/proc/meminfo").and_then(|text| total(&text)),
+            data_disk,
+            clock: Clock::of(platform.root()),
+            blank,
+        }
+    }
+}
+
+impl Clock {
+    /// Looks at the clock and at the image below `root` (`/` outside of tests).
+    pub fn of(root: &Path) -> Self {
+        // All files of an image bear the date of the package lists that it was made from.
+        let description = fs::metadata(files::below(root, contract::image::PATH));
+        let image = description.and_then(|description| description.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        Self { now: SystemTime::now(), image }
+    }
+}
+
+fn read(platform: &Platform, path: &str) -> Option<String> {
+    fs::read_to_string(platform.path(path)).ok()
+}
+
+/// The kernel's lists of processors read `0-3,8` (cpu-lists, admin-guide/cputopology).
+fn count(list: &str) -> Option<usize> {
+    list.trim()
+        .split(',')
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            Some(last.checked_sub(first)? + 1)
+        })
+        .sum()
+}
+
+/// proc_meminfo(5): `MemTotal:       16384 kB`, where kB are KiB.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_and_memory_are_read_from_the_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/devices/system/cpu/online", "0-3,8\n");
+        write("proc/meminfo", "MemTotal:        2048000 kB\nMemFree:  1 kB\n");
+        write("usr/lib/kaas/image.json", "{}");
+        let platform = Platform::detect(folder.path()).unwrap();
+        let facts = Facts::of(&platform, Some(1), true);
+        assert_eq!((facts.processors, facts.memory), (Some(5), Some(2_048_000 << 10)));
+        assert!(facts.clock.implausible().is_none(), "{facts:?}");
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_say_is_unknown() {
+        assert_eq!((count(""), count("0-"), count("3-1")), (None, None, None));
+        assert_eq!((total(""), total("MemTotal: lots")), (None, None));
+        let folder = tempfile::tempdir().unwrap();
+        let facts = Facts::of(&Platform::detect(folder.path()).unwrap(), None, false);
+        assert_eq!((facts.processors, facts.memory), (None, None));
+    }
+}

@@ -1,0 +1,171 @@
+//! Judges what this node was given before anything is changed: processors,
+//! memory, the data disk's size, the clock, the certificates. Whether addresses
+//! are free is asked by [`crate::system::network`] before it claims them; what
+//! the network around offers is [`crate::cluster::surroundings`]'s.
+//!
+//! [`judge`] is pure; [`Facts::of`] looks. Nothing is changed here.
+
+mod clock;
+mod facts;
+
+use contract::codes::{self, Code};
+use contract::finding::Findings;
+use contract::properties::EXTRA_CA_CERTIFICATES;
+use contract::properties::parse::certificates;
+
+use crate::intake::config::Config;
+
+pub use clock::{Clock, show};
+pub use facts::Facts;
+
+/// Processors that a control node should have: kubeadm's minimum
+/// (`ControlPlaneNumCPU` in cmd/kubeadm/app/constants).
+const PROCESSORS: usize = 2;
+
+/// The memory that a control node cannot do without, in bytes: kubeadm's
+/// minimum (`ControlPlaneMem`, 1700 MiB).
+const LEAST_MEMORY: u64 = 1700 << 20;
+
+/// The memory that a control node should have, in bytes: that of the smallest
+/// size in the deployment form, 4 GiB, less what the kernel keeps for itself.
+const MEMORY: u64 = 3500 << 20;
+
+/// The size that a data disk should have, in bytes: three times etcd's quota of
+/// 2 GiB (the database, its copy while it is defragmented, a snapshot), and room
+/// for the rest. Smaller than [`crate::host::disk::examine`]'s minimum is refused there.
+const DATA_DISK: u64 = 8 << 30;
+
+/// What there is to say about `facts`. Without a configuration, which the
+/// node may still wait for, only the machine itself is judged.
+///
+/// Errors stop a node that is about to be made. One that is part of a cluster
+/// loses nothing by going on, so there they are warnings.
+pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
+    let mut findings = Findings::default();
+    let mut say = |code: &Code, subject: &str, seen: String, action: &str| {
+        let finding = code.finding(subject, seen, action);
+        findings.push(if facts.blank { finding } else { finding.softened() });
+    };
+    if let Some(count) = facts.processors.filter(|count| *count < PROCESSORS) {
+        say(
+            &codes::PROCESSORS_FEW,
+            "processors",
+            format!("the VM has {count}, and a control node should have at least {PROCESSORS}"),
+            "Power off, give the VM more virtual processors, power on; on a slow host raise the patience property",
+        );
+    }
+    match facts.memory {
+        Some(memory) if memory < LEAST_MEMORY => say(
+            &codes::MEMORY_TOO_SMALL,
+            "memory",
+            format!("the VM has {} MiB, and a control node needs at least {} MiB", memory >> 20, LEAST_MEMORY >> 20),
+            "Power off, give the VM more memory, 4 GiB or more, power on",
+        ),
+        Some(memory) if memory < MEMORY => say(
+            &codes::MEMORY_SMALL,
+            "memory",
+            format!("the VM has {} MiB, less than the smallest size of the deployment form", memory >> 20),
+            "Power off, give the VM 4 GiB or more, power on",
+        ),
+        _ => {}
+    }
+    if let Some(size) = facts.data_disk.filter(|size| *size < DATA_DISK) {
+        say(
+            &codes::DISK_SMALL,
+            "data disk",
+            format!("it has {} MiB, and should have at least {} MiB", size >> 20, DATA_DISK >> 20),
+            "Enlarge it in the hypervisor before the cluster grows",
+        );
+    }
+    let Some(config) = config else { return findings };
+    if let Some(finding) = facts.clock.implausible() {
+        // A time server will correct it, and it is waited for.
+        let corrected = !config.node.ntp_servers.is_empty();
+        findings.push(if facts.blank && !corrected { finding } else { finding.softened() });
+    }
+    for problem in certificates::validity(&config.node.extra_ca_certificates, facts.clock.now) {
+        findings.push(problem.code.finding(EXTRA_CA_CERTIFICATES, problem.seen, problem.action));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::boot::plan::tests::one_node;
+    use contract::finding::Severity;
+
+    fn day(number: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(number * 24 * 60 * 60)
+    }
+
+    /// The smallest size of the form, in order.
+    fn facts() -> Facts {
+        Facts {
+            processors: Some(2),
+            memory: Some(3900 << 20),
+            data_disk: Some(32 << 30),
+            clock: Clock { now: day(20_000), image: day(19_900) },
+            blank: true,
+        }
+    }
+
+    fn codes(findings: &Findings) -> Vec<(&str, Severity)> {
+        findings.iter().map(|finding| (finding.code.as_str(), finding.severity)).collect()
+    }
+
+    #[test]
+    fn the_smallest_size_of_the_form_gives_no_finding() {
+        assert!(judge(&facts(), Some(&one_node())).is_empty());
+        assert!(judge(&facts(), None).is_empty());
+    }
+
+    #[test]
+    fn a_slow_lab_is_warned_and_goes_on() {
+        let facts = Facts { processors: Some(1), memory: Some(1970 << 20), data_disk: Some(4 << 30), ..facts() };
+        let findings = judge(&facts, Some(&one_node()));
+        assert!(!findings.has_errors(), "{findings}");
+        assert_eq!(
+            codes(&findings).into_iter().map(|(code, _)| code).collect::<Vec<_>>(),
+            ["processors.few", "memory.small", "disk.small"]
+        );
+    }
+
+    #[test]
+    fn too_little_memory_stops_a_new_node_and_warns_a_member() {
+        let mut facts = Facts { memory: Some(1600 << 20), ..facts() };
+        assert_eq!(codes(&judge(&facts, None)), [("memory.too-small", Severity::Error)]);
+        facts.blank = false;
+        assert_eq!(codes(&judge(&facts, None)), [("memory.too-small", Severity::Warning)]);
+    }
+
+    #[test]
+    fn an_implausible_clock_stops_a_new_node_that_no_time_server_corrects() {
+        let mut config = one_node();
+        for now in [day(3), day(40_000)] {
+            let facts = Facts { clock: Clock { now, image: day(19_900) }, ..facts() };
+            assert!(judge(&facts, None).is_empty());
+            assert_eq!(codes(&judge(&facts, Some(&config))), [("clock.implausible", Severity::Error)]);
+            config.node.ntp_servers = vec!["10.0.0.2".into()];
+            assert_eq!(codes(&judge(&facts, Some(&config))), [("clock.implausible", Severity::Warning)]);
+            config.node.ntp_servers.clear();
+            let member = Facts { blank: false, ..facts };
+            assert_eq!(codes(&judge(&member, Some(&config))), [("clock.implausible", Severity::Warning)]);
+        }
+    }
+
+    #[test]
+    fn certificates_are_judged_at_every_boot() {
+        let mut config = one_node();
+        config.node.extra_ca_certificates = vec![include_str!("../config/fixtures/expired-ca.pem").to_owned()];
+        assert_eq!(codes(&judge(&facts(), Some(&config))), [("certificate.expired", Severity::Warning)]);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_judged() {
+        let facts = Facts { processors: None, memory: None, data_disk: None, ..facts() };
+        assert!(judge(&facts, Some(&one_node())).is_empty());
+    }
+}

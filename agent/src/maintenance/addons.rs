@@ -1,0 +1,91 @@
+//! Brings the cluster's add-ons to what this image has, once every node runs it for good: the
+//! last commit of an upgrade changes them. Until then they are what the former image made of them, and
+//! each node runs the container image that its own appliance image carries.
+
+use std::fs;
+
+use anyhow::Context as _;
+use contract::finding::Findings;
+
+use super::job::Job;
+use crate::cluster::addons;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::kubernetes::api;
+use crate::host::command::{Host, Runner};
+use crate::host::files;
+use crate::node::context::NodeContext;
+use crate::upgrade::swap::site::Site;
+use crate::upgrade::swap::standing;
+
+/// Says, until the VM restarts, which build the add-ons were seen to be of.
+const SEEN: &str = "/run/kaas/addons";
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let desk = node.endpoint.swaps().clone();
+    let Some(site) = desk.site() else { return Ok(None) };
+    let seen = fs::read_to_string(files::below(&site.root, SEEN)).is_ok_and(|build| build == site.image.build);
+    if seen || desk.state().is_some() || !site.reporter.status().is_ready() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(move |_| {
+        let etcd = Gateway::new(&site.teller.node, &site.pki, site.teller.patience)?;
+        let known = standing::list(&etcd).context("looking what the other nodes run")?;
+        if standing::settled(&site.config, &known, &site.image.build) {
+            renew(&site, &Host)?;
+        }
+        Ok(Findings::default())
+    })))
+}
+
+/// Applies the add-ons unless they are this image's already.
+fn renew(site: &Site, runner: &dyn Runner) -> anyhow::Result<()> {
+    let build = &site.image.build;
+    let path = addons::BUILD.replace('.', "\\.");
+    let question = api::kubectl(site.config.address()).args([
+        "get",
+        "deployment",
+        "coredns",
+        "--namespace=kube-system",
+        "--ignore-not-found",
+        &format!("--output=jsonpath={{.metadata.annotations.{path}}}"),
+    ]);
+    if runner.run(&question)?.trim_ascii() != build.as_bytes() {
+        api::apply(runner, site.config.address(), &addons::cluster_dns(&site.config, &site.image))
+            .context("applying cluster DNS")?;
+        site.note(&format!("all nodes run image {}: its add-ons were applied", site.image.version));
+    }
+    files::write_atomically(&files::below(&site.root, SEEN), build.as_bytes(), 0o644)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::command::{Command, Error};
+    use crate::upgrade::swap::desk::tests::site;
+    use std::sync::Mutex;
+
+    /// Answers with a build, and notes what is asked.
+    struct Cluster(String, Mutex<Vec<String>>);
+
+    impl Runner for Cluster {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            self.1.lock().unwrap().push(command.to_string());
+            Ok(self.0.clone().into_bytes())
+        }
+    }
+
+    #[test]
+    fn addons_of_another_build_are_renewed_and_looked_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let site = site(root.path(), None);
+        for (there, commands) in [(site.image.build.clone(), 1), ("of another one".into(), 2), (String::new(), 2)] {
+            let cluster = Cluster(there, Mutex::default());
+            renew(&site, &cluster).unwrap();
+            let asked = cluster.1.into_inner().unwrap();
+            assert_eq!(asked.len(), commands, "{asked:?}");
+            assert!(asked[0].contains("{.metadata.annotations.kaas\\.local/build}"), "{asked:?}");
+            assert_eq!(fs::read_to_string(files::below(root.path(), SEEN)).unwrap(), site.image.build);
+        }
+    }
+}

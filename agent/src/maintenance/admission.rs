@@ -1,0 +1,169 @@
+//! Admits the node that an administrator has asked to replace: opens the
+//! rendezvous for it, adds its etcd as a learner once it has its keys, and gives
+//! the learner its vote as soon as it is in sync.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Findings;
+use contract::properties::ControlNode;
+use uuid::Uuid;
+
+use super::job::{Job, Told};
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::peer_url;
+use crate::cluster::etcd::replace::{Admission, Stage, is};
+use crate::cluster::pki::{Authorities, MemberBundle};
+use crate::cluster::records::Records;
+use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
+use crate::intake::config::Config;
+use crate::node::context::NodeContext;
+
+/// How long etcd may take to answer, before patience.
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// The pause between two tries to give a learner its vote.
+const PACE: Duration = Duration::from_secs(2);
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
+    let cluster = node.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
+    let listed = node.config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
+    let admitting = Admitting {
+        node: listed.context("the node is not in the list of control nodes")?.clone(),
+        cluster,
+        image: node.forming_image(),
+        pki: node.pki(),
+        root: node.platform.root().to_owned(),
+        config: node.config.clone(),
+    };
+    Ok(Some(Box::new(move |told| admitting.admit(admission, told).map(|()| Findings::default()))))
+}
+
+struct Admitting {
+    node: ControlNode,
+    cluster: Uuid,
+    image: String,
+    pki: PathBuf,
+    root: PathBuf,
+    config: Config,
+}
+
+impl Admitting {
+    fn admit(&self, admission: Admission, told: &Told) -> anyhow::Result<()> {
+        if let Stage::Open { proof, until } = &admission.stage
+            && !self.hand_over(&admission, proof.clone(), *until, told)?
+        {
+            return Ok(());
+        }
+        self.make_member(told)
+    }
+
+    fn records(&self) -> Records {
+        Records::new(&self.root)
+    }
+
+    fn say(&self, told: &Told, state: &str, more: Findings) {
+        let (subject, action) = (self.node.name.clone(), "Nothing is to be done here until it is a member");
+        let mut findings: Findings = codes::MEMBER_REPLACING.finding(subject, state, action).into();
+        findings.extend(more);
+        told.say(findings);
+    }
+
+    /// Opens the rendezvous until the node has its keys. False when the code has
+    /// expired or another one has taken its place.
+    fn hand_over(&self, admission: &Admission, proof: Proof, until: u64, told: &Told) -> anyhow::Result<bool> {
+        let expired = || SystemTime::now() >= SystemTime::UNIX_EPOCH + Duration::from_secs(until);
+        if expired() {
+            self.expire()?;
+            return Ok(false);
+        }
+        let bundle = MemberBundle::make(self.cluster, &self.node, &Authorities::read(&self.pki)?, SystemTime::now())?;
+        let record = Record::Admitting { cluster: self.cluster, bundle: Box::new(bundle), saved: false };
+        let keep = keep(&self.root, admission.clone());
+        let settings = Settings::new(self.config.clone(), proof, &self.image);
+        let rendezvous = Rendezvous::open(settings, record, keep)?;
+        let state = format!("the blank node is awaited; its code expires {}", shown(until));
+        let mut watch = |report: &Report| {
+            self.say(told, &state, report.findings.clone());
+            let replaced = self.records().entry::<Admission>().is_ok_and(|now| now.as_ref() != Some(admission));
+            if expired() || replaced { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        match rendezvous.admit(&mut watch) {
+            Ok(()) => Ok(true),
+            Err(rendezvous::Error::Stopped) => {
+                // What was saved last counts: the node may have come in this moment.
+                drop(rendezvous);
+                let now = self.records().entry::<Admission>()?;
+                if expired() && now.as_ref() == Some(admission) {
+                    self.expire()?;
+                }
+                Ok(now.is_some_and(|now| now.node == admission.node && now.stage == Stage::HandedOver))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn expire(&self) -> anyhow::Result<()> {
+        log::warn!("the code for {} has expired unused", self.node.name);
+        self.records().forget::<Admission>()
+    }
+
+    /// Adds the node's etcd as a learner and gives it its vote.
+    fn make_member(&self, told: &Told) -> anyhow::Result<()> {
+        let own = self.config.control_node().context("this node is not in the list of control nodes")?;
+        let etcd = Gateway::new(own, &self.pki, self.config.patiently(REQUEST))?;
+        loop {
+            match self.further(&etcd) {
+                Ok(Some(state)) => self.say(told, &state, Findings::default()),
+                Ok(None) => break,
+                Err(error) => self.say(told, &format!("it is not a member yet: {error:#}"), Findings::default()),
+            }
+            if self.records().entry::<Admission>()?.is_none_or(|now| now.stage != Stage::HandedOver) {
+                return Ok(());
+            }
+            thread::sleep(PACE);
+        }
+        log::info!("{} is a member", self.node.name);
+        self.records().forget::<Admission>()
+    }
+
+    /// One step further; none once the node is a member with a vote.
+    fn further(&self, etcd: &Gateway) -> anyhow::Result<Option<String>> {
+        let members = etcd.members()?;
+        let Some(member) = members.iter().find(|member| is(member, &self.node)) else {
+            etcd.add_learner(&peer_url(&self.node))?;
+            log::info!("{} was added as a learner", self.node.name);
+            return Ok(Some("it has its keys and was added as a learner".to_owned()));
+        };
+        if !member.is_learner {
+            return Ok(None);
+        }
+        if member.name.is_empty() {
+            return Ok(Some("it was added as a learner; its etcd has not started yet".to_owned()));
+        }
+        // etcd refuses until the learner is in sync.
+        etcd.promote(member.id)?;
+        Ok(None)
+    }
+}
+
+/// Notes that the node has its keys: the code opens nothing from then on.
+fn keep(root: &Path, admission: Admission) -> rendezvous::Keep {
+    let records = Records::new(root);
+    Box::new(move |record| {
+        if let Record::Admitting { saved: true, .. } = record {
+            anyhow::ensure!(records.entry::<Admission>()?.as_ref() == Some(&admission), "the code is no longer good");
+            records.save_entry(&Admission { stage: Stage::HandedOver, ..admission.clone() })?;
+        }
+        Ok(())
+    })
+}
+
+fn shown(until: u64) -> String {
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(until)).to_string()
+}

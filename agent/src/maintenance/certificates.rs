@@ -1,0 +1,124 @@
+//! Renews the node's certificates well before they end, starts those again
+//! that use them, and says which ones nobody here can renew.
+
+use std::time::{Duration, SystemTime};
+
+use contract::codes;
+use contract::finding::Findings;
+
+use crate::cluster::certificates::api::ApiCertificate;
+use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
+use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::virtual_address;
+use crate::node::context::NodeContext;
+
+/// How long giving up the virtual address may take, before patience.
+const YIELDING: Duration = Duration::from_secs(5);
+
+/// How many days before its end an authority becomes a finding: a year.
+const AUTHORITY: i64 = 365;
+
+/// How many days before its end the operator's own certificate becomes one.
+const OPERATORS: i64 = 30;
+
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let (root, now) = (node.platform.root(), SystemTime::now());
+    let kubeadm = Kubeadm::new(root, node.runner());
+    // Whatever was cut off before is seen in the state itself.
+    kubeadm.lay(&node.config, &node.platform, node.kubernetes_version()?)?;
+    renewal::all_if_due(root, &node.config, node.runner(), now)?;
+    if !kubeadm.manifests_are_current() {
+        yield_virtual_address(node)?;
+        if kubeadm.manifests()? {
+            log::info!("the control plane starts again with renewed credentials");
+        }
+    }
+    for unit in users::units() {
+        if users::have_new(root, unit)? {
+            log::info!("{unit} starts again with renewed credentials");
+            node.services().restart(unit)?;
+            users::note(root, unit)?;
+        }
+    }
+    let present = certificates::inventory(root);
+    let mut findings = judge(&present, now);
+    if let Err(error) = ApiCertificate::installed(root, &node.config) {
+        findings.push(codes::API_CERTIFICATE_UNUSABLE.finding(
+            "your API certificate",
+            format!("it is not used: {error:#}"),
+            "Install it again, or remove it: kaas-agent certificate",
+        ));
+    }
+    node.reporter.update(|status| status.certificates = present);
+    Ok(findings)
+}
+
+/// Lets another node have the virtual address before the API here starts again, if one
+/// can take it.
+fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
+    let Some(address) = node.config.cluster.virtual_address else { return Ok(()) };
+    let health = node.reporter.status().health.unwrap_or_default();
+    let others = health.nodes.iter().flatten().filter(|other| other.name != node.config.node.name);
+    if others.filter(|node| node.ready).count() == 0 {
+        return Ok(());
+    }
+    if !virtual_address::give_up(node.platform.root(), address, node.config.patiently(YIELDING))? {
+        log::warn!("the virtual address {address} was not given up in time: the API is away from it for a moment");
+    }
+    Ok(())
+}
+
+/// What a person has to see to.
+fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
+    let mut findings = Findings::default();
+    for one in certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())) {
+        let (subject, end) = (format!("authority {}", one.name), one.end(now));
+        match one.days_left(now) {
+            ..0 => findings.push(codes::AUTHORITY_EXPIRED.finding(
+                subject,
+                format!("it {end}"),
+                "Check the clock. If it is right, the cluster has come to its end: bring its workloads to a new one",
+            )),
+            0..AUTHORITY => findings.push(codes::AUTHORITY_ENDS.finding(
+                subject,
+                format!("it {end}, and no certificate that it has signed is accepted afterwards"),
+                "Plan a new cluster, or an image that renews authorities, before that day",
+            )),
+            _ => {}
+        }
+    }
+    for one in certificates.iter().filter(|one| one.name == API) {
+        let code = match one.days_left(now) {
+            ..0 => &codes::API_CERTIFICATE_EXPIRED,
+            0..OPERATORS => &codes::API_CERTIFICATE_ENDS,
+            _ => continue,
+        };
+        findings.push(code.finding(
+            "your API certificate",
+            format!("it {}", one.end(now)),
+            "Install the next one on each control node: kaas-agent certificate install",
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn authorities_are_told_of_a_year_before_their_end() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: 1_800_000_000 + days * 24 * 60 * 60 };
+        assert!(judge(&[end("ca", 366), end("apiserver", 1)], now).is_empty());
+        let findings = judge(&[end("ca", 364), end("etcd-ca", -2)], now);
+        let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(codes, ["authority.ends-soon", "authority.expired"]);
+        assert!(judge(&[end("api", 31)], now).is_empty());
+        let operators = judge(&[end("api", 29), end("api", -1)], now);
+        let codes: Vec<&str> = operators.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(codes, ["api-certificate.ends-soon", "api-certificate.expired"]);
+        assert!(findings.to_string().contains("authority ca: it ends in 364 days"), "{findings}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The clock: keeps the time on the data disk, sees that just one source corrects
+//! it, and says when it is not right or no time server has been heard.
+
+use contract::finding::Findings;
+
+use crate::intake::preflight::Clock;
+use crate::node::context::NodeContext;
+use crate::system::{clock, host_clock, time};
+
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let (platform, servers) = (&node.platform, &node.config.node.ntp_servers);
+    let now = Clock::of(platform.root());
+    clock::keep(platform.root(), now, time::synchronized(platform))?;
+    let mut findings = Findings::default();
+    findings.extend(time::unsynchronized(platform, servers).into());
+    findings.extend(clock::judge(now, false).into());
+    let earliest = clock::earliest(platform.root(), now.image);
+    findings.extend(host_clock::ensure(platform, node.runner(), servers, earliest).err().into());
+    Ok(findings)
+}

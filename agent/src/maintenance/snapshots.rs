@@ -1,0 +1,126 @@
+//! Takes a snapshot of the store every few hours on the node of etcd's leader,
+//! and copies it off the box when a target is given.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use contract::codes;
+use contract::finding::Findings;
+
+use super::job::Job;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::snapshot::{self, Snapshot};
+use crate::cluster::etcd::target::Target;
+use crate::host::command::Host;
+use crate::host::files;
+use crate::intake::config::Config;
+use crate::node::context::NodeContext;
+
+/// The pause between two snapshots.
+const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// How long etcd may take to say how it is, before patience.
+const REQUEST: Duration = Duration::from_secs(5);
+
+/// Names the snapshot that was sent last, in the folder of snapshots.
+const SENT: &str = "sent";
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let (config, pki, root) = (node.config.clone(), node.pki(), node.platform.root().to_owned());
+    Ok(Some(Box::new(move |_| {
+        let mut findings = Findings::default();
+        if let Err(error) = take_if_due(&config, &pki, &root) {
+            findings.push(codes::SNAPSHOT_FAILED.finding(
+                "snapshots of etcd",
+                format!("no snapshot could be taken: {error:#}"),
+                "It is tried again every minute; without snapshots a lost quorum cannot be restored",
+            ));
+        }
+        if let Err(error) = send_newest(&config, &root) {
+            findings.push(codes::SNAPSHOT_NOT_SENT.finding(
+                "snapshot-target",
+                format!("the newest snapshot was not copied: {error:#}"),
+                "It is tried again every minute; mend the server or the property",
+            ));
+        }
+        Ok(findings)
+    })))
+}
+
+fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
+    let Some(node) = config.control_node().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
+        return Ok(());
+    };
+    let status = Gateway::new(node, pki, config.patiently(REQUEST))?.status()?;
+    if !status.is_leader() {
+        return Ok(());
+    }
+    let taken = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
+    log::info!("took the snapshot {}: revision {}, {} keys", taken.0.name(), taken.1.revision, taken.1.total_key);
+    Ok(())
+}
+
+/// Whether the newest snapshot is old, or from the future: then a clock was wrong.
+fn is_due(root: &Path, now: SystemTime) -> io::Result<bool> {
+    let newest = snapshot::list(root)?.into_iter().next();
+    Ok(newest.and_then(|newest| newest.age(now)).is_none_or(|age| age >= EVERY))
+}
+
+fn send_newest(config: &Config, root: &Path) -> anyhow::Result<()> {
+    let Some(address) = &config.node.snapshot_target else { return Ok(()) };
+    let Some(newest) = unsent(root)? else { return Ok(()) };
+    let target = Target::new(address, config.node.proxy.as_ref(), config.patience)?;
+    target.send(&newest)?;
+    log::info!("sent the snapshot {} to {}", newest.name(), target.shown());
+    files::write_atomically(&sent(root), newest.name().as_bytes(), 0o600)?;
+    Ok(())
+}
+
+fn sent(root: &Path) -> PathBuf {
+    snapshot::folder(root).join(SENT)
+}
+
+/// The newest snapshot, unless it was sent.
+fn unsent(root: &Path) -> io::Result<Option<Snapshot>> {
+    let Some(newest) = snapshot::list(root)?.into_iter().next() else { return Ok(None) };
+    match fs::read_to_string(sent(root)) {
+        Ok(name) if name == newest.name() => Ok(None),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(Some(newest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_due_at_first_when_the_newest_is_old_and_after_a_wrong_clock() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |text: &str| humantime::parse_rfc3339(text).unwrap();
+        let now = at("2026-11-21T14:30:00Z");
+        assert!(is_due(root.path(), now).unwrap());
+        let folder = snapshot::folder(root.path());
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("c-20261121T083000Z.db"), "").unwrap();
+        assert!(is_due(root.path(), now).unwrap());
+        assert!(!is_due(root.path(), now - Duration::from_secs(1)).unwrap());
+        assert!(is_due(root.path(), at("2020-01-01T00:00:00Z")).unwrap());
+    }
+
+    #[test]
+    fn only_the_newest_snapshot_is_sent_and_once() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(unsent(root.path()).unwrap().is_none());
+        let folder = snapshot::folder(root.path());
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["c-20261121T083000Z.db", "c-20261121T143000Z.db"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        let newest = unsent(root.path()).unwrap().unwrap();
+        assert_eq!(newest.name(), "c-20261121T143000Z.db");
+        fs::write(sent(root.path()), newest.name()).unwrap();
+        assert!(unsent(root.path()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,221 @@
+//! Room on the file systems that are written, seen before it runs out: how
+//! much is used, of space and of inodes, and what uses it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use contract::codes;
+use contract::finding::Findings;
+use contract::paths;
+use nix::sys::statvfs::statvfs;
+
+use crate::node::context::NodeContext;
+
+/// From here on a file system is called nearly full, in per cent …
+const NEARLY: u64 = 80;
+
+/// … and from here on almost full.
+const ALMOST: u64 = 90;
+
+/// How many of the largest users are named.
+const NAMED: usize = 4;
+
+/// A file system that is written.
+struct Place {
+    /// Where it is mounted.
+    point: &'static str,
+    /// What it is called.
+    name: &'static str,
+    /// What is known to use it; the other folders are named by their paths.
+    users: &'static [(&'static str, &'static str)],
+    /// What a person can do.
+    action: &'static str,
+}
+
+const DATA: Place = Place {
+    point: paths::DATA,
+    name: "the data disk",
+    users: &[
+        ("etcd", "etcd"),
+        ("snapshots", "snapshots of etcd"),
+        ("kaas", "the agent's records"),
+        ("kubernetes", "certificates and manifests"),
+    ],
+    action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or free space on it",
+};
+
+const SCRATCH: Place = Place {
+    point: "/var",
+    name: "the system disk's scratch partition",
+    users: &[
+        ("log/journal", "the journal"),
+        ("log/pods", "container logs"),
+        ("lib/containerd", "container images and writable layers"),
+        ("lib/kubelet", "pods' volumes"),
+    ],
+    action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
+};
+
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let platform = &node.platform;
+    let mut findings = Findings::default();
+    for place in [&DATA, &SCRATCH] {
+        findings.extend(judge(place, &platform.path(place.point))?);
+    }
+    Ok(findings)
+}
+
+/// How much of something is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Use {
+    used: u64,
+    free: u64,
+}
+
+impl Use {
+    /// In per cent, rounded up as df(1) does.
+    fn share(self) -> u64 {
+        (self.used * 100).div_ceil((self.used + self.free).max(1))
+    }
+}
+
+fn judge(place: &Place, point: &Path) -> anyhow::Result<Findings> {
+    let seen = statvfs(point).map_err(|error| anyhow::anyhow!("measuring {}: {error}", point.display()))?;
+    let block = seen.fragment_size();
+    let space = Use { used: (seen.blocks() - seen.blocks_free()) * block, free: seen.blocks_available() * block };
+    let inodes = Use { used: seen.files() - seen.files_free(), free: seen.files_available() };
+    Ok(say(place, point, space, inodes, &|| users(place, point)))
+}
+
+fn say(place: &Place, point: &Path, space: Use, inodes: Use, users: &dyn Fn() -> String) -> Findings {
+    let share = space.share().max(inodes.share());
+    let code = match share {
+        ALMOST.. => &codes::DISK_ALMOST_FULL,
+        NEARLY.. => &codes::DISK_NEARLY_FULL,
+        _ => return Findings::default(),
+    };
+    let what = if space.share() >= inodes.share() {
+        format!("{share} % are used, {} are free", size(space.free))
+    } else {
+        format!("{share} % of its inodes are used, {} are free: there are very many small files", inodes.free)
+    };
+    let subject = format!("{} ({})", place.name, point.display());
+    code.finding(subject, format!("{what}; most is used by {}", users()), place.action).into()
+}
+
+/// The largest users in words, by space.
+fn users(place: &Place, point: &Path) -> String {
+    let mut found: BTreeMap<PathBuf, (String, u64)> = BTreeMap::new();
+    for (folder, what) in place.users {
+        found.insert(point.join(folder), ((*what).to_owned(), 0));
+    }
+    for entry in fs::read_dir(point).into_iter().flatten().flatten() {
+        let path = entry.path();
+        // A folder that has a known user below it is not counted twice.
+        if !found.keys().any(|known| known.starts_with(&path)) {
+            found.insert(path.clone(), (path.display().to_string(), 0));
+        }
+    }
+    let mut users: Vec<(String, u64)> =
+        found.into_iter().map(|(path, (what, _))| (what, weight(&path))).filter(|(_, bytes)| *bytes > 0).collect();
+    users.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let named: Vec<String> =
+        users.iter().take(NAMED).map(|(what, bytes)| format!("{what} ({})", size(*bytes))).collect();
+    if named.is_empty() { "nothing that is known".to_owned() } else { named.join(", ") }
+}
+
+/// What a file or folder takes up, in bytes, without what is mounted in it.
+fn weight(path: &Path) -> u64 {
+    let Ok(top) = fs::symlink_metadata(path) else { return 0 };
+    let mut bytes = 0;
+    let mut waiting = vec![(path.to_owned(), top.clone())];
+    while let Some((path, metadata)) = waiting.pop() {
+        if metadata.dev() != top.dev() {
+            continue;
+        }
+        // stat(2) counts in units of 512 bytes; what has several names is shared among them.
+        bytes += metadata.blocks() * 512 / if metadata.is_dir() { 1 } else { metadata.nlink().max(1) };
+        if metadata.is_dir() {
+            for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+                // What goes away meanwhile takes nothing up.
+                if let Ok(metadata) = entry.metadata() {
+                    waiting.push((entry.path(), metadata));
+                }
+            }
+        }
+    }
+    bytes
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => format!("{}.{} GiB", bytes >> 30, ((bytes >> 20) % 1024) * 10 / 1024),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LITTLE: Use = Use { used: 1, free: 99 };
+
+    fn said(space: Use, inodes: Use) -> String {
+        say(&DATA, Path::new("/data"), space, inodes, &|| "etcd (3.1 GiB)".to_owned()).to_string()
+    }
+
+    fn used(share: u64) -> Use {
+        Use { used: share << 30, free: (100 - share) << 30 }
+    }
+
+    #[test]
+    fn each_threshold_has_its_code_and_users_are_named() {
+        assert_eq!(said(used(79), LITTLE), "");
+        let nearly = said(used(80), LITTLE);
+        let expected = "warning disk.nearly-full: the data disk (/data): 80 % are used, 20.0 GiB are free; most is used by \
+            etcd (3.1 GiB). Enlarge the data disk";
+        assert!(nearly.starts_with(expected), "{nearly}");
+        assert!(said(used(90), LITTLE).starts_with("warning disk.almost-full: "));
+        assert!(
+            said(LITTLE, Use { used: 950, free: 50 })
+                .contains("disk.almost-full: the data disk (/data): 95 % of its inodes")
+        );
+        assert!(!said(used(99), used(99)).contains("error"), "the node goes on");
+    }
+
+    #[test]
+    fn an_empty_file_system_is_not_full() {
+        assert_eq!(said(Use { used: 0, free: 0 }, Use { used: 0, free: 0 }), "");
+    }
+
+    #[test]
+    fn the_largest_users_are_named_known_or_not_and_counted_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let point = folder.path();
+        for (name, mib) in
+            [("log/journal/a", 3), ("log/pods/p/0.log", 2), ("lib/containerd/x", 5), ("cache/y", 4), ("log/b", 1)]
+        {
+            let path = point.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![1; mib << 20]).unwrap();
+        }
+        let users = users(&SCRATCH, point);
+        let order = [
+            "container images and writable layers (5 MiB)",
+            "/cache (4 MiB)",
+            "the journal (3 MiB)",
+            "container logs (2 MiB)",
+        ];
+        let places: Vec<usize> =
+            order.iter().map(|one| users.find(one).unwrap_or_else(|| panic!("{one}: {users}"))).collect();
+        assert!(places.is_sorted(), "{users}");
+    }
+
+    #[test]
+    fn this_machine_can_be_measured() {
+        assert!(judge(&DATA, Path::new("/")).is_ok());
+        assert!(judge(&DATA, Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a running node works with: what carries it, what it is to be, its records and its host. Steps of a boot and
+//! periodic checks have it in common. Knows nothing of either.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use contract::image::ImageFacts;
+use contract::properties::ControlNode;
+
+use crate::cluster::kubernetes;
+use crate::cluster::kubernetes::api::{self, Api};
+use crate::cluster::records::Records;
+use crate::host::bus::{self, Bus};
+use crate::host::command::{Host, Runner};
+use crate::host::disk::DataDisk;
+use crate::host::platform::Platform;
+use crate::host::services::Services;
+use crate::intake::config::Config;
+use crate::node::endpoint::Endpoint;
+use crate::status::Reporter;
+
+/// How long one request to a service on this node may take, before patience.
+pub const REQUEST: Duration = Duration::from_secs(5);
+
+/// A running node.
+pub struct NodeContext {
+    /// What carries this node.
+    pub platform: Platform,
+    /// The running image.
+    pub image: ImageFacts,
+    /// What this node is to be.
+    pub config: Config,
+    /// The data disk as it was examined.
+    pub data_disk: DataDisk,
+    /// The records on the data disk.
+    pub records: Records,
+    /// Tells the world.
+    pub reporter: Reporter,
+    /// Answers over HTTPS, once it is opened.
+    pub endpoint: Endpoint,
+    bus: Bus,
+    runner: Host,
+}
+
+impl NodeContext {
+    /// The node that `platform` carries. Connects to the system bus.
+    ///
+    /// # Errors
+    /// The system bus does not answer.
+    pub fn new(
+        platform: Platform,
+        image: ImageFacts,
+        config: Config,
+        data_disk: DataDisk,
+        reporter: Reporter,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            records: Records::new(platform.root()),
+            endpoint: Endpoint::new(platform.root(), reporter.clone()),
+            bus: bus::system()?,
+            platform,
+            image,
+            config,
+            data_disk,
+            reporter,
+            runner: Host,
+        })
+    }
+
+    /// A client of the API server on this node.
+    ///
+    /// # Errors
+    /// The agent has no credentials yet.
+    pub fn api(&self) -> anyhow::Result<Api> {
+        Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.patiently(REQUEST))
+    }
+
+    /// The folder below which the system is: `/` outside of tests.
+    pub fn root(&self) -> &Path {
+        self.platform.root()
+    }
+
+    /// A path of the running system.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.platform.path(path)
+    }
+
+    /// The folder of keys and certificates.
+    pub fn pki(&self) -> PathBuf {
+        self.path(kubernetes::PKI)
+    }
+
+    /// The system bus.
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// The host's units.
+    pub fn services(&self) -> Services<'_> {
+        Services::new(&self.bus)
+    }
+
+    /// This node's entry in the list of control nodes.
+    ///
+    /// # Errors
+    /// It is not in there.
+    pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
+        self.config.control_node().context("this node is not in the list of control nodes")
+    }
+
+    /// This node's address on the primary network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.config.address()
+    }
+
+    /// The full version of the cluster's Kubernetes, as this image carries it.
+    ///
+    /// # Errors
+    /// The image does not carry it.
+    pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
+        let minor = &self.config.cluster.kubernetes_minor;
+        let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
+        Ok(&release.version)
+    }
+
+    /// Names the image and what it forms with: the same on all nodes.
+    pub fn forming_image(&self) -> String {
+        let minor = &self.config.cluster.kubernetes_minor;
+        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
+        format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
+    }
+
+    /// Runs the host's programs.
+    pub fn runner(&self) -> &impl Runner {
+        &self.runner
+    }
+}

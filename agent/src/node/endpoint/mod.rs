@@ -1,0 +1,163 @@
+//! What the node answers over HTTPS: to load balancers whether its API serves,
+//! to monitoring its status and metrics, to administrators what is theirs.
+//!
+//! | Path         | Who may ask      | Answer                                            |
+//! |--------------|------------------|---------------------------------------------------|
+//! | `/livez`     | anyone           | 200 `ok` while the API here serves, else 503      |
+//! | `/v1/status` | monitoring       | the status document, JSON                         |
+//! | `/metrics`   | monitoring       | metrics in Prometheus' text format                |
+//! | `/v1/snapshot` | administrators | a fresh snapshot of etcd; 202 while it is taken   |
+//! | `/v1/node`   | administrators   | the node as a swap sees it, JSON                  |
+//! | `/v1/swap`   | administrators   | POST: prepare a swap; 200 prepared, 202 under way |
+//! | `/v1/swap/<id>` | administrators | DELETE: withdraw it                              |
+//! | `/v1/commit` | administrators   | POST: commit the swap                             |
+//!
+//! What is refused is a 409 with code and reason as JSON; see [`crate::upgrade::swap::wire`].
+//!
+//! Callers show a client certificate of the cluster's authority; see
+//! [`access`] for who is who. The server runs on a thread of its own and is
+//! bounded in connections, time and memory. It knows nothing of how the status
+//! comes about, and no answer holds a secret unless its route is for
+//! administrators alone.
+
+mod access;
+mod answer;
+mod metrics;
+mod patient;
+mod routes;
+mod server;
+mod snapshot;
+mod swap;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use contract::ports;
+use zeroize::Zeroizing;
+
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::{Authorities, Leaf};
+use crate::host::files;
+use crate::intake::config::Config;
+use crate::status::Reporter;
+use crate::upgrade::swap::desk::Desk;
+
+/// The server's certificate and key, without their extensions: on the data disk.
+pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
+
+/// How long the TLS handshake may take, and then the header.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// What answers are made from.
+pub(crate) struct Site {
+    /// The system's root, `/` outside of tests.
+    pub root: PathBuf,
+    /// The status as it is now.
+    pub reporter: Reporter,
+    /// Where snapshots of the store are made.
+    pub snapshots: snapshot::Desk,
+    /// Where swaps are asked for.
+    pub swaps: Desk,
+}
+
+/// A handle on the endpoint; clones share it. It closes with the process.
+#[derive(Clone)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    site: Arc<Site>,
+    beginning: Duration,
+    /// The TLS configuration that new connections get; none while closed.
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    address: SocketAddr,
+    certificate: String,
+    tls: server::Tls,
+}
+
+impl Endpoint {
+    /// An endpoint of the system below `root`, closed.
+    pub fn new(root: &Path, reporter: Reporter) -> Self {
+        Self::with_patience(root, reporter, BEGINNING)
+    }
+
+    fn with_patience(root: &Path, reporter: Reporter, beginning: Duration) -> Self {
+        let site = Arc::new(Site {
+            root: root.to_owned(),
+            reporter,
+            snapshots: snapshot::Desk::default(),
+            swaps: Desk::default(),
+        });
+        Self { shared: Arc::new(Shared { site, beginning, open: Mutex::new(None) }) }
+    }
+
+    /// Where swaps are asked for.
+    pub fn swaps(&self) -> &Desk {
+        &self.shared.site.swaps
+    }
+
+    /// Sees to the server's certificate and opens the port, or goes on with the
+    /// renewed certificate. Says whether anything changed.
+    ///
+    /// # Errors
+    /// The authorities are not there yet, or the port cannot be had.
+    pub fn open(&self, config: &Config, now: SystemTime) -> anyhow::Result<bool> {
+        self.open_at(SocketAddr::from((config.address(), ports::NODE)), &leaf(config), now).map(|(changed, _)| changed)
+    }
+
+    fn open_at(&self, address: SocketAddr, leaf: &Leaf, now: SystemTime) -> anyhow::Result<(bool, SocketAddr)> {
+        let pki = files::below(&self.shared.site.root, PKI);
+        let authority = Authorities::read(&pki)?.kubernetes;
+        let base = files::below(&self.shared.site.root, CERTIFICATE);
+        leaf.ensure(&authority, &base, now)?;
+        let certificate = fs::read_to_string(base.with_extension("crt"))?;
+        let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = &*open
+            && open.certificate == certificate
+        {
+            return Ok((false, open.address));
+        }
+        let key = Zeroizing::new(fs::read_to_string(base.with_extension("key"))?);
+        let tls = server::tls(&authority.certificate, &certificate, &key)?;
+        match &mut *open {
+            Some(open) => {
+                open.certificate = certificate;
+                *open.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+                Ok((true, open.address))
+            }
+            none => {
+                let tls = Arc::new(RwLock::new(tls));
+                let address =
+                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.site), self.shared.beginning)
+                        .with_context(|| format!("listening on {address}"))?;
+                *none = Some(Open { address, certificate, tls });
+                Ok((true, address))
+            }
+        }
+    }
+}
+
+/// What the server's certificate says: this node's name and address, and the
+/// virtual address, behind which a load balancer may look at it.
+pub fn leaf(config: &Config) -> Leaf {
+    let mut addresses = [IpAddr::V4(config.address()), IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().collect::<Vec<_>>();
+    addresses.extend(config.cluster.virtual_address.map(IpAddr::V4));
+    Leaf {
+        common_name: format!("kaas-endpoint:{}", config.node.name),
+        group: None,
+        names: [config.node.name.clone(), "localhost".to_owned()].into(),
+        addresses: addresses.into_iter().collect(),
+        server: true,
+        client: false,
+    }
+}

@@ -1,0 +1,150 @@
+//! A fresh snapshot of the cluster's store, for administrators.
+//!
+//! Taking one takes as long as it takes, and no answer may wait: the first
+//! question begins it, and 202 says that it is to be asked again. Once there is one, it is
+//! sent, with its SHA-256 in the field `Repr-Digest` (RFC 9530, section 3).
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, RETRY_AFTER};
+
+use super::Site;
+use super::answer::{self, Answer};
+use crate::cluster::etcd::command;
+use crate::cluster::records::Records;
+use crate::host::command::Host;
+use crate::host::files;
+
+/// For how long a snapshot counts as fresh: whoever asked for it comes at once.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// The field with the checksum.
+const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// Where a snapshot is made, one at a time.
+#[derive(Default)]
+pub(crate) struct Desk(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Idle,
+    Making(JoinHandle<anyhow::Result<Made>>),
+    Made(Made, Instant),
+}
+
+struct Made {
+    path: PathBuf,
+    sum: [u8; 32],
+}
+
+pub(super) fn answer(site: &Site) -> Answer {
+    site.snapshots.answer(|| {
+        let root = site.root.clone();
+        Box::new(move || make(&root))
+    })
+}
+
+type Work = Box<dyn FnOnce() -> anyhow::Result<Made> + Send>;
+
+impl Desk {
+    fn answer(&self, work: impl FnOnce() -> Work) -> Answer {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = match std::mem::take(&mut *state) {
+            State::Making(way) if way.is_finished() => match way.join() {
+                Ok(Ok(made)) => State::Made(made, Instant::now()),
+                Ok(Err(error)) => return failed(&error),
+                Err(_) => return failed(&anyhow::anyhow!("it was broken off by a defect; see the journal")),
+            },
+            State::Made(_, at) if at.elapsed() > FRESH => State::Idle,
+            other => other,
+        };
+        if let State::Made(made, _) = &*state {
+            return send(made).unwrap_or_else(|error| failed(&error));
+        }
+        if matches!(*state, State::Idle) {
+            match thread::Builder::new().name("snapshot".to_owned()).spawn(work()) {
+                Ok(way) => *state = State::Making(way),
+                Err(error) => return failed(&error.into()),
+            }
+        }
+        let mut answer = answer::line(StatusCode::ACCEPTED, "a snapshot is being taken; ask again in a moment");
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        answer
+    }
+}
+
+fn failed(error: &anyhow::Error) -> Answer {
+    answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("no snapshot could be taken: {error:#}"))
+}
+
+fn send(made: &Made) -> anyhow::Result<Answer> {
+    let mut answer = answer::file(File::open(&made.path)?, "application/octet-stream")?;
+    let name = made.path.file_name().unwrap_or_default().to_string_lossy();
+    let digest = format!("sha-256=:{}:", BASE64_STANDARD.encode(made.sum));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_DISPOSITION, HeaderValue::from_str(&format!("attachment; filename=\"{name}\""))?);
+    headers.insert(DIGEST, HeaderValue::from_str(&digest)?);
+    Ok(answer)
+}
+
+fn make(root: &Path) -> anyhow::Result<Made> {
+    let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+    let (snapshot, _) = command::take(root, &config, &Host, SystemTime::now())?;
+    Ok(Made { sum: files::sha256(&snapshot.path)?, path: snapshot.path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until_done(desk: &Desk) {
+        while let State::Making(way) = &*desk.0.lock().unwrap()
+            && !way.is_finished()
+        {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_first_question_begins_and_a_later_one_gets_the_file_with_its_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c-20261121T143005Z.db");
+        std::fs::write(&path, "a store").unwrap();
+        let desk = Desk::default();
+        let work = || -> Work {
+            let path = path.clone();
+            Box::new(move || Ok(Made { sum: files::sha256(&path)?, path }))
+        };
+        let begun = desk.answer(work);
+        assert_eq!(begun.status(), StatusCode::ACCEPTED);
+        assert_eq!(begun.headers()[RETRY_AFTER], "1");
+        until_done(&desk);
+        // Nothing is made again for whoever comes at once.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let sent = runtime.block_on(async { desk.answer(|| panic!("made again")) });
+        assert_eq!(sent.status(), StatusCode::OK);
+        assert_eq!(sent.headers()[CONTENT_DISPOSITION], "attachment; filename=\"c-20261121T143005Z.db\"");
+        // printf 'a store' | openssl dgst -sha256 -binary | base64
+        assert_eq!(sent.headers()[DIGEST], "sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:");
+    }
+
+    #[test]
+    fn a_failure_is_said_once_and_then_it_begins_anew() {
+        let desk = Desk::default();
+        desk.answer(|| Box::new(|| anyhow::bail!("etcd does not answer")));
+        until_done(&desk);
+        assert_eq!(desk.answer(|| panic!("not yet")).status(), StatusCode::SERVICE_UNAVAILABLE);
+        let again = desk.answer(|| Box::new(|| anyhow::bail!("still")));
+        assert_eq!(again.status(), StatusCode::ACCEPTED);
+        until_done(&desk);
+    }
+}

@@ -1,0 +1,139 @@
+//! The routes of the image swap and of Kubernetes' upgrade: translates between HTTP and [`crate::upgrade::swap`]
+//! and [`crate::upgrade::kubernetes`].
+
+use contract::codes;
+use contract::swap::{Refused, Request, Stage};
+use hyper::StatusCode;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::Site;
+use super::answer::{self, Answer};
+use crate::host::command::Host;
+use crate::upgrade::kubernetes;
+use crate::upgrade::swap::facts;
+
+/// The longest time that pods may be given to move away, in seconds.
+const LONGEST_DRAIN: u64 = 6 * 60 * 60;
+
+/// How many hexadecimal digits a build identifier has.
+const BUILD: usize = 32;
+
+pub(super) fn node(site: &Site, _: &str, _: &[u8]) -> Answer {
+    let Some(node) = site.swaps.site() else {
+        let reason = "this node has not come far enough since power-on: ask again in a moment";
+        return answer::line(StatusCode::SERVICE_UNAVAILABLE, reason);
+    };
+    match facts::node(&node, site.swaps.state()) {
+        Ok(facts) => json(StatusCode::OK, &facts),
+        Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
+    }
+}
+
+pub(super) fn begin(site: &Site, _: &str, body: &[u8]) -> Answer {
+    let request = match understand(body) {
+        Ok(request) => request,
+        Err(reason) => return answer::line(StatusCode::BAD_REQUEST, &reason),
+    };
+    match site.swaps.begin(request) {
+        Ok(Stage::Prepared) => answer::line(StatusCode::OK, "prepared: the VM may be shut down"),
+        Ok(_) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
+        Err(refused) => conflict(&refused),
+    }
+}
+
+fn understand(body: &[u8]) -> Result<Request, String> {
+    let request: Request = serde_json::from_slice(body).map_err(|error| format!("this is no swap: {error}"))?;
+    let build = &request.to.build;
+    if build.len() != BUILD || !build.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("the build {build:?} is not {BUILD} hexadecimal digits"));
+    }
+    if request.to.version.is_empty() || request.to.version.len() > 64 {
+        return Err("the image has no version, or one of more than 64 characters".to_owned());
+    }
+    if request.drain_seconds > LONGEST_DRAIN {
+        return Err(too_long(request.drain_seconds));
+    }
+    Ok(request)
+}
+
+pub(super) fn cancel(site: &Site, id: &str, _: &[u8]) -> Answer {
+    let Ok(id) = Uuid::try_parse(id) else {
+        return answer::line(StatusCode::BAD_REQUEST, &format!("{id:?} is no identifier of a swap"));
+    };
+    match site.swaps.cancel(id, &Host) {
+        Ok(true) => answer::line(StatusCode::OK, "withdrawn"),
+        Ok(false) => answer::line(StatusCode::ACCEPTED, "it is being withdrawn: ask again"),
+        Err(refused) => conflict(&refused),
+    }
+}
+
+pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
+    match site.swaps.commit() {
+        Ok(true) => answer::line(StatusCode::OK, "committed"),
+        Ok(false) => answer::line(StatusCode::OK, "there is nothing to commit"),
+        Err(refused) => conflict(&refused),
+    }
+}
+
+/// The Kubernetes minor is raised after a swap, by the same hands.
+pub(super) fn upgrade_kubernetes(site: &Site, _: &str, body: &[u8]) -> Answer {
+    let request: contract::kubernetes_upgrade::Request = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(error) => {
+            return answer::line(StatusCode::BAD_REQUEST, &format!("this is no upgrade of Kubernetes: {error}"));
+        }
+    };
+    if request.drain_seconds > LONGEST_DRAIN {
+        return answer::line(StatusCode::BAD_REQUEST, &too_long(request.drain_seconds));
+    }
+    match kubernetes::begin(&site.swaps, &request, &Host) {
+        Ok(true) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
+        Ok(false) if request.check => answer::line(StatusCode::OK, "nothing is in the way"),
+        Ok(false) => answer::line(StatusCode::OK, "the node runs it"),
+        Err(refused) => conflict(&refused),
+    }
+}
+
+fn too_long(seconds: u64) -> String {
+    format!("{seconds} seconds to drain are more than {LONGEST_DRAIN}")
+}
+
+/// What failed rather than being refused is no conflict.
+fn conflict(refused: &Refused) -> Answer {
+    match [&codes::SWAP_FAILED, &codes::KUBERNETES_FAILED].iter().any(|failed| failed.code == refused.code) {
+        true => json(StatusCode::INTERNAL_SERVER_ERROR, refused),
+        false => json(StatusCode::CONFLICT, refused),
+    }
+}
+
+fn json(status: StatusCode, what: &impl Serialize) -> Answer {
+    match serde_json::to_vec_pretty(what) {
+        Ok(text) => answer::text(status, "application/json", text),
+        Err(error) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, &format!("writing the answer: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &str = include_str!("../../../../contract/testdata/swap-request.json");
+
+    #[test]
+    fn a_request_is_understood_and_bad_ones_are_named() {
+        assert_eq!(understand(REQUEST.as_bytes()).unwrap().drain_seconds, 120);
+        let cases = [
+            ("fedcba9876543210fedcba9876543210", "fedcba", "hexadecimal digits"),
+            ("fedcba9876543210fedcba9876543210", "xedcba9876543210fedcba9876543210", "hexadecimal digits"),
+            ("0.2.0", "", "no version"),
+            (": 120", ": 1000000", "seconds to drain"),
+            ("drain_seconds", "drain", "no swap"),
+            ("22222222-", "2222-", "no swap"),
+        ];
+        for (from, to, words) in cases {
+            let refused = understand(REQUEST.replace(from, to).as_bytes()).unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+}

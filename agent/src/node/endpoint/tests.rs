@@ -1,0 +1,292 @@
+//! Real TLS over loopback.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+use super::*;
+use crate::boot::plan::tests::three_nodes;
+use crate::cluster::pki::Certified;
+use crate::host::files;
+use crate::status::{Health, Status};
+
+/// What only a test that hangs takes: nothing depends on how long things last.
+const HANGS: Duration = Duration::from_secs(600);
+
+/// An endpoint on a port of its own, and the authority that its clients need.
+struct Stage {
+    _root: tempfile::TempDir,
+    endpoint: Endpoint,
+    reporter: Reporter,
+    authorities: Authorities,
+    address: SocketAddr,
+}
+
+fn stage() -> Stage {
+    let root = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    let authorities = Authorities::make(now).unwrap();
+    authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
+    let reporter = Reporter::new(root.path(), Status::default());
+    let endpoint = Endpoint::with_patience(root.path(), reporter.clone(), Duration::from_secs(2));
+    let (changed, address) =
+        endpoint.open_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &leaf(&three_nodes()), now).unwrap();
+    assert!(changed);
+    Stage { _root: root, endpoint, reporter, authorities, address }
+}
+
+impl Stage {
+    fn client(&self, group: Option<&str>) -> Certified {
+        let leaf = Leaf { group: group.map(str::to_owned), ..Leaf::client("somebody") };
+        leaf.issue(&self.authorities.kubernetes, SystemTime::now()).unwrap()
+    }
+
+    fn connect(&self, client: Option<&Certified>) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+        let mut roots = rustls::RootCertStore::empty();
+        let authority = self.authorities.kubernetes.certificate.as_bytes();
+        roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match client {
+            None => config.with_no_client_auth(),
+            Some(client) => config
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(client.key.expose().as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        };
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let name = ServerName::from(self.address.ip());
+        rustls::StreamOwned::new(rustls::ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+    }
+
+    /// Sends a text and returns all that comes back.
+    fn send(&self, client: Option<&Certified>, text: &str) -> std::io::Result<String> {
+        let mut stream = self.connect(client);
+        stream.write_all(text.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8(answer).unwrap())
+    }
+
+    /// Status code and body.
+    fn get(&self, client: Option<&Certified>, path: &str) -> (u16, String) {
+        let answer = self.send(client, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n")).unwrap();
+        let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        assert!(header.to_lowercase().contains("cache-control: no-store"), "{header}");
+        (header[9..12].parse().unwrap(), body.to_owned())
+    }
+}
+
+#[test]
+fn livez_follows_the_api_and_needs_no_certificate() {
+    let stage = stage();
+    let (code, body) = stage.get(None, "/livez");
+    assert_eq!(code, 503);
+    assert!(body.starts_with("the Kubernetes API on this node does not serve"), "{body}");
+    stage.reporter.update(|status| status.health = Some(Health { api: true, ..Health::default() }));
+    assert_eq!(stage.get(None, "/livez"), (200, "ok\n".into()));
+}
+
+#[test]
+fn the_status_is_for_monitoring_and_administrators() {
+    let stage = stage();
+    let (code, body) = stage.get(None, "/v1/status");
+    assert_eq!(code, 401);
+    assert!(body.contains("client certificate of the cluster's authority"), "{body}");
+    for nobody in [None, Some("system:nodes"), Some("kaas:monitoring ")] {
+        let (code, body) = stage.get(Some(&stage.client(nobody)), "/v1/status");
+        assert_eq!(code, 403, "{nobody:?}");
+        assert!(body.contains("kaas:monitoring"), "{body}");
+    }
+    for group in ["kaas:monitoring", "kubeadm:cluster-admins", "system:masters"] {
+        let (code, body) = stage.get(Some(&stage.client(Some(group))), "/v1/status");
+        assert_eq!(code, 200, "{group}");
+        assert_eq!(serde_json::from_str::<Status>(&body).unwrap(), stage.reporter.status());
+    }
+}
+
+#[test]
+fn a_snapshot_is_for_administrators_alone() {
+    let stage = stage();
+    assert_eq!(stage.get(None, "/v1/snapshot").0, 401);
+    for nobody in [None, Some("system:nodes"), Some("kaas:monitoring")] {
+        assert_eq!(stage.get(Some(&stage.client(nobody)), "/v1/snapshot").0, 403, "{nobody:?}");
+    }
+    let administrator = stage.client(Some("kubeadm:cluster-admins"));
+    assert_eq!(stage.get(Some(&administrator), "/v1/snapshot").0, 202);
+    // There is no etcd here.
+    let until = std::time::Instant::now() + HANGS;
+    let said = loop {
+        match stage.get(Some(&administrator), "/v1/snapshot") {
+            (202, _) if std::time::Instant::now() < until => std::thread::yield_now(),
+            said => break said,
+        }
+    };
+    assert_eq!(said, (503, "no snapshot could be taken: this node has no configuration yet\n".to_owned()));
+}
+
+#[test]
+fn a_certificate_of_another_authority_is_refused() {
+    let stage = stage();
+    let foreign = Authorities::make(SystemTime::now()).unwrap();
+    let leaf = Leaf { group: Some("system:masters".into()), ..Leaf::client("somebody") };
+    let certificate = leaf.issue(&foreign.kubernetes, SystemTime::now()).unwrap();
+    let error = stage.send(Some(&certificate), "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap_err();
+    // Another key under the same name.
+    assert!(error.to_string().contains("alert: DecryptError"), "{error}");
+
+    let year = Duration::from_secs(400 * 24 * 60 * 60);
+    let expired = leaf.issue(&stage.authorities.kubernetes, SystemTime::now() - year).unwrap();
+    let error = stage.send(Some(&expired), "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap_err();
+    assert!(error.to_string().contains("Expired"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_asked_is_said_so() {
+    let stage = stage();
+    let (code, body) = stage.get(None, "/");
+    assert_eq!(code, 404);
+    assert!(body.contains("/livez"), "{body}");
+    let answer = stage.send(None, "DELETE /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+    let answer = stage.send(None, "HEAD /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("\r\n\r\n"), "{answer}");
+    let answer = stage.send(None, "nonsense\r\n\r\n").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+#[test]
+fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
+    let stage = stage();
+    let request = include_str!("../../../../contract/testdata/swap-request.json");
+    let ask = |client: Option<&Certified>, line: &str, body: &str| {
+        let text = format!("{line} HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let answer = stage.send(client, &text).unwrap();
+        let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        (header[9..12].parse::<u16>().unwrap(), body.to_owned())
+    };
+    let monitoring = stage.client(Some("kaas:monitoring"));
+    let id = "22222222-2222-4222-8222-222222222222";
+    let routes = ["GET /v1/node", "POST /v1/swap", &format!("DELETE /v1/swap/{id}"), "POST /v1/commit"];
+    for line in routes {
+        assert_eq!(ask(None, line, request).0, 401, "{line}");
+        assert_eq!(ask(Some(&monitoring), line, request).0, 403, "{line}");
+    }
+    let administrator = stage.client(Some("kubeadm:cluster-admins"));
+    let ask = |line: &str, body: &str| ask(Some(&administrator), line, body);
+    // The boot flow has not come so far here.
+    assert_eq!(ask("GET /v1/node", "").0, 503);
+    let (code, body) = ask("POST /v1/swap", request);
+    let refused: contract::swap::Refused = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, refused.code.as_str()), (409, "swap.not-ready"));
+    assert_eq!(ask(&format!("DELETE /v1/swap/{id}"), "").0, 200);
+    assert_eq!(ask("DELETE /v1/swap/x", "").0, 400);
+    assert_eq!(ask("DELETE /v1/swap/", "").0, 404);
+    assert_eq!(ask("PUT /v1/swap", request).0, 405);
+    assert_eq!(ask("POST /v1/swap", "{}").0, 400);
+    let long =
+        format!("POST /v1/swap HTTP/1.1\r\nHost: node\r\nContent-Length: 100000\r\n\r\n{}", "x".repeat(20 << 10));
+    if let Ok(answer) = stage.send(Some(&administrator), &long) {
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
+}
+
+#[test]
+fn a_header_is_bounded_in_length_and_lines() {
+    let stage = stage();
+    let long = format!("GET /livez HTTP/1.1\r\nHost: node\r\nLong: {}\r\n\r\n", "x".repeat(32 << 10));
+    // The rest of what was sent may break the connection before the answer is read.
+    if let Ok(answer) = stage.send(None, &long) {
+        assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    }
+    let many = format!("GET /livez HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(100));
+    let answer = stage.send(None, &many).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(stage.get(None, "/livez").0, 503);
+}
+
+#[test]
+fn one_address_does_not_keep_others_out_for_ever() {
+    let stage = stage();
+    let idle: Vec<TcpStream> = (0..server::PER_ADDRESS).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
+    assert!(stage.send(None, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").is_err(), "one too many");
+    drop(idle);
+    let deadline = std::time::Instant::now() + HANGS;
+    while stage.send(None, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").is_err() {
+        assert!(std::time::Instant::now() < deadline, "places are given back");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_client_that_says_nothing_is_sent_away() {
+    let stage = stage();
+    // The end of the stream, or its breaking off; not the end of this test's own patience.
+    let sent_away = |stream: &mut dyn Read| match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+    };
+    let mut stream = TcpStream::connect(stage.address).unwrap();
+    stream.set_read_timeout(Some(HANGS)).unwrap();
+    assert!(sent_away(&mut stream), "during the handshake");
+
+    let mut stream = stage.connect(None);
+    stream.sock.set_read_timeout(Some(HANGS)).unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHo").unwrap();
+    assert!(sent_away(&mut stream), "during the header");
+}
+
+#[test]
+fn a_renewed_certificate_is_used_from_the_next_connection_on() {
+    let stage = stage();
+    let shown = || {
+        let mut stream = stage.connect(None);
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+        stream.conn.peer_certificates().unwrap()[0].to_vec()
+    };
+    let before = shown();
+    let open = |now| stage.endpoint.open_at(stage.address, &leaf(&three_nodes()), now).unwrap();
+    let now = SystemTime::now();
+    assert_eq!(open(now), (false, stage.address));
+    assert_eq!(before, shown());
+    // Made when the clock was two hundred days behind: it ends too soon.
+    let base = files::below(stage._root.path(), CERTIFICATE);
+    fs::remove_file(base.with_extension("crt")).unwrap();
+    assert_eq!(open(now), (true, stage.address));
+    assert_ne!(before, shown());
+}
+
+#[tokio::test]
+async fn a_file_is_sent_whole_and_a_shortened_one_breaks_off() {
+    use hyper::body::Body;
+    use std::future::poll_fn;
+    use std::pin::Pin;
+
+    let collect = |mut content: answer::Content| async move {
+        let mut all = Vec::new();
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut content).poll_frame(context)).await {
+            all.extend_from_slice(&frame?.into_data().unwrap());
+        }
+        Ok::<_, std::io::Error>(all)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot");
+    let content: Vec<u8> = (0..200_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
+    fs::write(&path, &content).unwrap();
+    let answer = answer::file(fs::File::open(&path).unwrap(), "application/octet-stream").unwrap();
+    assert_eq!(answer.body().size_hint().exact(), Some(200_000));
+    assert_eq!(collect(answer.into_body()).await.unwrap(), content);
+
+    let answer = answer::file(fs::File::open(&path).unwrap(), "application/octet-stream").unwrap();
+    fs::write(&path, "short").unwrap();
+    assert_eq!(collect(answer.into_body()).await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+}

@@ -1,0 +1,66 @@
+//! Where an upgrade is asked for, and how it stands.
+
+use contract::codes;
+use contract::kubernetes_upgrade::{Request, State};
+use contract::swap::Refused;
+use uuid::Uuid;
+
+use super::{Begun, judge, look};
+use crate::cluster::records::Records;
+use crate::host::command::Runner;
+use crate::upgrade::swap::desk::Desk;
+use crate::upgrade::swap::site::Site;
+
+/// Begins an upgrade, or says that it is under way. False if nothing is to be done: the node
+/// runs the minor, or it was only to be judged.
+///
+/// # Errors
+/// Why it is refused: nothing was changed.
+pub fn begin(desk: &Desk, request: &Request, runner: &dyn Runner) -> Result<bool, Refused> {
+    let site = desk.site().ok_or_else(|| {
+        let reason = "this node has not come far enough since power-on: ask again in a moment";
+        Refused::of(&codes::KUBERNETES_NOT_READY, reason)
+    })?;
+    let failed = |error: anyhow::Error| Refused::of(&codes::KUBERNETES_FAILED, format!("{error:#}"));
+    let records = site.records();
+    if let Some(begun) = records.entry::<Begun>().map_err(failed)?.filter(Begun::is_under_way) {
+        return match begun.to == request.to {
+            true => Ok(true),
+            false => {
+                let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
+                Err(Refused::of(&codes::KUBERNETES_ANOTHER, reason))
+            }
+        };
+    }
+    if site.config.cluster.kubernetes_minor == request.to {
+        return Ok(false);
+    }
+    judge::judge(&look::look(&site, &request.to, desk.state().as_ref(), runner))?;
+    let release = site.image.kubernetes(&request.to);
+    let version = release.map_or_else(|| request.to.clone(), |release| release.version.clone());
+    look::preflight(&site, &request.to, &version, runner)?;
+    if request.check {
+        return Ok(false);
+    }
+    save(&site, &records, request).map_err(failed)?;
+    Ok(true)
+}
+
+fn save(site: &Site, records: &Records, request: &Request) -> anyhow::Result<()> {
+    let begun = Begun {
+        id: Uuid::new_v4(),
+        from: site.config.cluster.kubernetes_minor.clone(),
+        to: request.to.clone(),
+        drain_seconds: request.drain_seconds,
+        error: None,
+    };
+    records.save_entry(&begun)?;
+    site.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));
+    Ok(())
+}
+
+/// The upgrade that is under way or was given up, if one is.
+pub fn state(records: &Records) -> Option<State> {
+    let begun = records.entry::<Begun>().ok()??;
+    Some(State { to: begun.to, error: begun.error })
+}

@@ -1,0 +1,128 @@
+//! Looks up what decides about an upgrade, and asks kubeadm.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use contract::codes;
+use contract::swap::{Refused, State};
+
+use super::deprecated;
+use super::judge::Seen;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::member;
+use crate::cluster::kubernetes::api::{self, Api};
+use crate::cluster::kubernetes::{ADMINISTRATOR, MINORS};
+use crate::host::at_once;
+use crate::host::command::{self, Command, Runner};
+use crate::host::files;
+use crate::status::Phase;
+use crate::upgrade::swap::good;
+use crate::upgrade::swap::site::Site;
+
+/// How long a member or an API server may take to answer, before patience.
+const ASKING: Duration = Duration::from_secs(5);
+/// Where kubeadm keeps what a dry run makes: in memory.
+const DRY_RUN: &str = "/run/kaas/kubeadm-upgrade";
+/// Names that folder (`cmd/kubeadm/app/constants`).
+const DRY_RUN_FOLDER: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
+/// What the image answers for itself: its kernel and cgroups, and the cluster DNS that it brings.
+const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
+
+/// Looks at the node and its cluster. `swap` is the node's own.
+pub(super) fn look(site: &Site, to: &str, swap: Option<&State>, runner: &dyn Runner) -> Seen {
+    let (config, status) = (&site.config, site.reporter.status());
+    let patience = config.patiently(ASKING);
+    let members = at_once::ask(&config.cluster.control_nodes, |node| {
+        let healthy = member::healthy(node, &site.pki, patience);
+        let status = || Gateway::new(node, &site.pki, patience)?.status();
+        healthy.then(status).and_then(Result::ok).map(|status| status.version)
+    });
+    Seen {
+        from: config.cluster.kubernetes_minor.clone(),
+        to: to.to_owned(),
+        carried: site.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
+        ready: status.phase == Phase::Done && status.is_ready() && good::read(&site.root).is_some(),
+        swap: swap.map(|swap| format!("the swap {} is under way or not committed", swap.id)),
+        others: site.others_under_way().map_err(said),
+        not_ready: not_ready(site).map_err(said),
+        etcd: members.into_iter().map(|(node, version)| (node.name.clone(), version)).collect(),
+        removed: removed(site, to, runner).map_err(said),
+    }
+}
+
+fn said(error: anyhow::Error) -> String {
+    format!("{error:#}")
+}
+
+fn not_ready(site: &Site) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = files::below(&site.root, api::KUBECONFIG);
+    let nodes = Api::new(site.config.address(), &kubeconfig, site.config.patiently(ASKING))?.nodes()?;
+    let is_ready = |name: &str| nodes.iter().any(|node| node.name == name && node.ready);
+    let control_nodes = site.config.cluster.control_nodes.iter().map(|node| node.name.clone());
+    Ok(control_nodes.filter(|name| !is_ready(name)).collect())
+}
+
+/// Each API server counts for itself.
+fn removed(site: &Site, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<String>> {
+    let Ok(to) = to.parse() else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for node in &site.config.cluster.control_nodes {
+        let ask = api::kubectl(node.address).args(["get", "--raw", "/metrics"]);
+        let metrics = runner.run(&ask).with_context(|| format!("the metrics of {}'s API server", node.name))?;
+        all.extend(deprecated::removed_in(&String::from_utf8_lossy(&metrics), to));
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// Lets the new minor's kubeadm judge: versions and their skew, the cluster's health, its configuration.
+///
+/// # Errors
+/// kubeadm's reasons.
+pub(super) fn preflight(site: &Site, minor: &str, version: &str, runner: &dyn Runner) -> Result<(), Refused> {
+    let folder = files::below(&site.root, DRY_RUN);
+    let command = Command::new(format!("{MINORS}/{minor}/kubeadm"))
+        .args(["upgrade", "apply", "phase", "preflight", &format!("v{version}"), "--dry-run", "--yes"])
+        .arg(format!("--kubeconfig={ADMINISTRATOR}"))
+        .arg(format!("--ignore-preflight-errors={NOT_KUBEADMS}"))
+        .env(DRY_RUN_FOLDER, DRY_RUN);
+    let judged = fs::create_dir_all(&folder)
+        .map_err(|source| command::Error::Start { command: command.to_string(), source })
+        .and_then(|()| runner.run(&command).map(drop));
+    // It holds nothing that anybody reads.
+    let _ = fs::remove_dir_all(&folder);
+    judged.map_err(|error| {
+        let reason = match error {
+            command::Error::Failed { tail, .. } => reasons(&tail),
+            other => other.to_string(),
+        };
+        Refused::of(&codes::KUBERNETES_PREFLIGHT, format!("kubeadm refuses: {reason}"))
+    })
+}
+
+/// The lines in which kubeadm says why, or all if there are none.
+fn reasons(tail: &str) -> String {
+    let why = |line: &&str| line.starts_with("[ERROR") || line.starts_with("- ") || line.starts_with("error:");
+    let lines: Vec<&str> = tail.lines().map(str::trim).filter(why).collect();
+    if lines.is_empty() { tail.trim().to_owned() } else { lines.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubeadms_reasons_are_taken_out_of_what_it_says() {
+        let tail = "W1121 x constants.go:631] Using dry-run directory\n[preflight] Some fatal errors occurred:\n\
+                    \t[ERROR ControlPlaneNodesReady]: there are NotReady control-planes in the cluster: [cp2]\n\
+                    [preflight] If you know what you are doing\nerror: error execution phase preflight\n";
+        assert_eq!(
+            reasons(tail),
+            "[ERROR ControlPlaneNodesReady]: there are NotReady control-planes in the cluster: [cp2]; \
+             error: error execution phase preflight"
+        );
+        assert_eq!(reasons("killed\n"), "killed");
+    }
+}

@@ -1,0 +1,135 @@
+//! The work of an upgrade: what comes before the agent's restart with the new minor, and
+//! what ends it. Between them the agent's ordinary plan makes certificates, manifests and kubelet anew.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, bail};
+use contract::codes;
+use contract::finding::Findings;
+
+use super::Begun;
+use crate::cluster::addons;
+use crate::cluster::kubernetes::api::{self, Api};
+use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::virtual_address;
+use crate::host::command::{Host, Runner};
+use crate::host::services;
+use crate::upgrade::swap::desk::Desk;
+use crate::upgrade::swap::good;
+use crate::upgrade::swap::leave::{Leave, uncordon};
+use crate::upgrade::swap::site::Site;
+
+/// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
+/// what is to be said of one that was given up.
+///
+/// # Errors
+/// The records cannot be read or written.
+pub fn go_on(site: &Site) -> anyhow::Result<Findings> {
+    let records = site.records();
+    let Some(begun) = records.entry::<Begun>()? else { return Ok(Findings::default()) };
+    if let Some(error) = &begun.error {
+        return Ok(given_up(&begun, error));
+    }
+    if site.config.cluster.kubernetes_minor == begun.to {
+        // The plan of this boot ends it.
+        return Ok(Findings::default());
+    }
+    match change_over(site, &begun) {
+        Ok(()) => {
+            services::restart_agent().context(services::NOT_TAKEN_UP)?;
+            Ok(Findings::default())
+        }
+        Err(error) => {
+            let error = format!("{error:#}");
+            log::warn!("the upgrade to Kubernetes {} is given up: {error}", begun.to);
+            virtual_address::hold_back(&site.root, false)?;
+            uncordon(site, &Host)?;
+            let given = Begun { error: Some(error.clone()), ..begun };
+            records.save_entry(&given)?;
+            site.teller.tell(None)?;
+            Ok(given_up(&given, &error))
+        }
+    }
+}
+
+fn given_up(begun: &Begun, error: &str) -> Findings {
+    codes::KUBERNETES_FAILED
+        .finding(
+            "Kubernetes",
+            format!("the upgrade from {} to {} was given up: {error}", begun.from, begun.to),
+            "The node is as before. Mend what is named and upgrade again: kaas-agent upgrade-kubernetes",
+        )
+        .into()
+}
+
+fn change_over(site: &Site, begun: &Begun) -> anyhow::Result<()> {
+    // The others must see it before anything changes: of two nodes that begin at once one gives way.
+    site.teller.tell(Some(begun.id)).context("telling the cluster of the upgrade")?;
+    let others = site.others_under_way().context("looking for other nodes' swaps and upgrades")?;
+    if !others.is_empty() {
+        bail!("{} is being swapped or upgraded as well: it goes first", others.join(" and "));
+    }
+    let never = AtomicBool::new(false);
+    let leave = Leave { site, id: begun.id, drain_seconds: begun.drain_seconds, cancelled: &never, runner: &Host };
+    leave.yield_address()?;
+    leave.drain()?;
+    let records = site.records();
+    let mut config = records.config()?.context("this node has no configuration")?;
+    config.cluster.kubernetes_minor.clone_from(&begun.to);
+    good::forget(&site.root)?;
+    // From here on there is no way but forward.
+    records.update_config(&config)?;
+    Ok(())
+}
+
+/// Whether the node has arrived: its API server and kubelet are of this `version`.
+fn arrived(site: &Site, api: &Api, version: &str, runner: &dyn Runner) -> anyhow::Result<Result<(), String>> {
+    let wanted = format!("v{version}");
+    let server = api.version()?;
+    if server != wanted {
+        return Ok(Err(format!("the API server is still {server}")));
+    }
+    let ask = ["get", "node", &site.config.node.name, "--output=jsonpath={.status.nodeInfo.kubeletVersion}"];
+    let kubelet = runner.run(&api::kubectl(site.config.address()).args(ask))?;
+    let kubelet = String::from_utf8_lossy(&kubelet).trim().to_owned();
+    Ok(if kubelet == wanted { Ok(()) } else { Err(format!("the kubelet is still {kubelet}")) })
+}
+
+/// Ends an upgrade once the node runs the new `version`: records it in the cluster, lets the
+/// virtual address and pods come back. What it waits for is the inner error.
+///
+/// # Errors
+/// Something failed; doing it again goes on.
+pub fn finish(desk: &Desk, api: &Api, version: &str, runner: &dyn Runner) -> anyhow::Result<Result<(), String>> {
+    let site = desk.site().context("the desk of swaps is not open")?;
+    if let Err(waiting) = arrived(&site, api, version, runner)? {
+        return Ok(Err(waiting));
+    }
+    Kubeadm::new(&site.root, runner).upload().context("recording the new version in the cluster")?;
+    api::apply(runner, site.config.address(), &addons::rights())?;
+    virtual_address::hold_back(&site.root, false)?;
+    uncordon(&site, runner)?;
+    site.records().forget::<Begun>()?;
+    site.note(&format!("Kubernetes was upgraded to {version}"));
+    services::restart(good::UNIT)?;
+    Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_said_with_its_reason() {
+        let begun = Begun {
+            id: uuid::Uuid::nil(),
+            from: "1.35".into(),
+            to: "1.36".into(),
+            drain_seconds: 1,
+            error: Some("draining cp1".into()),
+        };
+        let said = given_up(&begun, "draining cp1").to_string();
+        assert!(said.contains("from 1.35 to 1.36 was given up: draining cp1"), "{said}");
+        assert!(!begun.is_under_way());
+    }
+}

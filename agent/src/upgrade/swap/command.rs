@@ -1,0 +1,199 @@
+//! `kaas-agent prepare-swap` and `commit-swap`: ask the running agent over the
+//! node's endpoint, as an administrator.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use contract::node::Node;
+use contract::ports;
+use contract::swap::Image;
+use contract::swap::{Refused, Request, Stage, State};
+use serde::Serialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::groups::ADMINISTRATORS;
+use crate::cluster::pki::{Authorities, Leaf};
+use crate::cluster::records::Records;
+use crate::host::files;
+use crate::host::https::{Answer, Client};
+use crate::intake::config::Output;
+
+/// How long the agent may take to answer: it asks the other members meanwhile.
+const ASKING: Duration = Duration::from_secs(60);
+/// How long the command's own certificate is good: longer than any drain.
+const VALIDITY: Duration = Duration::from_secs(3600 * 24);
+const PACE: Duration = Duration::from_secs(1);
+
+/// `kaas-agent prepare-swap`
+#[derive(Args)]
+pub struct Options {
+    /// Version of the image that may take the data disk
+    #[arg(long, value_name = "VERSION", required_unless_present = "cancel", requires = "to_build")]
+    to_version: Option<String>,
+    /// Its build identifier: what follows the plus sign in the OVA's full version
+    #[arg(long, value_name = "BUILD", requires = "to_version")]
+    to_build: Option<String>,
+    /// How long pods may take to move away, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    drain: u64,
+    /// The image is older than this one, and that is meant
+    #[arg(long)]
+    downgrade: bool,
+    /// Fingerprint of the key that has signed the image, if it is another one than the pinned one; it is pinned at the
+    /// commit
+    #[arg(long, value_name = "FINGERPRINT", requires = "to_version")]
+    publisher: Option<String>,
+    /// Undo what was prepared
+    #[arg(long, conflicts_with_all = ["to_version", "to_build", "downgrade", "publisher"])]
+    cancel: bool,
+    /// The form of the answer
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Prepares a swap and waits until the VM may be shut down, or cancels it.
+///
+/// # Errors
+/// Why it is refused or has failed; nothing is changed then.
+pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
+    let agent = Agent::of(root)?;
+    if options.cancel {
+        let Some(state) = agent.node()?.swap else {
+            writeln!(out, "no swap is under way")?;
+            return Ok(());
+        };
+        agent.cancel(state.id)?;
+        while agent.node()?.swap.is_some_and(|now| now.id == state.id && now.stage != Stage::Failed) {
+            thread::sleep(PACE);
+        }
+        writeln!(out, "the swap is withdrawn: this node goes on as before")?;
+        return Ok(());
+    }
+    let (version, build) = options.to_version.clone().zip(options.to_build.clone()).context("version and build")?;
+    let to = Image { version, build };
+    // A swap to the same image that is under way is waited for.
+    let same = agent.node()?.swap.filter(|swap| swap.to.as_ref() == Some(&to)).map(|swap| swap.id);
+    let id = same.unwrap_or_else(Uuid::new_v4);
+    let (drain_seconds, downgrade, publisher) = (options.drain, options.downgrade, options.publisher.clone());
+    agent.ask("/v1/swap", &Request { id, to, drain_seconds, downgrade, publisher })?;
+    let mut said = None;
+    loop {
+        let state = agent.node()?.swap.filter(|swap| swap.id == id).context("the swap was cancelled")?;
+        if options.output == Output::Text && said != Some(state.stage) {
+            writeln!(out, "{state}")?;
+        }
+        said = Some(state.stage);
+        match state.stage {
+            Stage::Prepared => {
+                if options.output == Output::Json {
+                    writeln!(out, "{}", serde_json::to_string_pretty(&state)?)?;
+                }
+                return Ok(());
+            }
+            Stage::Failed => bail!("{}", state.error.unwrap_or_default()),
+            _ => thread::sleep(PACE),
+        }
+    }
+}
+
+/// Commits the swap of this node.
+///
+/// # Errors
+/// Why it is refused.
+pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let agent = Agent::of(root)?;
+    let swap = agent.node()?.swap.filter(|swap| swap.stage == Stage::Taken);
+    agent.ask("/v1/commit", &json!({}))?;
+    match swap {
+        Some(State { from, .. }) => writeln!(
+            out,
+            "the swap is committed: the former VM{} can no longer take the data disk back",
+            from.vm.map(|vm| format!(" {vm}")).unwrap_or_default()
+        )?,
+        None => writeln!(out, "there was nothing to commit")?,
+    }
+    Ok(())
+}
+
+/// The running agent of this node.
+pub(crate) struct Agent {
+    client: Client,
+}
+
+impl Agent {
+    /// Asked as an administrator.
+    ///
+    /// # Errors
+    /// The node is not configured, or its authority cannot be read.
+    pub(crate) fn of(root: &Path) -> anyhow::Result<Self> {
+        let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+        // Whoever is root here has the authority's key: a certificate for this one command is kept nowhere.
+        let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+        let group = Some(ADMINISTRATORS[0].to_owned());
+        let own = Leaf { group, ..Leaf::client("kaas-agent:command") };
+        let own = own.issue_for(&authority, SystemTime::now(), VALIDITY)?;
+        let server = SocketAddr::from((config.address(), ports::NODE));
+        let client = Client::new(server, &authority.certificate, &own.certificate, own.key.expose(), ASKING)?;
+        Ok(Self { client })
+    }
+
+    /// What the node says of itself.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) fn node(&self) -> anyhow::Result<Node> {
+        let answer = self.client.get("/v1/node")?;
+        serde_json::from_slice(&expect(answer, &[200])?).context("understanding the agent's answer")
+    }
+
+    /// Asks for something. What was accepted may still be under way.
+    ///
+    /// # Errors
+    /// [`Refused`], or it does not answer.
+    pub(crate) fn ask(&self, path: &str, request: &impl Serialize) -> anyhow::Result<()> {
+        expect(self.client.post(path, &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
+    }
+
+    fn cancel(&self, id: Uuid) -> anyhow::Result<()> {
+        expect(self.client.delete(&format!("/v1/swap/{id}"))?, &[200, 202]).map(drop)
+    }
+}
+
+fn expect(answer: Answer, codes: &[u16]) -> anyhow::Result<Vec<u8>> {
+    if codes.contains(&answer.code) {
+        return Ok(answer.body);
+    }
+    if let Ok(refused) = serde_json::from_slice::<Refused>(&answer.body) {
+        return Err(refused.into());
+    }
+    bail!("the agent answers {}: {}", answer.code, String::from_utf8_lossy(&answer.body).trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_with_its_code() {
+        let body = br#"{"code":"swap.quorum","reason":"the etcd member of cp3 is not healthy"}"#;
+        let refused = expect(Answer { code: 409, body: body.to_vec() }, &[200]).unwrap_err().to_string();
+        assert_eq!(refused, "the etcd member of cp3 is not healthy [swap.quorum]");
+        let other = expect(Answer { code: 503, body: b"later\n".to_vec() }, &[200]).unwrap_err().to_string();
+        assert_eq!(other, "the agent answers 503: later");
+        assert_eq!(expect(Answer { code: 202, body: vec![] }, &[200, 202]).unwrap(), b"");
+    }
+
+    #[test]
+    fn without_a_configuration_nothing_is_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let refused = commit(root.path(), &mut Vec::new()).unwrap_err().to_string();
+        assert_eq!(refused, "this node has no configuration yet");
+    }
+}

@@ -1,0 +1,205 @@
+use std::fs;
+
+use contract::node::Good;
+use contract::swap::{Image, Use};
+
+use super::*;
+use crate::boot::plan::tests::{image, one_node};
+use crate::host::disk::identity;
+use crate::host::disk::ownership::Candidate;
+use crate::host::disk::{State as DiskState, fixture};
+use crate::host::files;
+use crate::status::{Reporter, Status};
+use crate::upgrade::swap::{standing, taking};
+use uuid::Uuid;
+
+const A: Uuid = Uuid::from_u128(0xa);
+const B: Uuid = Uuid::from_u128(0xb);
+
+fn user(vm: Uuid, version: &str) -> Use {
+    Use { vm: Some(vm), version: version.into(), build: image().build }
+}
+
+/// A node of one whose disk is a file.
+pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
+    let disk = root.join("disk");
+    if !disk.exists() {
+        fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    }
+    let whose = Identity {
+        node: "node1".into(),
+        generation: 2,
+        holder: Some(B),
+        state: DiskState::Formed,
+        publisher: None,
+        swap,
+        ..fixture::identity()
+    };
+    identity::write(&disk, &whose).unwrap();
+    let config = one_node();
+    fs::create_dir_all(root.join("data/kaas")).unwrap();
+    Site {
+        teller: standing::Teller::new(&config, root, root, &disk, "b").unwrap(),
+        config,
+        root: root.to_owned(),
+        pki: root.to_owned(),
+        image: image(),
+        disk,
+        own: user(B, "0.1.0"),
+        reporter: Reporter::new(root, Status::default()),
+    }
+}
+
+/// The VM of this node, which its image may let in.
+pub(crate) fn candidate(site: &Site) -> Candidate {
+    let (publisher, upgrades_from) = (site.image.publisher.clone(), site.image.upgrades_from.clone());
+    Candidate { own: site.own.clone(), publisher, upgrades_from }
+}
+
+pub(crate) fn request(id: u128) -> Request {
+    let to = Image { version: "0.2.0".into(), build: "c".repeat(32) };
+    Request { id: Uuid::from_u128(id), to, drain_seconds: 1, downgrade: false, publisher: None }
+}
+
+pub(crate) fn taken() -> Option<Swap> {
+    Some(Swap {
+        id: Uuid::from_u128(7),
+        from: user(A, "0.0.9"),
+        to: None,
+        released: None,
+        forced: false,
+        publisher: None,
+    })
+}
+
+/// Answers nothing, as kubectl on no cluster.
+struct Nothing;
+
+impl Runner for Nothing {
+    fn run(&self, _: &crate::host::command::Command) -> Result<Vec<u8>, crate::host::command::Error> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
+    let desk = Desk::default();
+    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!(desk.commit().unwrap_err().code, "swap.not-ready");
+    assert_eq!(desk.cancel(Uuid::from_u128(1), &Nothing), Ok(true));
+    assert_eq!(desk.state(), None);
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_not_swapped() {
+    let root = tempfile::tempdir().unwrap();
+    let desk = Desk::default();
+    desk.open(site(root.path(), None)).unwrap();
+    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!((desk.state(), desk.under_way()), (None, None));
+}
+
+#[test]
+fn a_taken_disk_is_committed_once_the_boot_is_good() {
+    let root = tempfile::tempdir().unwrap();
+    let site = site(root.path(), taken());
+    let (desk, reporter) = (Desk::default(), site.reporter.clone());
+    desk.open(site.clone()).unwrap();
+    assert_eq!(desk.state().map(|state| state.stage), Some(Stage::Taken));
+    assert!(reporter.status().page().contains("taken over from image 0.0.9, not committed yet"));
+    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.taken");
+    assert_eq!(desk.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
+    assert_eq!(desk.commit().unwrap_err().code, "swap.not-good");
+    assert!(site.identity().unwrap().swap.is_some());
+    let good = files::below(root.path(), good::GOOD);
+    files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    assert_eq!(desk.commit(), Ok(true));
+    assert_eq!(site.identity().unwrap().swap, None);
+    assert_eq!(desk.commit(), Ok(false));
+    assert_eq!(reporter.status().swap, None);
+    let log = fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
+    assert!(log.contains("is committed: image 0.1.0 stays"), "{log}");
+}
+
+#[test]
+fn a_disk_is_not_called_taken_before_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let site = site(root.path(), taken());
+    let held = site.identity().unwrap();
+    identity::write(&site.disk, &Identity { holder: None, ..held.clone() }).unwrap();
+    let desk = Desk::default();
+    desk.taken().unwrap();
+    desk.open(site.clone()).unwrap();
+    desk.taken().unwrap();
+    assert_eq!(desk.state(), None);
+    identity::write(&site.disk, &held).unwrap();
+    desk.taken().unwrap();
+    assert_eq!(desk.state().map(|state| (state.stage, state.id)), Some((Stage::Taken, Uuid::from_u128(7))));
+}
+
+#[test]
+fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs() {
+    let good = |root: &std::path::Path| {
+        let good = files::below(root, good::GOOD);
+        files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    };
+    let named = |key: &str| taken().map(|swap| Swap { publisher: Some(key.into()), ..swap });
+    // What runs is not the named publisher's: nothing changes.
+    let root = tempfile::tempdir().unwrap();
+    let other = site(root.path(), named("SHA256:named"));
+    other.write(&Identity { publisher: Some("SHA256:pinned".into()), ..other.identity().unwrap() }).unwrap();
+    let desk = Desk::default();
+    desk.open(other.clone()).unwrap();
+    good(root.path());
+    assert_eq!(desk.commit(), Ok(true));
+    let kept = other.identity().unwrap();
+    assert_eq!((kept.publisher.as_deref(), kept.swap), (Some("SHA256:pinned"), None));
+    // The cluster is told first; there is no etcd here, so that nothing is committed.
+    let root = tempfile::tempdir().unwrap();
+    let mut signed = site(root.path(), named("SHA256:named"));
+    signed.image.publisher = Some("SHA256:named".into());
+    assert_eq!(signed.next_publisher(&signed.identity().unwrap()).as_deref(), Some("SHA256:named"));
+    let desk = Desk::default();
+    desk.open(signed.clone()).unwrap();
+    good(root.path());
+    assert_eq!(desk.commit().unwrap_err().code, "swap.failed");
+    assert!(signed.identity().unwrap().swap.is_some());
+}
+
+#[test]
+fn what_was_prepared_stands_after_a_restart_of_the_agent() {
+    let root = tempfile::tempdir().unwrap();
+    let prepared = |id| Swap {
+        id: Uuid::from_u128(id),
+        from: user(B, "0.1.0"),
+        to: Some(request(id).to),
+        released: None,
+        forced: false,
+        publisher: None,
+    };
+    let site = site(root.path(), None);
+    taking::take(root.path(), &site.disk, &candidate(&site)).unwrap();
+    site.set_swap(Some(prepared(3))).unwrap();
+    let saved = Saved { request: request(3), stage: Stage::Prepared, error: None, cancelled: false };
+    saved.save(root.path()).unwrap();
+    let desk = Desk::default();
+    desk.open(site.clone()).unwrap();
+    assert_eq!(desk.under_way(), Some(Uuid::from_u128(3)));
+    assert_eq!(desk.begin(request(3)), Ok(Stage::Prepared));
+    assert_eq!(desk.begin(request(4)).unwrap_err().code, "swap.another");
+    // Another one's is not withdrawn with it.
+    assert_eq!(desk.cancel(Uuid::from_u128(4), &Nothing), Ok(true));
+    assert!(site.identity().unwrap().swap.is_some());
+    // There is no etcd to tell of it here; the disk is as before all the same.
+    assert_eq!(desk.cancel(Uuid::from_u128(3), &Nothing).unwrap_err().code, "swap.failed");
+    assert_eq!(site.identity().unwrap().swap, None);
+}
+
+#[test]
+fn without_what_was_saved_a_prepared_disk_is_no_swap_any_more() {
+    let root = tempfile::tempdir().unwrap();
+    let desk = Desk::default();
+    desk.open(site(root.path(), None)).unwrap();
+    assert_eq!(desk.state(), None);
+    assert_eq!(desk.commit(), Ok(false));
+}

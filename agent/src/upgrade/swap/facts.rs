@@ -1,0 +1,81 @@
+//! What a node says of itself to whoever plans and watches a swap. Looks at the
+//! disk and asks the members; changes nothing.
+
+use std::time::Duration;
+
+use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
+use contract::swap::State;
+
+use super::good;
+use super::site::Site;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::replace;
+use crate::cluster::virtual_address;
+use crate::host::at_once;
+use crate::upgrade::kubernetes;
+
+/// How long a member may take to answer, before patience.
+const ASKING: Duration = Duration::from_secs(3);
+
+/// The node as it is now, with the swap that is under way.
+///
+/// # Errors
+/// The data disk's identity cannot be read.
+pub fn node(site: &Site, swap: Option<State>) -> anyhow::Result<Node> {
+    let (identity, image, config) = (site.identity()?, &site.image, &site.config);
+    let minor = &config.cluster.kubernetes_minor;
+    let release = image.kubernetes(minor);
+    Ok(Node {
+        node: config.node.name.clone(),
+        image: RunningImage {
+            name: image.name.clone(),
+            version: image.version.clone(),
+            build: image.build.clone(),
+            publisher: image.publisher.clone(),
+        },
+        pinned: identity.publisher,
+        disk: identity.disk,
+        holder: identity.holder,
+        generation: identity.generation,
+        kubernetes: Kubernetes {
+            version: release.map_or_else(|| minor.clone(), |release| release.version.clone()),
+            upgrade: kubernetes::state(&site.records()),
+            carried: image.kubernetes.iter().map(|release| release.version.clone()).collect(),
+        },
+        etcd: etcd(site),
+        virtual_address: config
+            .cluster
+            .virtual_address
+            .map(|address| VirtualAddress { address, held: virtual_address::held(address) }),
+        ready: site.reporter.status().is_ready(),
+        good: good::read(&site.root),
+        swap,
+    })
+}
+
+/// The own member and how the others are, asked all at once; none if the own one does not answer.
+fn etcd(site: &Site) -> Option<Etcd> {
+    let patience = site.config.patiently(ASKING);
+    let ask = |node| Gateway::new(node, &site.pki, patience);
+    let own = ask(&site.teller.node).ok()?;
+    let status = own.status().ok()?;
+    // Without a quorum there is no list, but the own member is still told of.
+    let members = own.members().unwrap_or_default();
+    let healthy = |member: &crate::cluster::etcd::gateway::Member| {
+        let node = site.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
+        node.is_some_and(|node| ask(node).is_ok_and(|etcd| etcd.healthy()))
+    };
+    let members = at_once::ask(members, healthy).into_iter().map(|(member, healthy)| Member {
+        name: member.name,
+        id: format!("{:x}", member.id),
+        learner: member.is_learner,
+        healthy,
+    });
+    Some(Etcd {
+        version: status.version.clone(),
+        member: format!("{:x}", status.header.member_id),
+        leader: status.is_leader(),
+        applied: status.raft_applied_index,
+        members: members.collect(),
+    })
+}

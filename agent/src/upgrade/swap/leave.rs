@@ -1,0 +1,159 @@
+//! How a node leaves its work to the others for a while: the virtual address, etcd's
+//! leadership, pods. Each part looks first, so that doing it again completes it, and ends early,
+//! with `false`, when what it is done for was cancelled.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use uuid::Uuid;
+
+use super::site::Site;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::kubernetes::api;
+use crate::cluster::records::Cordon;
+use crate::cluster::virtual_address;
+use crate::host::command::Runner;
+
+/// How long the address and the leadership may take to move, before patience.
+const MOVING: Duration = Duration::from_secs(20);
+/// How long a member may take to answer, before patience.
+const ASKING: Duration = Duration::from_secs(5);
+/// So long kubectl drains before it is seen whether it was cancelled.
+const TURN: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(250);
+
+/// A node that leaves its work.
+pub struct Leave<'l> {
+    /// The node.
+    pub site: &'l Site,
+    /// What it leaves for: noted beside the cordon.
+    pub id: Uuid,
+    /// How long pods may take to move away, in seconds.
+    pub drain_seconds: u64,
+    /// Whether it is not to happen after all.
+    pub cancelled: &'l AtomicBool,
+    /// Runs kubectl.
+    pub runner: &'l dyn Runner,
+}
+
+impl Leave<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Waits until something holds. False if it was cancelled meanwhile.
+    fn until(&self, what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> anyhow::Result<bool> {
+        let until = Instant::now() + limit;
+        while !holds() {
+            if self.is_cancelled() {
+                return Ok(false);
+            }
+            if Instant::now() > until {
+                bail!("{what} after {} s", limit.as_secs());
+            }
+            thread::sleep(POLL);
+        }
+        Ok(true)
+    }
+
+    /// Lets another node have the virtual address, until [`virtual_address::hold_back`] is undone or the VM restarts.
+    ///
+    /// # Errors
+    /// It is still here after a while.
+    pub fn yield_address(&self) -> anyhow::Result<bool> {
+        let config = &self.site.config;
+        let Some(address) = config.cluster.virtual_address else { return Ok(true) };
+        if config.peers().next().is_none() {
+            return Ok(true);
+        }
+        virtual_address::hold_back(&self.site.root, true).context("yielding the virtual address")?;
+        let limit = config.patiently(MOVING);
+        self.until(&format!("this node still holds {address}"), limit, || !virtual_address::held(address))
+    }
+
+    /// Lets another member lead etcd.
+    ///
+    /// # Errors
+    /// No other one can, or it still leads after a while.
+    pub fn move_leader(&self) -> anyhow::Result<bool> {
+        let config = &self.site.config;
+        let ask = |node| Gateway::new(node, &self.site.pki, config.patiently(ASKING));
+        let own = ask(&self.site.teller.node)?;
+        if config.peers().next().is_none() || !own.status()?.is_leader() {
+            return Ok(true);
+        }
+        // The one that has applied most has least to catch up with.
+        let candidates = config.peers().filter_map(|peer| {
+            let status = ask(peer).and_then(|etcd| etcd.status()).ok()?;
+            (!status.is_learner && status.has_leader()).then_some((status.raft_applied_index, status.header.member_id))
+        });
+        let (_, next) = candidates.max().context("no other member can take etcd's leadership")?;
+        own.move_leader(next)?;
+        let is_leader = || own.status().is_ok_and(|status| status.is_leader());
+        self.until("this node still leads etcd", config.patiently(MOVING), || !is_leader())
+    }
+
+    /// Moves the pods away. Notes first that it was us who cordoned the node.
+    ///
+    /// # Errors
+    /// Pods are still there at the end of the time.
+    pub fn drain(&self) -> anyhow::Result<bool> {
+        let (site, node) = (self.site, &self.site.config.node.name);
+        let records = site.records();
+        let mut ours = records.entry::<Cordon>()?.is_some();
+        if !ours {
+            let said = self.kubectl(&["get", "node", node, "--output=jsonpath={.spec.unschedulable}"])?;
+            // Who cordoned it before us uncordons it, too.
+            ours = said.trim() != "true";
+        }
+        if ours {
+            records.save_entry(&Cordon { swap: self.id })?;
+            self.kubectl(&["cordon", node])?;
+        }
+        let until = Instant::now() + Duration::from_secs(self.drain_seconds);
+        loop {
+            let turn = TURN.min(until.saturating_duration_since(Instant::now())).max(Duration::from_secs(1));
+            let timeout = format!("--timeout={}s", turn.as_secs().max(1));
+            let drain = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", &timeout];
+            match self.kubectl(&drain) {
+                Ok(_) => return Ok(true),
+                Err(_) if self.is_cancelled() => return Ok(false),
+                Err(error) if Instant::now() >= until => {
+                    return Err(error).with_context(|| {
+                        format!("draining {node}: pods are still there after {} s", self.drain_seconds)
+                    });
+                }
+                Err(error) => log::info!("draining {node}: {error:#}"),
+            }
+            if self.is_cancelled() {
+                return Ok(false);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        kubectl(self.site, self.runner, arguments)
+    }
+}
+
+/// Lets pods come back to the node, if a swap has cordoned it. Says whether one had.
+///
+/// # Errors
+/// The API does not take it; it is tried again.
+pub fn uncordon(site: &Site, runner: &dyn Runner) -> anyhow::Result<bool> {
+    let records = site.records();
+    if records.entry::<Cordon>()?.is_none() {
+        return Ok(false);
+    }
+    kubectl(site, runner, &["uncordon", &site.config.node.name])?;
+    records.forget::<Cordon>()?;
+    Ok(true)
+}
+
+fn kubectl(site: &Site, runner: &dyn Runner, arguments: &[&str]) -> anyhow::Result<String> {
+    let command = api::kubectl(site.config.address()).args(arguments);
+    Ok(String::from_utf8_lossy(&runner.run(&command)?).into_owned())
+}

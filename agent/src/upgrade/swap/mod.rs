@@ -1,0 +1,24 @@
+//! The image swap as this node sees it: a VM of another image takes the data
+//! disk over, and the node goes on with the same identity, certificates and
+//! etcd member.
+//!
+//! Who may take the disk stands on the disk itself, outside of any file system;
+//! see [`crate::host::disk::ownership`]. What is done to the hypervisor is others' work: nothing here
+//! knows of one.
+
+pub mod command;
+pub mod desk;
+pub mod facts;
+#[cfg(test)]
+mod fake_etcd;
+pub mod good;
+mod judge;
+pub mod leave;
+mod prepare;
+pub mod publisher;
+pub mod release;
+mod saved;
+pub mod site;
+pub mod standing;
+pub mod take_over;
+pub mod taking;

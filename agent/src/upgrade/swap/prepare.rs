@@ -1,0 +1,112 @@
+//! Prepares a node for the shutdown of its VM: yield the virtual address, move
+//! etcd's leadership, drain, write to the disk who may take it. Each step looks first, so
+//! that doing all of it again completes it; what fails or is cancelled is undone.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, bail};
+use contract::swap::{Request, Stage};
+use uuid::Uuid;
+
+use super::leave::{Leave, uncordon};
+use super::site::Site;
+use super::taking;
+use crate::cluster::virtual_address;
+use crate::host::command::Runner;
+use crate::host::disk::Identity;
+use crate::host::disk::ownership::Swap;
+
+/// The preparation of one swap.
+pub(super) struct Work<'w> {
+    pub(super) site: &'w Site,
+    pub(super) request: &'w Request,
+    pub(super) cancelled: &'w AtomicBool,
+    pub(super) runner: &'w dyn Runner,
+}
+
+impl Work<'_> {
+    /// Prepares the swap. `tell` is told each stage, [`Stage::Prepared`] at the end, and says whether
+    /// to go on. False if it was cancelled: everything is as before then.
+    ///
+    /// # Errors
+    /// What failed; it was undone as far as that is possible.
+    pub(super) fn run(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+        let done = self.steps(tell);
+        match done {
+            Ok(true) => Ok(true),
+            other => {
+                let undone = Self::undo(self.site, self.request.id, self.runner);
+                let done = other?;
+                undone.map(|()| done)
+            }
+        }
+    }
+
+    fn steps(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+        // The others must see it before anything changes: of two nodes that begin at once one gives way.
+        self.site.teller.tell(Some(self.request.id)).context("telling the cluster of the swap")?;
+        self.nobody_else()?;
+        let Request { id, to, publisher, drain_seconds, .. } = self.request;
+        let Self { site, cancelled, runner, .. } = *self;
+        let leave = Leave { site, id: *id, drain_seconds: *drain_seconds, cancelled, runner };
+        for stage in [Stage::Yielding, Stage::MovingLeader, Stage::Draining] {
+            if !tell(stage)? {
+                return Ok(false);
+            }
+            let done = match stage {
+                Stage::Yielding => leave.yield_address()?,
+                Stage::MovingLeader => leave.move_leader()?,
+                _ => leave.drain()?,
+            };
+            if !done {
+                return Ok(false);
+            }
+        }
+        let swap = Swap {
+            id: *id,
+            from: self.site.own.clone(),
+            to: Some(to.clone()),
+            released: None,
+            forced: false,
+            publisher: publisher.clone(),
+        };
+        self.site.set_swap(Some(swap))?;
+        self.site.note(&format!("the swap {id} is prepared: a VM of image {} may take the disk", to.version));
+        tell(Stage::Prepared)
+    }
+
+    fn nobody_else(&self) -> anyhow::Result<()> {
+        let others = self.site.others_under_way().context("looking for other nodes' swaps")?;
+        match others.first() {
+            Some(other) => bail!("{other} is being swapped as well: it goes first"),
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes what a swap that is not to happen has done; what is undone already stays so.
+    ///
+    /// # Errors
+    /// What could not be undone; doing it again goes on.
+    pub(super) fn undo(site: &Site, id: Uuid, runner: &dyn Runner) -> anyhow::Result<()> {
+        Self::put_back(site)?;
+        uncordon(site, runner)?;
+        site.teller.tell(None).context("telling the cluster that the swap is off")?;
+        site.note(&format!("the swap {id} is withdrawn"));
+        Ok(())
+    }
+
+    /// The part of [`Work::undo`] that is on this node alone. What is in the cluster is undone by
+    /// everyday care, too, while no swap is under way.
+    ///
+    /// # Errors
+    /// The file system's or the disk's.
+    pub(super) fn put_back(site: &Site) -> anyhow::Result<()> {
+        virtual_address::hold_back(&site.root, false).context("letting the virtual address come back")?;
+        let Identity { disk, swap, .. } = site.identity()?;
+        // What stood on the disk before this VM took it is not this VM's to withdraw.
+        if taking::is_taken(&site.root, disk) && swap.is_some_and(|swap| swap.from.is(&site.own)) {
+            site.set_swap(None)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Whose images a cluster takes: the key that has signed the image of the first node to form is
+//! pinned in the cluster's store and on each node's data disk, once. Whatever image is let in later,
+//! only an explicit change of publisher, made final by the commit, pins another one.
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::etcd::gateway::Gateway;
+
+/// The cluster's record, beside those of its nodes.
+const KEY: &str = "/kaas/publisher";
+
+/// What stands there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Pinned {
+    /// The key's fingerprint; none in a cluster that a development image has formed.
+    key: Option<String>,
+}
+
+/// Pins the `publisher` of this node's image, or that there is none, unless the cluster has decided before.
+///
+/// # Errors
+/// There is no quorum.
+pub fn pin(etcd: &Gateway, publisher: Option<&str>) -> anyhow::Result<()> {
+    let own = Pinned { key: publisher.map(str::to_owned) };
+    etcd.put_new(KEY, &serde_json::to_vec(&own)?).context("pinning the publisher's key")
+}
+
+/// What the cluster has pinned; nothing, too, if it was formed before there were pinned keys.
+///
+/// # Errors
+/// There is no quorum, or what stands there is not understood.
+pub fn pinned(etcd: &Gateway) -> anyhow::Result<Option<String>> {
+    let Some(text) = etcd.get(KEY).context("reading the pinned key")? else { return Ok(None) };
+    understand(&text)
+}
+
+/// Pins another key.
+///
+/// # Errors
+/// There is no quorum: the one before still stands.
+pub fn change(etcd: &Gateway, key: &str) -> anyhow::Result<()> {
+    let text = serde_json::to_vec(&Pinned { key: Some(key.to_owned()) })?;
+    etcd.put(KEY, &text).context("pinning another publisher's key")
+}
+
+fn understand(text: &[u8]) -> anyhow::Result<Option<String>> {
+    let pinned: Pinned = serde_json::from_slice(text).with_context(|| format!("understanding {KEY}"))?;
+    Ok(pinned.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upgrade::swap::fake_etcd::FakeEtcd;
+    use std::time::Duration;
+
+    #[test]
+    fn the_first_node_decides_and_only_a_change_decides_anew() {
+        for first in [Some("SHA256:a"), None] {
+            let root = tempfile::tempdir().unwrap();
+            let mut config = crate::boot::plan::tests::three_nodes();
+            let _etcd = FakeEtcd::start(&mut config, root.path());
+            let nodes = config.cluster.control_nodes.iter();
+            let members: Vec<_> =
+                nodes.map(|node| Gateway::new(node, root.path(), Duration::from_secs(5)).unwrap()).collect();
+            assert_eq!(pinned(&members[0]).unwrap(), None);
+            pin(&members[0], first).unwrap();
+            pin(&members[1], Some("SHA256:b")).unwrap();
+            assert_eq!(pinned(&members[2]).unwrap().as_deref(), first);
+            change(&members[2], "SHA256:c").unwrap();
+            assert_eq!(pinned(&members[0]).unwrap().as_deref(), Some("SHA256:c"));
+        }
+    }
+
+    #[test]
+    fn the_record_is_as_documented() {
+        let written = |key: Option<&str>| serde_json::to_string(&Pinned { key: key.map(str::to_owned) }).unwrap();
+        assert_eq!(written(Some("SHA256:a")), r#"{"key":"SHA256:a"}"#);
+        assert_eq!(understand(written(None).as_bytes()).unwrap(), None);
+        assert_eq!(understand(br#"{"key":"SHA256:a"}"#).unwrap().as_deref(), Some("SHA256:a"));
+        // A key that is lost must not count as none.
+        assert!(understand(b"").is_err() && understand(b"{").is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Releases the data disk at a clean shutdown, so that another VM may take it:
+//! "power off, detach, attach, power on" is all that a swap by hand needs. A power
+//! cut releases nothing.
+//!
+//! Runs when everything that writes to the data disk has stopped, and before it is
+//! unmounted: read-only from then on, whoever still looks at it.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use contract::paths;
+use contract::swap::Use;
+use nix::mount::MsFlags;
+use uuid::Uuid;
+
+use crate::host::disk::ownership::{self, own_use};
+use crate::host::disk::{Identity, Slots, identity, is_mounted};
+use crate::host::image;
+use crate::host::platform::Platform;
+
+/// How long whoever still writes to the disk is waited for.
+const PATIENCE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(200);
+
+/// Releases the disk, if this VM holds one of a cluster's, and says so.
+///
+/// # Errors
+/// The disk cannot be made read-only or written: it stays this VM's.
+pub fn command(root: &Path) -> anyhow::Result<()> {
+    let platform = Platform::detect(root)?;
+    let own = own_use(&platform, &image::read(root)?);
+    let Some((disk, released)) = find(&platform, &own)? else {
+        println!("there is no data disk to release");
+        return Ok(());
+    };
+    let data = platform.path(paths::DATA);
+    if is_mounted(&data)? {
+        make_read_only(&data, PATIENCE).context("the data disk stays this VM's")?;
+    }
+    identity::write(&disk, &released).with_context(|| format!("releasing {}", disk.display()))?;
+    println!("the data disk {} of node {} is released: another VM may take it over", disk.display(), released.node);
+    Ok(())
+}
+
+/// The disk that this VM may release, with the identity that it has then.
+fn find(platform: &Platform, own: &Use) -> anyhow::Result<Option<(PathBuf, Identity)>> {
+    let disks = platform.data_disk_candidates(platform.root()).context("listing the disks")?;
+    let mut found: Vec<_> = disks
+        .into_iter()
+        .filter_map(|disk| {
+            let slots = Slots::read(&disk).ok()?;
+            let released = ownership::released(slots.newest()?, own, Uuid::new_v4())?;
+            Some((disk, released))
+        })
+        .collect();
+    anyhow::ensure!(found.len() < 2, "{} data disks are attached: none is released", found.len());
+    Ok(found.pop())
+}
+
+/// Makes the file system read-only wherever it is mounted, which also flushes it. Waits
+/// `patience` for whoever still writes.
+fn make_read_only(data: &Path, patience: Duration) -> anyhow::Result<()> {
+    let kept = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
+    let until = Instant::now() + patience;
+    loop {
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | kept;
+        match nix::mount::mount(None::<&str>, data, None::<&str>, flags, None::<&str>) {
+            Ok(()) => return Ok(()),
+            // A file is still open for writing.
+            Err(nix::Error::EBUSY) if Instant::now() < until => thread::sleep(POLL),
+            Err(error) => return Err(error).with_context(|| format!("making {} read-only", data.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::command::Host;
+    use crate::host::disk::fixture::{Loop, Machine, alone, owner};
+    use crate::host::disk::{DataDisk, MINIMUM_SIZE, State, mount, prepare, unmount};
+    use crate::upgrade::swap::taking;
+
+    /// A machine with a prepared disk that belongs to a cluster.
+    fn machine() -> (Machine, Loop) {
+        alone();
+        let mut machine = Machine::new();
+        let file = machine.folder.path().join("disk.img");
+        std::fs::File::create(&file).unwrap().set_len(MINIMUM_SIZE).unwrap();
+        let device = Loop::new(&file);
+        machine.add_device(&device.device);
+        let target = machine.examine().data_disk.target().unwrap();
+        let (disk, identity) = prepare(&target, &owner(), &machine.platform(), &Host).unwrap();
+        identity::write(&disk.path, &Identity { state: State::Formed, ..identity }).unwrap();
+        let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
+        std::fs::create_dir_all(image.parent().unwrap()).unwrap();
+        std::fs::write(image, serde_json::to_vec(&crate::boot::plan::tests::image()).unwrap()).unwrap();
+        (machine, device)
+    }
+
+    /// A boot as far as the disk goes.
+    fn mounted(machine: &Machine) -> Identity {
+        let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
+        mount(&disk, &identity, &machine.platform(), &Host).unwrap();
+        std::fs::create_dir_all(crate::host::files::below(machine.folder.path(), paths::RECORDS)).unwrap();
+        taking::take(machine.folder.path(), &disk.path, &machine.candidate()).unwrap()
+    }
+
+    fn power_off(machine: &Machine) {
+        unmount(&machine.platform()).unwrap();
+        let memory = crate::host::files::below(machine.folder.path(), "/run/kaas");
+        std::fs::remove_dir_all(memory).unwrap();
+    }
+
+    #[test]
+    fn a_released_disk_is_read_only_and_the_next_vm_takes_it() {
+        let (mut machine, device) = machine();
+        mounted(&machine);
+        command(machine.folder.path()).unwrap();
+        let data = machine.platform().path(paths::DATA);
+        let refused = std::fs::write(data.join("late"), "").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        let slots = Slots::read(&device.device).unwrap();
+        let released = slots.newest().unwrap();
+        assert_eq!((released.holder, released.generation), (None, 1));
+        power_off(&machine);
+
+        machine.uuid = Uuid::from_u128(77);
+        let taken = mounted(&machine);
+        assert_eq!((taken.holder, taken.generation), (Some(machine.uuid), 2));
+        // Doing the step again takes nothing twice.
+        assert_eq!(mounted(&machine), taken);
+        unmount(&machine.platform()).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_was_mounted_and_not_taken_is_released_by_nobody() {
+        let (mut machine, device) = machine();
+        machine.uuid = Uuid::from_u128(77);
+        // Writes down what the machine is now.
+        machine.platform();
+        let before = Slots::read(&device.device).unwrap();
+        command(machine.folder.path()).unwrap();
+        assert_eq!(Slots::read(&device.device).unwrap(), before);
+    }
+
+    #[test]
+    fn a_disk_that_is_still_written_to_is_not_released() {
+        let (machine, device) = machine();
+        mounted(&machine);
+        let data = machine.platform().path(paths::DATA);
+        let open = std::fs::File::create(data.join("open")).unwrap();
+        let error = make_read_only(&data, Duration::ZERO).unwrap_err();
+        assert!(format!("{error:#}").contains("read-only"), "{error:#}");
+        assert_eq!(Slots::read(&device.device).unwrap().newest().unwrap().holder, Some(machine.uuid));
+        drop(open);
+        unmount(&machine.platform()).unwrap();
+    }
+
+    #[test]
+    fn without_a_disk_there_is_nothing_to_release() {
+        let machine = Machine::new();
+        assert!(find(&machine.platform(), &machine.own()).unwrap().is_none());
+    }
+}

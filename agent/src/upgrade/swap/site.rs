@@ -1,0 +1,111 @@
+//! The node that swaps are asked of, and what of it is written.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use contract::image::ImageFacts;
+use contract::swap::Use;
+
+use super::standing;
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::records::Records;
+use crate::host::disk::ownership::Swap;
+use crate::host::disk::{Identity, Slots, identity};
+use crate::intake::config::Config;
+use crate::status::Reporter;
+use crate::upgrade::kubernetes::Begun;
+
+/// How long the own member may take to answer, before patience.
+const ASKING: Duration = Duration::from_secs(5);
+
+/// The node that swaps are asked of.
+#[derive(Clone)]
+pub struct Site {
+    /// Its configuration.
+    pub config: Config,
+    /// The system's root, `/` outside of tests.
+    pub root: PathBuf,
+    /// The folder of keys.
+    pub pki: PathBuf,
+    /// The running image.
+    pub image: ImageFacts,
+    /// The device of the data disk.
+    pub disk: PathBuf,
+    /// This VM with its image.
+    pub own: Use,
+    /// Tells the world.
+    pub reporter: Reporter,
+    /// Tells the cluster.
+    pub teller: standing::Teller,
+}
+
+impl Site {
+    /// The newest identity on the data disk.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn identity(&self) -> anyhow::Result<Identity> {
+        let slots = Slots::read(&self.disk).with_context(|| format!("reading {}", self.disk.display()))?;
+        slots.newest().cloned().context("the data disk has lost its identity")
+    }
+
+    /// Writes another swap into the identity.
+    ///
+    /// # Errors
+    /// The disk cannot be read or written.
+    pub fn set_swap(&self, swap: Option<Swap>) -> anyhow::Result<()> {
+        self.write(&Identity { swap, ..self.identity()? })
+    }
+
+    /// Writes another identity.
+    ///
+    /// # Errors
+    /// The disk cannot be read or written.
+    pub fn write(&self, identity: &Identity) -> anyhow::Result<()> {
+        identity::write(&self.disk, identity).with_context(|| format!("writing to {}", self.disk.display()))
+    }
+
+    /// This node's etcd member.
+    ///
+    /// # Errors
+    /// The keys cannot be read.
+    pub fn etcd(&self) -> anyhow::Result<Gateway> {
+        Gateway::new(&self.teller.node, &self.pki, self.teller.patience)
+    }
+
+    /// The key that a commit pins: the one that somebody has named for this swap, if it has signed what runs.
+    pub fn next_publisher(&self, identity: &Identity) -> Option<String> {
+        let named = identity.swap.as_ref()?.publisher.clone()?;
+        (self.image.publisher.as_ref() == Some(&named) && identity.publisher.as_ref() != Some(&named)).then_some(named)
+    }
+
+    /// The records on the data disk.
+    pub fn records(&self) -> Records {
+        Records::new(&self.root)
+    }
+
+    /// The upgrade of Kubernetes that is under way.
+    pub fn upgrade(&self) -> Option<Begun> {
+        self.records().entry::<Begun>().ok().flatten().filter(Begun::is_under_way)
+    }
+
+    /// The other nodes that are being swapped, or upgraded to another Kubernetes.
+    ///
+    /// # Errors
+    /// The own member does not answer.
+    pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
+        let etcd = Gateway::new(&self.teller.node, &self.pki, self.config.patiently(ASKING))?;
+        let own = &self.config.node.name;
+        let known = standing::list(&etcd)?.into_iter();
+        Ok(known.filter(|(name, standing)| name != own && standing.swap.is_some()).map(|(name, _)| name).collect())
+    }
+
+    /// Notes a change on the data disk, as far as it can be written.
+    pub fn note(&self, what: &str) {
+        log::info!("{what}");
+        if let Err(error) = self.records().note_swap(SystemTime::now(), what) {
+            log::warn!("{error:#}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! How the cluster tells a node's data disk from its copies: each node writes to
+//! etcd what it knows of its own disk, and asks the others for it before its own
+//! etcd starts. A member with old data would be forgiven once by etcd and then panic.
+//!
+//! A counter is raised on the disk first and in the cluster after that, so the cluster
+//! never knows more than the one true disk.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use contract::codes;
+use contract::finding::{Finding, Findings};
+use contract::properties::ControlNode;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::restore::Restored;
+use crate::cluster::records::{Counted, Records};
+use crate::host::at_once;
+use crate::host::disk::Identity;
+use crate::intake::config::Config;
+
+/// Below it each node has a key of its name.
+const PREFIX: &str = "/kaas/nodes/";
+
+/// How long a peer may take to answer, before patience. A node that is off does not answer at all.
+const ASKING: Duration = Duration::from_secs(2);
+
+/// How long the own member may take, before patience.
+const TELLING: Duration = Duration::from_secs(5);
+
+/// What is known of a node's data disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its GPT disk GUID.
+    pub disk: Uuid,
+    /// How many VMs have taken it over.
+    pub generation: u64,
+    /// BIOS UUID of the VM that holds it, or did last.
+    pub holder: Option<Uuid>,
+    /// Build identifier of the image that this VM runs.
+    pub build: String,
+    /// Never falls while the disk is in use.
+    pub counter: u64,
+    /// The snapshot that its etcd member was last restored from, if any.
+    pub restored: Option<Epoch>,
+    /// A swap of it is prepared or not committed: it may have another image soon.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+    /// The swap that is being prepared, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Uuid>,
+}
+
+/// A restored cluster of etcd members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Tells it from others.
+    pub token: String,
+    /// When it began, as RFC 3339 writes it in UTC.
+    pub at: String,
+}
+
+impl From<Restored> for Epoch {
+    fn from(restored: Restored) -> Self {
+        Self { token: restored.token, at: restored.at }
+    }
+}
+
+impl Standing {
+    /// What the disk itself knows.
+    ///
+    /// # Errors
+    /// A record cannot be read.
+    pub fn of_disk(identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
+        Ok(Self {
+            disk: identity.disk,
+            generation: identity.generation,
+            holder: identity.holder.or_else(|| last_holder(identity)),
+            build: build.to_owned(),
+            counter: records.counted()?.counter,
+            restored: records.entry::<Restored>()?.map(Epoch::from),
+            open: identity.swap.is_some(),
+            swap: None,
+        })
+    }
+}
+
+/// Who has released the disk.
+fn last_holder(identity: &Identity) -> Option<Uuid> {
+    let swap = identity.swap.as_ref()?;
+    swap.released.as_ref().unwrap_or(&swap.from).vm
+}
+
+/// What one peer knows: each node's standing by its name.
+pub type Known = Vec<(String, Standing)>;
+
+/// Asks the peers of this node what they know, all at once. One that does not answer is passed
+/// over: three nodes that were off begin together.
+pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
+    let patience = config.patiently(ASKING);
+    let asked = at_once::ask(config.peers(), |peer| list(&Gateway::new(peer, pki, patience)?));
+    asked
+        .into_iter()
+        .filter_map(|(peer, answer)| match answer {
+            Ok(known) => Some((peer.name.clone(), known)),
+            Err(error) => {
+                log::info!("{} cannot be asked about this data disk: {error:#}", peer.name);
+                None
+            }
+        })
+        .collect()
+}
+
+/// What the member behind `etcd` knows. A record that is not understood is passed over: a
+/// newer image may have written it.
+///
+/// # Errors
+/// It does not answer.
+pub fn list(etcd: &Gateway) -> anyhow::Result<Known> {
+    let pairs = etcd.list(PREFIX)?;
+    let known = pairs
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), serde_json::from_slice(&value).ok()?)));
+    Ok(known.collect())
+}
+
+/// Whether every control node runs the image with this build for good. Pure.
+pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
+    config.cluster.control_nodes.iter().all(|node| {
+        let mut standings = known.iter().filter(|(name, _)| *name == node.name);
+        standings.any(|(_, standing)| standing.build == build && !standing.open && standing.swap.is_none())
+    })
+}
+
+/// Whether a disk may join the cluster that the `answers` come from: the name of the peer
+/// that gave each, and what it knows. Pure.
+///
+/// # Errors
+/// Why the disk is not the node's true one.
+pub fn judge(node: &str, disk: &Standing, answers: &[(String, Known)]) -> Result<(), Finding> {
+    for (peer, known) in answers {
+        let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, standing)| standing);
+        let epoch = of(peer).and_then(|standing| standing.restored.as_ref());
+        if let Some(epoch) = epoch
+            && disk.restored.as_ref().is_none_or(|own| own.token != epoch.token && own.at < epoch.at)
+        {
+            return Err(codes::DISK_SUPERSEDED.finding(
+                "data disk",
+                format!(
+                    "the cluster's store was restored from a snapshot at {} ({peer} says), and this disk holds what was \
+                     before",
+                    epoch.at
+                ),
+                format!(
+                    "Restore the same snapshot here (`kaas-agent restore FILE --confirm CLUSTER --as CODE`), or replace \
+                     this node: `kaas-agent replace-member {node}` on {peer}"
+                ),
+            ));
+        }
+        let Some(cluster) = of(node) else { continue };
+        if let Some(finding) = against(node, disk, cluster, peer) {
+            return Err(finding);
+        }
+    }
+    Ok(())
+}
+
+fn against(node: &str, disk: &Standing, cluster: &Standing, peer: &str) -> Option<Finding> {
+    let found = "Power this VM off and detach the disk; attach the disk that the node used last. If that one is lost:";
+    let action = format!("{found} `kaas-agent replace-member {node}` on {peer}, with a blank disk here");
+    if cluster.disk != disk.disk {
+        let seen = format!("{peer} knows {node} with another data disk ({})", cluster.disk);
+        return Some(codes::DISK_SUPERSEDED.finding("data disk", seen, action));
+    }
+    if cluster.generation > disk.generation || cluster.counter > disk.counter {
+        let seen = format!(
+            "{peer} has seen it at generation {}, count {}; it is at generation {}, count {}: an old copy",
+            cluster.generation, cluster.counter, disk.generation, disk.counter
+        );
+        return Some(codes::DISK_STALE.finding("data disk", seen, action));
+    }
+    if cluster.generation == disk.generation
+        && let (Some(theirs), Some(ours)) = (cluster.holder, disk.holder)
+        && theirs != ours
+    {
+        let seen =
+            format!("{peer} has seen it at the same generation in the VM with BIOS UUID {theirs}: this is a copy");
+        return Some(codes::DISK_CLONED.finding("data disk", seen, action));
+    }
+    None
+}
+
+/// What it takes to tell the cluster of this node.
+#[derive(Clone)]
+pub struct Teller {
+    /// This node.
+    pub node: ControlNode,
+    /// The folder of keys.
+    pub pki: PathBuf,
+    /// The system's root.
+    pub root: PathBuf,
+    /// The device of the data disk.
+    pub disk: PathBuf,
+    /// The running image's build identifier.
+    pub build: String,
+    /// How long the own member may take.
+    pub patience: Duration,
+}
+
+impl Teller {
+    /// For the node of this configuration.
+    ///
+    /// # Errors
+    /// It is no control node.
+    pub fn new(config: &Config, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
+        Ok(Self {
+            node: config.control_node().context("this node is not in the list of control nodes")?.clone(),
+            pki: pki.to_owned(),
+            root: root.to_owned(),
+            disk: disk.to_owned(),
+            build: build.to_owned(),
+            patience: config.patiently(TELLING),
+        })
+    }
+
+    /// Raises the counter on the disk, then tells the cluster, with the swap that is being prepared.
+    ///
+    /// # Errors
+    /// The disk cannot be written, or etcd does not take it; the counter is raised all the same then.
+    pub fn tell(&self, swap: Option<Uuid>) -> anyhow::Result<()> {
+        let records = Records::new(&self.root);
+        let counter = records.counted()?.counter + 1;
+        records.save_counted(Counted { counter })?;
+        let slots = crate::host::disk::Slots::read(&self.disk).context("reading the identity")?;
+        let identity = slots.newest().context("the data disk has lost its identity")?;
+        let standing = Standing { swap, ..Standing::of_disk(identity, &self.build, &records)? };
+        let etcd = Gateway::new(&self.node, &self.pki, self.patience)?;
+        etcd.put(&format!("{PREFIX}{}", self.node.name), &serde_json::to_vec(&standing)?)
+    }
+}
+
+/// Refuses a disk that is not the node's true one. Nobody who answers is no reason.
+///
+/// # Errors
+/// The finding, or a record that cannot be read.
+pub fn check(
+    config: &Config,
+    identity: &Identity,
+    build: &str,
+    records: &Records,
+    pki: &Path,
+) -> anyhow::Result<Result<(), Findings>> {
+    let own = Standing::of_disk(identity, build, records)?;
+    Ok(judge(&config.node.name, &own, &ask(config, pki)).map_err(Findings::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::disk::ownership::Swap;
+    use crate::host::disk::{State, fixture};
+    use contract::swap::Use;
+
+    fn identity() -> Identity {
+        Identity { holder: None, state: State::Formed, ..fixture::identity() }
+    }
+
+    fn disk() -> Standing {
+        Standing {
+            disk: Uuid::from_u128(1),
+            generation: 3,
+            holder: Some(Uuid::from_u128(0xa)),
+            build: "b".into(),
+            counter: 100,
+            restored: None,
+            open: false,
+            swap: None,
+        }
+    }
+
+    fn epoch(token: &str, at: &str) -> Option<Epoch> {
+        Some(Epoch { token: token.into(), at: at.into() })
+    }
+
+    /// The code that a disk is refused with when cp2 knows `cp1` so, and itself with `restored`.
+    fn verdict(own: &Standing, cluster: Option<Standing>, restored: Option<Epoch>) -> Option<String> {
+        let mut known = vec![("cp2".to_owned(), Standing { restored, disk: Uuid::from_u128(2), ..disk() })];
+        known.extend(cluster.map(|cluster| ("cp1".to_owned(), cluster)));
+        judge("cp1", own, &[("cp2".to_owned(), known)]).err().map(|finding| finding.code)
+    }
+
+    #[test]
+    fn the_cluster_knows_a_disk_from_its_copies() {
+        let own = disk();
+        let at = |generation, counter| Some(Standing { generation, counter, ..disk() });
+        let table = [
+            ("as it was told last", at(3, 100), None),
+            ("cut off before it was told", at(3, 99), None),
+            ("taken over since", at(2, 100), None),
+            ("never told", None, None),
+            ("used after the copy was made", at(3, 101), Some("disk.stale")),
+            ("taken over after the copy was made", at(4, 100), Some("disk.stale")),
+            ("an old copy that was taken over here", at(2, 101), Some("disk.stale")),
+        ];
+        for (what, cluster, expected) in table {
+            assert_eq!(verdict(&own, cluster, None).as_deref(), expected, "{what}");
+        }
+        let elsewhere = Standing { holder: Some(Uuid::from_u128(0xb)), ..disk() };
+        assert_eq!(verdict(&own, Some(elsewhere.clone()), None).as_deref(), Some("disk.cloned"));
+        assert_eq!(verdict(&own, Some(Standing { generation: 2, ..elsewhere.clone() }), None), None);
+        assert_eq!(verdict(&Standing { holder: None, ..disk() }, Some(elsewhere), None), None);
+        let other = Standing { disk: Uuid::from_u128(9), counter: 1, generation: 1, ..disk() };
+        assert_eq!(verdict(&own, Some(other), None).as_deref(), Some("disk.superseded"));
+    }
+
+    /// A disk is judged as it was found, before this VM takes it.
+    #[test]
+    fn a_disk_that_nobody_holds_is_judged_by_who_released_it() {
+        let (a, b) = (Uuid::from_u128(0xa), Uuid::from_u128(0xb));
+        let user = |vm| Use { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        records.save_counted(Counted { counter: 100 }).unwrap();
+        let found = |released: Option<Uuid>| {
+            let swap =
+                Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false, publisher: None };
+            let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };
+            Standing::of_disk(&identity, "b", &records).unwrap()
+        };
+        let in_cluster = |generation, holder| Some(Standing { generation, holder: Some(holder), ..disk() });
+        let table = [
+            ("as the former VM left it", None, in_cluster(3, a), None),
+            ("as the new VM left it", Some(b), in_cluster(3, b), None),
+            ("another VM has the same generation", None, in_cluster(3, b), Some("disk.cloned")),
+            ("another VM has taken it since", None, in_cluster(4, b), Some("disk.stale")),
+            ("taken over and cut before the cluster knew", Some(b), in_cluster(2, a), None),
+        ];
+        for (what, released, cluster, expected) in table {
+            assert_eq!(verdict(&found(released), cluster, None).as_deref(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_disk_from_before_a_restore_is_refused() {
+        let (early, late) = ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z");
+        let with = |restored| Standing { restored, ..disk() };
+        let table = [
+            (None, epoch("t", early), Some("disk.superseded")),
+            (epoch("t", early), epoch("t", early), None),
+            // The other nodes restore one after the other, each at its own time.
+            (epoch("t", early), epoch("t", late), None),
+            (epoch("s", early), epoch("t", late), Some("disk.superseded")),
+            // This disk was restored, the one who answers was not yet.
+            (epoch("t", late), epoch("s", early), None),
+            (epoch("t", late), None, None),
+        ];
+        for (own, theirs, expected) in table {
+            let said = verdict(&with(own.clone()), None, theirs.clone());
+            assert_eq!(said.as_deref(), expected, "{own:?} {theirs:?}");
+        }
+    }
+
+    type Change = fn(&mut Standing);
+
+    #[test]
+    fn addons_wait_for_the_last_node() {
+        let config = crate::boot::plan::tests::three_nodes();
+        let all = |change: Change| -> Known {
+            let mut known: Known = ["node1", "node2", "node3"].map(|name| (name.to_owned(), disk())).into();
+            change(&mut known[2].1);
+            known
+        };
+        let table: [(&str, Change, bool); 4] = [
+            ("all the same", |_| {}, true),
+            ("one has the former image", |one| one.build = "a".into(), false),
+            ("one may still go back", |one| one.open = true, false),
+            ("one is to be swapped", |one| one.swap = Some(Uuid::from_u128(1)), false),
+        ];
+        for (what, change, expected) in table {
+            assert_eq!(settled(&config, &all(change), "b"), expected, "{what}");
+        }
+        assert!(!settled(&config, &all(|_| {})[..2].to_vec(), "b"), "one has never told");
+        assert!(settled(&crate::boot::plan::tests::one_node(), &all(|_| {}), "b"));
+    }
+
+    #[test]
+    fn nobody_who_answers_is_no_reason() {
+        assert!(judge("cp1", &disk(), &[]).is_ok());
+        assert!(judge("cp1", &disk(), &[("cp2".into(), vec![])]).is_ok());
+    }
+
+    #[test]
+    fn the_record_is_as_documented() {
+        let standing = Standing { restored: epoch("t", "2026-11-21T10:00:00Z"), ..disk() };
+        let text = serde_json::to_value(&standing).unwrap();
+        for field in ["disk", "generation", "holder", "build", "counter", "restored"] {
+            assert!(text.get(field).is_some(), "{field}");
+        }
+        assert!(text.get("swap").is_none());
+        assert_eq!(serde_json::from_value::<Standing>(text).unwrap(), standing);
+    }
+
+    #[test]
+    fn the_counter_is_on_the_disk_even_if_nobody_could_be_told() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let config = crate::boot::plan::tests::one_node();
+        let nowhere = root.path().join("disk");
+        let teller = Teller::new(&config, root.path(), root.path(), &nowhere, "b").unwrap();
+        assert!(teller.tell(None).is_err());
+        assert_eq!(records.counted().unwrap(), Counted { counter: 1 });
+    }
+}

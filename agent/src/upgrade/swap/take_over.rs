@@ -1,0 +1,330 @@
+//! `kaas-agent take-over`: gives this VM the data disk of a VM that has not
+//! released it, on the word of a person that the other one is off for good. What is
+//! typed is checked here, for the command line and the console alike.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use uuid::Uuid;
+
+use crate::host::command::Runner;
+use crate::host::disk::ownership::{self, Candidate, Refusal};
+use crate::host::disk::{self, DataDisk, Disk, Identity, identity};
+use crate::host::image;
+use crate::host::platform::Platform;
+use crate::host::services;
+
+/// `kaas-agent take-over`
+#[derive(Args)]
+pub struct Options {
+    /// The node's name, typed out, once its former VM is proved to be off and cannot come back
+    #[arg(long, value_name = "NODE")]
+    confirm: String,
+    /// Take the disk although this image is older than the one that used it last
+    #[arg(long)]
+    downgrade: bool,
+    /// Take the disk although this image may not take the place of the one that used it last
+    #[arg(long)]
+    any_version: bool,
+    /// Take the disk although this image is not signed with the pinned key. The key that has signed it is pinned at the
+    /// commit; for an image that nobody has signed the pinned one stays
+    #[arg(long)]
+    publisher_changed: bool,
+}
+
+/// The options by which a person says that something out of the ordinary is meant.
+const DOWNGRADE: &str = "--downgrade";
+const ANY_VERSION: &str = "--any-version";
+const PUBLISHER_CHANGED: &str = "--publisher-changed";
+
+impl Options {
+    fn has(&self, option: &str) -> bool {
+        match option {
+            DOWNGRADE => self.downgrade,
+            ANY_VERSION => self.any_version,
+            _ => self.publisher_changed,
+        }
+    }
+}
+
+/// A disk that this VM is refused, and why.
+#[derive(Debug)]
+pub struct Outlook {
+    disk: Disk,
+    identity: Identity,
+    refusal: Refusal,
+    candidate: Candidate,
+}
+
+/// Looks for a disk to take over. Changes nothing.
+///
+/// # Errors
+/// There is none that is refused for its holder or for the image alone.
+pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
+    let candidate = Candidate::of(platform, &image::read(platform.root())?);
+    let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
+    match examination.data_disk {
+        DataDisk::HeldElsewhere { disk, identity } => {
+            let refusal =
+                ownership::may_take(&identity, &candidate).err().context("the disk is not refused any more")?;
+            Ok(Outlook { disk, identity, refusal, candidate })
+        }
+        DataDisk::Ours { identity, .. } => {
+            bail!("the data disk of {} is this VM's already: nothing was changed", identity.node)
+        }
+        _ => bail!("there is no data disk to take over: nothing was changed\n{}", examination.findings),
+    }
+}
+
+impl Outlook {
+    /// What will happen, for a person who is about to type the node's name.
+    pub fn words(&self) -> String {
+        let Identity { node, cluster, image_version, .. } = &self.identity;
+        let holder = match &self.refusal {
+            Refusal::Held(holder) => format!(
+                "the VM with BIOS UUID {holder}, which has not released it and must be off for good, or both are {node}"
+            ),
+            Refusal::OtherImage(image) => format!("a VM of image {} (build {})", image.version, image.build),
+            Refusal::Older(_) | Refusal::FromVersion { .. } | Refusal::Publisher(_) => "nobody".to_owned(),
+        };
+        let publisher = self.candidate.publisher.as_deref();
+        let signed = publisher.map_or_else(|| ", signed by nobody,".to_owned(), |key| format!(", signed with {key},"));
+        let pinned = self.identity.publisher.as_ref();
+        let unusual: String =
+            self.unusual().into_iter().map(|(_, why)| format!(" Out of the ordinary: {why}.")).collect();
+        format!(
+            "This VM, with image {}{}, takes over the data disk of node {node} of cluster {cluster}, last used by image \
+             {image_version} and meant for {holder}{}. It restarts as {node}.{unusual}",
+            self.candidate.own.version,
+            pinned.map_or_else(String::new, |_| signed),
+            pinned.map_or_else(String::new, |pinned| format!("; the publisher's key {pinned} is pinned"))
+        )
+    }
+
+    /// What a person must type on the console: the name of the node that the disk belongs to, and the options for all
+    /// that is out of the ordinary.
+    pub fn word(&self) -> String {
+        let options = self.unusual().into_iter().map(|(option, _)| option);
+        std::iter::once(&*self.identity.node).chain(options).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What is out of the ordinary, each with the option that says that it is meant.
+    fn unusual(&self) -> Vec<(&'static str, String)> {
+        let version = &self.candidate.own.version;
+        let unusual = |refusal| match refusal {
+            Refusal::Older(last) => Some((
+                DOWNGRADE,
+                format!(
+                    "this image, {version}, is older than {last}, which used the disk last: it may not understand what it \
+                     finds"
+                ),
+            )),
+            Refusal::FromVersion { last, allowed } => Some((
+                ANY_VERSION,
+                format!("this image, {version}, may take the place of {allowed} only, and {last} used the disk last"),
+            )),
+            Refusal::Publisher(pinned) => Some((
+                PUBLISHER_CHANGED,
+                format!(
+                    "the publisher's key {pinned} is pinned, and this image is {}",
+                    match &self.candidate.publisher {
+                        Some(key) => format!("signed with {key}"),
+                        None => "signed by nobody".to_owned(),
+                    }
+                ),
+            )),
+            Refusal::Held(_) | Refusal::OtherImage(_) => None,
+        };
+        self.candidate.against(&self.identity).into_iter().filter_map(unusual).collect()
+    }
+
+    /// Checks what was typed on the console, where the disk may be another one by now.
+    ///
+    /// # Errors
+    /// Why nothing will be done, in words for a person.
+    pub fn is_confirmed_by(&self, typed: &str) -> Result<(), String> {
+        let word = self.word();
+        if typed == word {
+            Ok(())
+        } else {
+            Err(format!("to take the disk over, {word:?} has to be typed, not {typed:?}: nothing was changed"))
+        }
+    }
+
+    /// Checks what the command line says.
+    ///
+    /// # Errors
+    /// Why nothing will be done, in words for a person.
+    pub fn confirmed(&self, options: &Options) -> Result<(), String> {
+        let (Identity { node: own, .. }, node) = (&self.identity, &options.confirm);
+        if node != own {
+            return Err(format!("the disk is {own}'s, not {node:?}'s: nothing was changed"));
+        }
+        match self.unusual().into_iter().find(|(option, _)| !options.has(option)) {
+            Some((option, why)) => Err(format!("{why}. Nothing was changed. If that is meant: {option}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Takes the disk and restarts the system, which begins with the node's identity
+/// then. The person must have been asked: see [`Outlook::confirmed`].
+///
+/// # Errors
+/// The disk cannot be written, or the system does not restart; the next start goes on.
+pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
+    let Outlook { disk, identity, candidate, .. } = outlook;
+    let over = ownership::taken_over(identity, candidate, Uuid::new_v4());
+    let take = || {
+        let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
+        written.with_context(|| format!("writing to {}", disk.path.display()))?;
+        log::warn!("{} was taken over, as was confirmed: {}", disk.path.display(), outlook.words());
+        Ok(())
+    };
+    services::write_and_reboot(runner, take, "the disk is this VM's now")
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// What was typed does not fit, or it cannot be done.
+pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
+    let outlook = look(&Platform::detect(root)?, runner)?;
+    outlook.confirmed(options).map_err(anyhow::Error::msg)?;
+    println!("{}", outlook.words());
+    begin(&outlook, runner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::command::{Command, Error};
+    use crate::host::disk::fixture::{self, Machine};
+    use crate::host::disk::{Slots, State, layout};
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    /// A machine with the disk of another one, and an image of this version.
+    fn machine(version: &str) -> (Machine, PathBuf) {
+        let mut machine = Machine::new();
+        let disk = machine.add("other");
+        let size = std::fs::metadata(&disk).unwrap().len();
+        let whose = Identity {
+            disk: Uuid::new_v4(),
+            generation: 4,
+            holder: Some(Uuid::from_u128(77)),
+            state: State::Formed,
+            ..fixture::identity()
+        };
+        layout::write_table(&disk, whose.disk, size, 512, &crate::host::command::Host).unwrap();
+        identity::write(&disk, &whose).unwrap();
+        identity::write(&disk, &whose).unwrap();
+        let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
+        std::fs::create_dir_all(image.parent().unwrap()).unwrap();
+        let facts = contract::image::ImageFacts { version: version.into(), ..crate::boot::plan::tests::image() };
+        std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
+        (machine, disk)
+    }
+
+    /// Notes what would be run.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Runner for Notes {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            if command.to_string().starts_with("systemctl") {
+                self.0.lock().unwrap().push(command.to_string());
+                return Ok(Vec::new());
+            }
+            crate::host::command::Host.run(command)
+        }
+    }
+
+    fn typed(machine: &Machine, runner: &Notes, node: &str, downgrade: bool) -> Result<(), String> {
+        let options = Options { confirm: node.into(), downgrade, any_version: false, publisher_changed: false };
+        // The platform's file is written where it is asked for.
+        machine.platform();
+        command(machine.folder.path(), &options, runner).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn with_the_nodes_name_the_disk_is_taken_and_the_system_restarted() {
+        let (machine, disk) = machine("0.1.0");
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-2", false).unwrap_err();
+        assert!(refused.contains("the disk is cp-1's") && notes.0.lock().unwrap().is_empty(), "{refused}");
+        typed(&machine, &notes, "cp-1", false).unwrap();
+        assert_eq!(*notes.0.lock().unwrap(), ["systemctl stop kaas-agent.service", "systemctl reboot"]);
+        let slots = Slots::read(&disk).unwrap();
+        let taken = slots.newest().unwrap();
+        assert_eq!((taken.holder, taken.generation, slots.is_redundant()), (Some(machine.uuid), 5, true));
+        assert_eq!(machine.verdict(), ("ours", vec![]));
+        let again = typed(&machine, &notes, "cp-1", false).unwrap_err();
+        assert!(again.contains("this VM's already"), "{again}");
+    }
+
+    #[test]
+    fn an_older_image_takes_it_only_if_that_is_said() {
+        let (machine, disk) = machine("0.0.9");
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-1", false).unwrap_err();
+        assert!(refused.contains("--downgrade") && notes.0.lock().unwrap().is_empty(), "{refused}");
+        let outlook = look(&machine.platform(), &crate::host::command::Host).unwrap();
+        assert_eq!(outlook.word(), "cp-1 --downgrade");
+        assert!(outlook.words().contains("Out of the ordinary: this image, 0.0.9, is older"), "{}", outlook.words());
+        assert_eq!(outlook.is_confirmed_by("cp-1 --downgrade"), Ok(()));
+        assert!(outlook.is_confirmed_by("cp-1").unwrap_err().contains("\"cp-1 --downgrade\" has to be typed"));
+        typed(&machine, &notes, "cp-1", true).unwrap();
+        let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
+        assert_eq!(taken.image_version, "0.0.9");
+        assert!(taken.swap.is_some_and(|swap| swap.forced));
+    }
+
+    #[test]
+    fn another_publishers_image_takes_it_only_if_that_is_said() {
+        let (machine, disk) = machine("0.2.0");
+        let whose = Slots::read(&disk).unwrap().newest().unwrap().clone();
+        let pinned = Identity { publisher: Some("SHA256:pinned".into()), holder: None, ..whose };
+        identity::write(&disk, &pinned).unwrap();
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
+        assert!(refused.contains("--publisher-changed") && refused.contains("signed by nobody"), "{refused}");
+        assert!(
+            notes.0.lock().unwrap().is_empty()
+                && machine.verdict() == ("held elsewhere", vec!["image.publisher".into()])
+        );
+        let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: false, publisher_changed: true };
+        command(machine.folder.path(), &options, &notes).unwrap();
+        // An image that nobody has signed changes nothing about who is trusted.
+        let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
+        assert_eq!((&taken.publisher, taken.holder), (&pinned.publisher, Some(machine.uuid)));
+        assert!(taken.swap.is_some_and(|swap| swap.forced && swap.publisher.is_none()));
+    }
+
+    #[test]
+    fn an_image_that_may_not_follow_takes_it_only_if_that_is_said() {
+        let (machine, disk) = machine("0.2.0");
+        let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
+        let mut facts = image::read(machine.folder.path()).unwrap();
+        facts.upgrades_from = Some(">=0.1.5".parse().unwrap());
+        std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
+        let notes = Notes::default();
+        let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
+        assert!(refused.contains("--any-version") && refused.contains(">=0.1.5 only, and 0.1.0"), "{refused}");
+        let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: true, publisher_changed: false };
+        command(machine.folder.path(), &options, &notes).unwrap();
+        assert_eq!(Slots::read(&disk).unwrap().newest().unwrap().holder, Some(machine.uuid));
+    }
+
+    #[test]
+    fn without_a_disk_nothing_is_taken() {
+        let (machine, _) = machine("0.1.0");
+        let empty = Machine::new();
+        let target = crate::host::files::below(empty.folder.path(), contract::image::PATH);
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(crate::host::files::below(machine.folder.path(), contract::image::PATH), target).unwrap();
+        let refused = typed(&empty, &Notes::default(), "cp-1", false).unwrap_err();
+        assert!(refused.contains("no data disk to take over") && refused.contains("disk.absent"), "{refused}");
+    }
+}
