@@ -9,6 +9,8 @@
 //!
 //! - What is *told or kept* (answers, records, the identity on the disk, what an engine tells a VM) is read
 //!   tolerantly: an unknown field is left aside, and a field that came later has a default.
+//!   The identity slots of a data disk are the exception: they carry the number of their format, and an agent that wrote
+//!   one back without a field that it does not know would drop a pinned key.
 //! - What *asks for an act* (the bodies of `POST`) is read strictly: whoever does not know a field must not act as
 //!   if it were not there.
 

@@ -60,10 +60,10 @@
 //! # How the boot flow uses it
 //!
 //! ```no_run
-//! # use agent::rendezvous::{Rendezvous, Settings, Record, Error};
+//! # use agent::cluster::rendezvous::{Rendezvous, Settings, Record, Error};
 //! # fn flow(settings: Settings, record: Record, first: bool) -> Result<(), Error> {
 //! let rendezvous = Rendezvous::open(settings, record, Box::new(|record| { /* save it */ Ok(()) }))?;
-//! let mut watch = |report: &agent::rendezvous::Report| {
+//! let mut watch = |report: &agent::cluster::rendezvous::Report| {
 //!     println!("{report}");
 //!     std::ops::ControlFlow::Continue(())
 //! };

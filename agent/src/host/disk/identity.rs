@@ -89,6 +89,7 @@ pub enum State {
 
 /// Who a data disk belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The disk itself: its GPT disk GUID, made when it was prepared.
     pub disk: Uuid,
@@ -124,6 +125,7 @@ pub struct Identity {
 /// What is known of a disk whose preparation has begun: written in one sector
 /// before anything else, onto a disk that was proved blank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Preparation {
     /// The GPT disk GUID to be.
     pub disk: Uuid,
