@@ -214,8 +214,8 @@ fn a_wrong_secret_is_named_on_both_sides() {
     drop(asking);
     let _ = asked.meet(&mut |report| {
         heard = report.findings.iter().find(|finding| finding.subject == "node-2 (127.0.1.2)").cloned();
-        patience(report).is_continue();
-        ControlFlow::Break(())
+        // Its server may note the knock a moment after the other side was refused.
+        if heard.is_some() { ControlFlow::Break(()) } else { patience(report) }
     });
     assert_eq!(heard.unwrap().code, "peer.secret-mismatch");
 }
