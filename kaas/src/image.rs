@@ -221,7 +221,7 @@ fn clean(arguments: &Clean) -> Result<()> {
         bail!("--days {} is out of range", arguments.days);
     };
     let cache = Cache::of_user()?;
-    let cleaned = cache.clean(Duration::from_secs(seconds), &fleet::lab::tools_in_use()?)?;
+    let cleaned = cache.clean(Duration::from_secs(seconds), &lab::tools_in_use()?)?;
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
         true => println!("{}: nothing removed", cache.root().display()),

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fleet::lab::{
-    EngineRecord, Hardware, Lab as OpenLab, NewVm, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder,
-    kvm_runs_guests, state_folder,
+use fleet::upgrade::PowerState;
+use lab::{
+    EngineRecord, Hardware, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, kvm_runs_guests,
+    state_folder,
 };
 
 /// Commands on labs.
@@ -205,7 +206,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     let source = match (&arguments.ova, &arguments.root_tree) {
         (_, Some(tree)) => Source::Tree { tree: tree.canonicalize().context("looking for the root tree")? },
         (Some(ova), None) => {
-            let ova = fleet::lab::find_ova(ova)?;
+            let ova = lab::find_ova(ova)?;
             let say = |what: &str| println!("{what}");
             Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, &Tools::at(&tools), &say)? }
         }
@@ -262,7 +263,7 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
         let nodes: Vec<&str> = lab.plan().nodes.iter().map(|node| node.name.as_str()).collect();
         bail!("the lab {} has no node {}; it has {}", lab.name(), arguments.like, nodes.join(", "));
     };
-    let ova = fleet::lab::find_ova(&arguments.ova)?;
+    let ova = lab::find_ova(&arguments.ova)?;
     let unpacked = Unpacked::ensure(&ova, &cache_folder()?, &lab.tools(), &|what| println!("{what}"))?;
     lab.import(&NewVm {
         name: arguments.vm.clone(),

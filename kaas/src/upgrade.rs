@@ -7,9 +7,9 @@ use std::time::Duration;
 use ::ova::signature::PublicKey;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use fleet::lab::{Lab, state_folder};
 use fleet::node::Client;
 use fleet::upgrade::{KubernetesOptions, KubernetesPlan, Mode, Options, Outcome, Site, State, describe};
+use lab::{Lab, state_folder};
 
 use crate::ova::Output;
 
@@ -123,7 +123,7 @@ pub struct Wanted {
 pub fn run(command: Upgrade) -> anyhow::Result<()> {
     match command {
         Upgrade::Plan { wanted, at, output } => at.with(|site| {
-            let plan = site.plan(&fleet::lab::find_ova(&wanted.ova)?, &wanted.options()?)?;
+            let plan = site.plan(&lab::find_ova(&wanted.ova)?, &wanted.options()?)?;
             match output {
                 Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
                 Output::Text => print!("{}", describe::text(&plan)),
@@ -131,7 +131,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<()> {
             Ok(())
         }),
         Upgrade::Apply { wanted, at } => at.with(|site| {
-            let state = site.apply(&fleet::lab::find_ova(&wanted.ova)?, &wanted.options()?)?;
+            let state = site.apply(&lab::find_ova(&wanted.ova)?, &wanted.options()?)?;
             ended(&state, Outcome::Upgraded)
         }),
         Upgrade::Resume { ova, at } => at.with(|site| {

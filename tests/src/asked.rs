@@ -83,7 +83,7 @@ impl<'a> Node<'a> {
     }
 
     fn until_done(&self, what: &str, ask: impl Fn() -> anyhow::Result<Asked>) -> anyhow::Result<()> {
-        fleet::lab::until(&format!("{} to {what}", self.name), LIMIT, || match ask()? {
+        lab::until(&format!("{} to {what}", self.name), LIMIT, || match ask()? {
             Asked::Done => Ok(true),
             Asked::Begun => Ok(false),
             Asked::Refused(why) => bail!("it refuses: {why}"),

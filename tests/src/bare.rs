@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
-use fleet::lab::cache_folder;
 use image::cache::{file_digest, hex};
 use image::debian::sources::{Settings, Sources};
 use image::process::Tool;
 use image::progress::Progress;
+use lab::cache_folder;
 use nix::unistd::{Uid, User};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fleet::lab::{NewVm, Source};
+use lab::{NewVm, Source};
 
 use crate::scenario::{MOMENT, Scenario};
 

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use fleet::lab::Source;
+use lab::Source;
 
 use crate::built_ova;
 use crate::scenario::{unpacked, workspace};

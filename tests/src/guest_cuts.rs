@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fleet::lab::PowerState;
+use fleet::upgrade::PowerState;
 
 use crate::scenario::Scenario;
 use crate::upgrade::Upgrade;

@@ -4,7 +4,7 @@
 use std::fs;
 
 use anyhow::Context;
-use fleet::lab::Source;
+use lab::Source;
 use serde_json::Value;
 
 use crate::scenario::image_under_test;

@@ -8,14 +8,15 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use fleet::lab::{
-    EngineRecord, Hardware, Lab, NewVm, PowerState, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova,
-    kvm_runs_guests, obtain, state_folder, until,
-};
+use fleet::upgrade::PowerState;
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
+use lab::{
+    EngineRecord, Hardware, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, kvm_runs_guests,
+    obtain, state_folder, until,
+};
 
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;

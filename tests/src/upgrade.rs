@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use fleet::lab::{find_ova, until};
+use lab::{find_ova, until};
 use serde_json::Value;
 
 use crate::scenario::{MOMENT, Scenario, kaas, named_ova};

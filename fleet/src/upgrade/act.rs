@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use uuid::Uuid;
 
+use super::hypervisor::PowerState;
 use super::journal::Journal;
 use super::nodes::Asked;
 use super::plan::{Action, Plan, PlannedNode, Step};
 use super::run::{Done, Failure, Run};
 use super::wire::{Build, Facts, Stage, SwapRequest};
 use super::{Successor, Vm};
-use crate::lab::PowerState;
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);

@@ -7,7 +7,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::lab::PowerState;
+/// Whether a VM runs, as far as it can be proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PowerState {
+    /// Nothing of the VM runs.
+    Off,
+    /// Something of it does.
+    On,
+}
 
 /// A VM as the hypervisor's inventory shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,12 +7,12 @@ use contract::version::allows;
 use semver::Version;
 
 use super::entry::{Outcome, Way};
+use super::hypervisor::PowerState;
 use super::inventory::{Inventory, SeenNode};
 use super::plan::{Ground, Mode, Options, new_name};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
 use super::wire::Facts;
-use crate::lab::PowerState;
 
 /// All that was judged.
 #[derive(Default)]

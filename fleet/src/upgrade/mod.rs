@@ -35,7 +35,7 @@ mod tests;
 pub use command::{Site, State};
 pub use decide::plan;
 pub use entry::{Entry, Event, Outcome, Place, Way};
-pub use hypervisor::{Hypervisor, Successor, Vm};
+pub use hypervisor::{Hypervisor, PowerState, Successor, Vm};
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;
 pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use contract::properties as keys;
-use fleet::lab::NewVm;
+use lab::NewVm;
 use scenarios::scenario::{DATA_DISK, MOMENT, Scenario, Setting, with};
 use uuid::Uuid;
 

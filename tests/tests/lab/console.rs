@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use contract::properties as keys;
-use fleet::lab::Hardware;
+use lab::Hardware;
 use scenarios::scenario::{Scenario, Setting};
 
 /// Emulated processors are slow, and the machine may be busy.

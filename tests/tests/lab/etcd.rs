@@ -6,7 +6,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fleet::lab::PowerState;
+use fleet::upgrade::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
 use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};

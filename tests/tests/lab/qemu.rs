@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use contract::properties::PATIENCE;
-use fleet::lab::Hardware;
+use lab::Hardware;
 use scenarios::by_hand;
 use scenarios::earlier_ova;
 use scenarios::guest_cuts;

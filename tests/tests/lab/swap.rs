@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use agent::host::disk::{Identity, Slots, identity};
-use fleet::lab::NewVm;
+use lab::NewVm;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::endpoint;
 use scenarios::other_image::OtherImage;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::lab::PowerState;
+use crate::upgrade::PowerState;
 use crate::upgrade::entry::{Outcome, Way};
 use crate::upgrade::tests::fake::{Ill, World, new, old, options};
 use crate::upgrade::{Earlier, Facts, Stage, Swap, Use, describe};

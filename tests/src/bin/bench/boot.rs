@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use fleet::lab::{Hardware, Source};
 use image::debian::sources::Settings;
+use lab::{Hardware, Source};
 use scenarios::scenario::{self, Scenario, Setting};
 
 use super::{median, plain};

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand};
-use fleet::lab::{Tools, find_ova};
+use lab::{Tools, find_ova};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use scenarios::scenario;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use fleet::lab::Tools;
+use lab::Tools;
 use serde_json::Value;
 
 use super::median;

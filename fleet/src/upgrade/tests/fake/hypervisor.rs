@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail, ensure};
 use uuid::Uuid;
 
 use super::{Ill, Machine, World, new, old};
-use crate::lab::PowerState;
+use crate::upgrade::PowerState;
 use crate::upgrade::{Hypervisor, Successor, Vm};
 
 impl Hypervisor for World {

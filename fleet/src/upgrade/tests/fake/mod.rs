@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, ensure};
 use uuid::Uuid;
 
-use crate::lab::PowerState;
+use crate::upgrade::PowerState;
 use crate::upgrade::{
     Build, Inventory, Kubernetes, KubernetesUpgrade, Lease, Mode, Nodes, Options, Plan, Stage, Swap, Target, Use, Vm,
     plan,

@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use uuid::Uuid;
 
 use super::{Disk, Ill, Machine, World, address, index, member, new, old};
-use crate::lab::PowerState;
+use crate::upgrade::PowerState;
 use crate::upgrade::{
     Asked, Etcd, Facts, Good, Image, KubernetesRequest, KubernetesUpgrade, Lease, Member, Nodes, Refused, Stage, Swap,
     SwapRequest, Use, VirtualAddress,

@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 
 use super::folder::VmRecord;
 use super::wait::until;
-use super::{Lab, PowerState, take_name};
+use super::{Lab, take_name};
+use fleet::upgrade::PowerState;
 
 impl Lab {
     /// Powers a VM on; nothing happens when it is on already.

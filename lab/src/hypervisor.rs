@@ -7,8 +7,9 @@ use anyhow::{Context, bail};
 use uuid::Uuid;
 
 use super::folder::VmRecord;
-use super::{Lab, NewVm, PowerState, Source, Unpacked, cache_folder};
-use crate::upgrade::{Hypervisor, Successor, Vm};
+use super::{Lab, NewVm, Source, Unpacked, cache_folder};
+use fleet::upgrade::PowerState;
+use fleet::upgrade::{Hypervisor, Successor, Vm};
 
 impl Lab {
     fn record(&self, vm: Uuid) -> anyhow::Result<VmRecord> {

@@ -59,16 +59,6 @@ pub use tools::Tools;
 pub use unpack::Unpacked;
 pub use wait::{obtain, until};
 
-/// Whether a VM runs, as far as it can be proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PowerState {
-    /// Nothing of the VM runs.
-    Off,
-    /// Something of it does.
-    On,
-}
-
 /// A VM to be made from the OVA.
 #[derive(Clone, Debug)]
 pub struct NewVm {
