@@ -1,7 +1,9 @@
 //! Finds out whether KVM runs guests here. /dev/kvm may be there, open, and
-//! still hang every guest: only a guest that did something is proof.
+//! still hang every guest, or run those that stay in real mode and stop in the
+//! firmware of the others: only a guest that came through that firmware is proof.
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -9,13 +11,14 @@ use anyhow::Context;
 
 use super::super::process::ProcessId;
 use super::super::tools::Tools;
+use super::{FIRMWARE, VARIABLES};
 
 /// The probe guest's whole program: writes 0x10 to the port 0xf4, where QEMU's
 /// debug device ends the VM with status 0x10 × 2 + 1; halts if it goes on.
 const PROGRAM: [u8; 7] = [0xb0, 0x10, 0xe6, 0xf4, 0xf4, 0xeb, 0xfd];
 const PROOF: i32 = 33;
-/// A guest that runs is through its firmware in well under a second.
-const LIMIT: Duration = Duration::from_secs(10);
+/// A guest that runs is through its firmware in two seconds, even emulated.
+const LIMIT: Duration = Duration::from_secs(20);
 /// Broken KVM has been seen to run one guest and hang the next.
 const GUESTS: usize = 3;
 
@@ -35,16 +38,27 @@ pub fn kvm_runs_guests(tools: &Tools) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Whether a guest runs when processors are emulated: it does on any host, so that this shows what the probe is worth.
+///
+/// # Errors
+/// When QEMU cannot be started at all.
+pub fn emulation_runs_guests(tools: &Tools) -> anyhow::Result<bool> {
+    runs_guest(tools, "tcg", "max").context("probing emulation")
+}
+
 fn runs_guest(tools: &Tools, accelerator: &str, processor: &str) -> anyhow::Result<bool> {
     let folder = tempfile::tempdir()?;
-    let image = folder.path().join("probe");
-    fs::write(&image, boot_disk())?;
+    let (program, variables) = (folder.path().join("probe.efi"), folder.path().join("variables"));
+    fs::write(&program, efi_program())?;
+    fs::copy(tools.file(VARIABLES)?, &variables).context("copying the firmware's variables")?;
     let mut command = tools.command("qemu-system-x86_64", &[folder.path()]);
-    // The machine and processor are those of the lab's VMs.
-    command.args(["-accel", accelerator, "-machine", "q35", "-cpu", processor, "-smp", "2", "-m", "64"]);
+    // Machine, processor and firmware are those of the lab's VMs.
+    command.args(["-accel", accelerator, "-machine", "q35,vmport=off", "-cpu", processor, "-smp", "2", "-m", "256"]);
     command.args(["-nodefaults", "-display", "none", "-no-reboot", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
-    command.args(["-device", "ide-hd,bus=ide.0,drive=probe", "-drive"]);
-    command.arg(format!("file={},format=raw,if=none,id=probe", image.display()));
+    let firmware = Path::new("/").join(FIRMWARE);
+    command.arg("-drive").arg(format!("if=pflash,format=raw,unit=0,readonly=on,file={}", firmware.display()));
+    command.arg("-drive").arg(format!("if=pflash,format=raw,unit=1,file={}", variables.display()));
+    command.arg("-kernel").arg(&program);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting QEMU")?;
     let started = Instant::now();
@@ -64,11 +78,53 @@ fn runs_guest(tools: &Tools, accelerator: &str, processor: &str) -> anyhow::Resu
     }
 }
 
-/// A disk whose first sector a PC's firmware loads and runs. The firmware passes
-/// over disks that are much smaller.
-fn boot_disk() -> Vec<u8> {
-    let mut disk = vec![0; 1 << 20];
-    disk[..PROGRAM.len()].copy_from_slice(&PROGRAM);
-    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
-    disk
+/// The program as an EFI application: a PE32+ image for x86-64 with one section (PE Format, "COFF File Header",
+/// "Optional Header", "Section Table"; UEFI 2.10, section 2.1.1).
+fn efi_program() -> Vec<u8> {
+    const HEADERS: u32 = 0x200;
+    const CODE: u32 = 0x1000;
+    let mut image = Vec::new();
+    let mut put = |bytes: &[u8]| image.extend_from_slice(bytes);
+    // The header of DOS: its magic, and at 0x3c where the one of PE is.
+    put(b"MZ");
+    put(&[0; 0x3a]);
+    put(&0x40_u32.to_le_bytes());
+    put(b"PE\0\0");
+    for half in [0x8664_u16, 1] {
+        put(&half.to_le_bytes());
+    }
+    put(&[0; 12]);
+    // The optional header's size; executable, without line numbers, knows large addresses.
+    for half in [0xf0_u16, 0x26] {
+        put(&half.to_le_bytes());
+    }
+    put(&0x20b_u16.to_le_bytes());
+    put(&[0; 2]);
+    // Sizes of code and data, entry point, base of code.
+    for word in [HEADERS, 0, 0, CODE, CODE] {
+        put(&word.to_le_bytes());
+    }
+    put(&0x40_0000_u64.to_le_bytes());
+    // Alignment in memory and in the file, versions, sizes of the image and the headers, checksum.
+    for word in [CODE, HEADERS, 0, 0, 0, 0, 2 * CODE, HEADERS, 0] {
+        put(&word.to_le_bytes());
+    }
+    // An EFI application.
+    for half in [10_u16, 0] {
+        put(&half.to_le_bytes());
+    }
+    put(&[0; 4 * 8]);
+    for word in [0_u32, 16] {
+        put(&word.to_le_bytes());
+    }
+    put(&[0; 16 * 8]);
+    put(b".text\0\0\0");
+    for word in [CODE, CODE, HEADERS, HEADERS, 0, 0, 0, 0x6000_0020] {
+        put(&word.to_le_bytes());
+    }
+    image.resize(HEADERS as usize, 0);
+    image.extend_from_slice(&PROGRAM);
+    // QEMU takes the first kilobytes of what it is to start for Linux' setup code.
+    image.resize(16 << 10, 0);
+    image
 }
