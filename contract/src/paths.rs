@@ -11,9 +11,6 @@ pub const RECORDS: &str = "/data/kaas";
 /// Snapshots of the cluster's store, on the data disk.
 pub const SNAPSHOTS: &str = "/data/snapshots";
 
-/// The agent's files of this boot.
-pub const RUN: &str = "/run/kaas";
-
 /// SSH host keys, on the data disk.
 pub const SSH_HOST_KEYS: &str = "/data/ssh";
 

@@ -12,12 +12,11 @@ pub struct ToolRun<'t> {
     tree: &'t ToolsTree,
     program: String,
     shown: Vec<(&'static str, PathBuf, PathBuf)>,
-    outlives: bool,
 }
 
 impl<'t> ToolRun<'t> {
     pub(super) fn new(tree: &'t ToolsTree, program: &str) -> Self {
-        Self { tree, program: program.to_owned(), shown: Vec::new(), outlives: false }
+        Self { tree, program: program.to_owned(), shown: Vec::new() }
     }
 
     /// Shows a file or folder of the host at its own path, to be read.
@@ -48,12 +47,6 @@ impl<'t> ToolRun<'t> {
         self.show("--ro-bind", path.into(), at.into())
     }
 
-    /// Lets the program live on when the process that started it ends. Without this it is killed then.
-    pub fn outlives_starter(mut self) -> Self {
-        self.outlives = true;
-        self
-    }
-
     fn show(mut self, how: &'static str, path: PathBuf, at: PathBuf) -> Self {
         self.shown.push((how, path, at));
         self
@@ -62,9 +55,7 @@ impl<'t> ToolRun<'t> {
     /// The command; arguments are added to it.
     pub fn command(self) -> Command {
         let mut command = Command::new("bwrap");
-        if !self.outlives {
-            command.args(["--die-with-parent", "--unshare-pid"]);
-        }
+        command.args(["--die-with-parent", "--unshare-pid"]);
         if nix::unistd::geteuid().is_root() {
             command.args(["--cap-add", "ALL"]);
         }

@@ -13,7 +13,6 @@
 mod descriptor;
 mod error;
 mod format;
-mod independent;
 mod input;
 mod read;
 mod source;
@@ -25,6 +24,5 @@ mod write;
 pub use descriptor::AdapterType;
 pub use error::Error;
 pub use format::GRAIN_BYTES;
-pub use independent::{IndependentCheckError, check_with_qemu_img};
 pub use read::{Contents, inspect, read_stream, to_raw};
 pub use write::{Options, Written, from_raw};
