@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 /// What `POST /v1/kubernetes` takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Request {
     /// The minor, such as `1.36`.
     pub to: String,

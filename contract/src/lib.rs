@@ -7,16 +7,17 @@
 //! An image swap that goes back gives an older agent what a newer one has written, and an operator's command meets
 //! nodes of other versions. So:
 //!
-//! - What is *told or kept* (answers, records, the identity on the disk, what an engine tells a VM) is read
-//!   tolerantly: an unknown field is left aside, and a field that came later has a default.
-//!   The identity slots of a data disk are the exception: they carry the number of their format, and an agent that wrote
-//!   one back without a field that it does not know would drop a pinned key.
+//! - What is *told or kept* (answers, records, what an engine tells a VM) is read tolerantly: an unknown field is left
+//!   aside, and a field that came later has a default. A record that is written anew keeps what its writer does not
+//!   know ([`json::keep_unknown`]).
 //! - What *asks for an act* (the bodies of `POST`) is read strictly: whoever does not know a field must not act as
-//!   if it were not there.
+//!   if it were not there ([`json::read_strictly`]). So are the identity slots of a data disk: an identity that is not
+//!   understood to its end is one of a later version, and is left alone.
 
 pub mod codes;
 pub mod finding;
 pub mod image;
+pub mod json;
 pub mod kubernetes_upgrade;
 pub mod minor;
 pub mod node;

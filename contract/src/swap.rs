@@ -109,7 +109,6 @@ impl fmt::Display for State {
 
 /// What `POST /v1/swap` takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Request {
     /// The caller's identifier of the swap: asking again with it changes nothing.
     pub id: Uuid,

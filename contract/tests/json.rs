@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use contract::json::read_strictly;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::swap::{Refused, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 fn is_as_the_file_shows<T: Serialize + DeserializeOwned>(name: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
@@ -33,19 +35,43 @@ fn what_is_said_is_as_the_files_show() {
     assert_eq!(serde_json::from_str::<Node>(&older).unwrap().pinned, None);
 }
 
+/// The file with a field more in each of its objects, one after the other.
+fn with_more(name: &str) -> Vec<String> {
+    fn objects(value: &Value, place: String, found: &mut Vec<String>) {
+        if let Value::Object(fields) = value {
+            for (name, value) in fields {
+                objects(value, format!("{place}/{name}"), found);
+            }
+            found.push(place);
+        }
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
+    let value: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let mut places = Vec::new();
+    objects(&value, String::new(), &mut places);
+    let more = |place: &String| {
+        let mut value = value.clone();
+        value.pointer_mut(place).unwrap()["of-a-later-version"] = 1.into();
+        value.to_string()
+    };
+    places.iter().map(more).collect()
+}
+
 #[test]
 fn what_is_told_may_say_more_and_what_is_asked_may_not() {
-    let with_more = |name: &str| {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
-        let text = fs::read_to_string(&file).unwrap();
-        text.replacen('{', "{ \"of-a-later-version\": 1, ", 1)
-    };
-    serde_json::from_str::<Node>(&with_more("node.json")).unwrap();
-    serde_json::from_str::<Refused>(&with_more("refused.json")).unwrap();
-    for refused in [
-        serde_json::from_str::<Request>(&with_more("swap-request.json")).map(drop),
-        serde_json::from_str::<kubernetes_upgrade::Request>(&with_more("kubernetes-request.json")).map(drop),
-    ] {
-        assert!(refused.unwrap_err().to_string().contains("unknown field `of-a-later-version`"));
+    for text in with_more("node-prepared.json") {
+        serde_json::from_str::<Node>(&text).unwrap();
+    }
+    for text in with_more("refused.json") {
+        serde_json::from_str::<Refused>(&text).unwrap();
+    }
+    let requests = with_more("swap-request-publisher.json");
+    assert!(requests.len() > 1, "the image that is asked for is an object of its own");
+    for text in requests {
+        let error = read_strictly::<Request>(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("unknown field `of-a-later-version`"), "{error}");
+    }
+    for text in with_more("kubernetes-request.json") {
+        assert!(read_strictly::<kubernetes_upgrade::Request>(text.as_bytes()).is_err());
     }
 }

@@ -14,10 +14,10 @@ use crate::caller;
 /// # Errors
 /// When it cannot be written; the former text then still stands.
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    if std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
-        return Ok(());
+    if !std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
+        put(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
-    put(path, text).with_context(|| format!("writing {}", path.display()))?;
+    // Also when it stands already: an earlier run may have been cut off here.
     caller::lend(path)
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
-use super::{EngineRecord, Lab, NewVm, Record, Source, folder};
+use super::{EngineRecord, Lab, NewVm, Record, Source, folder, name_on_host};
 
 /// For how long a node may say that something must be mended and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -52,7 +52,9 @@ impl Lab {
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let plan = plan(&up.wishes, &secret)?;
         let Up { engine, replacements, source, tools, .. } = up;
-        let lab = Self::create(state, Record { engine, replacements: Some(replacements), source, tools, plan })?;
+        let name_on_host = Some(name_on_host(&plan.name));
+        let record = Record { engine, replacements: Some(replacements), source, tools, plan, name_on_host };
+        let lab = Self::create(state, record)?;
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
                 fs::copy(keys.path().join(file), lab.folder.path().join(file))?;

@@ -45,7 +45,6 @@ use container::Containers;
 use contract::properties::ADDRESS;
 use engines::Engines;
 use folder::{Folder, VmRecord};
-use machine::Claim;
 use network::Network;
 use qemu::VirtualMachines;
 
@@ -92,6 +91,15 @@ struct Record {
     /// Where the tools tree is.
     tools: PathBuf,
     plan: Plan,
+    /// What its namespaces and cgroups are named by: no other lab of this machine has it, not even another user's of the
+    /// same name. In labs of earlier versions the name.
+    #[serde(default)]
+    name_on_host: Option<String>,
+}
+
+/// What is unique to a lab on this machine, and shows whose it is.
+fn name_on_host(name: &str) -> String {
+    format!("{name}-{}", &Uuid::new_v4().simple().to_string()[..8])
 }
 
 /// One lab.
@@ -114,7 +122,6 @@ impl Lab {
         if folder.record().exists() {
             bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", record.plan.name);
         }
-        take_name(&record.plan.name, &folder)?;
         fs::create_dir_all(folder.path().join("disks"))?;
         folder::save(&folder.record(), &record)?;
         let lab = Self::assemble(folder, record)?;
@@ -145,10 +152,11 @@ impl Lab {
 
     fn assemble(folder: Folder, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
-        let network = Network::of(&name);
+        let on_host = record.name_on_host.as_deref().unwrap_or(&name);
+        let network = Network::of(on_host);
         let engines = Engines {
             usual: record.engine,
-            containers: Containers::new(&name, folder.clone(), network.clone()),
+            containers: Containers::new(on_host, folder.clone(), network.clone()),
             virtual_machines: VirtualMachines {
                 folder: folder.clone(),
                 network: network.clone(),
@@ -295,7 +303,6 @@ impl Lab {
     /// When something cannot be removed; it can be tried again then.
     pub fn remove(self) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
-        take_name(&self.name, &self.folder)?;
         self.close_door()?;
         for vm in self.folder.vms()? {
             if let Ok(record) = self.folder.load_vm(&vm) {
@@ -311,26 +318,32 @@ impl Lab {
                 fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
             }
         }
-        fs::remove_dir_all(self.folder.path()).with_context(|| format!("removing {}", self.folder.path().display()))?;
-        let _machine = machine::lock()?;
-        Claim::of(&self.name, self.folder.path()).give_back()
+        fs::remove_dir_all(self.folder.path()).with_context(|| format!("removing {}", self.folder.path().display()))
     }
-}
-
-/// Makes sure that a lab's name is its own on this machine.
-fn take_name(name: &str, folder: &Folder) -> anyhow::Result<()> {
-    let _machine = machine::lock()?;
-    Claim::of(name, folder.path()).take()
 }
 
 /// The tools trees that this user's labs work with.
 ///
 /// # Errors
-/// When the user has no home folder.
+/// When a lab's record cannot be read: what it works with is not known then.
 pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
-    let labs = fs::read_dir(state_folder()?).into_iter().flatten().flatten();
-    let records = labs.filter_map(|lab| folder::load::<Record>(&lab.path().join("lab.json")).ok());
-    Ok(records.map(|record| record.tools).collect())
+    #[derive(Deserialize)]
+    struct Part {
+        tools: PathBuf,
+    }
+    let state = state_folder()?;
+    let labs = match fs::read_dir(&state) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        labs => labs.with_context(|| format!("reading {}", state.display()))?,
+    };
+    let mut tools = Vec::new();
+    for lab in labs {
+        let record = lab?.path().join("lab.json");
+        if record.exists() {
+            tools.push(folder::load::<Part>(&record)?.tools);
+        }
+    }
+    Ok(tools)
 }
 
 /// The OVA that `path` means: itself, or the only one in a folder.

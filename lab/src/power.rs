@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::Lab;
 use super::folder::VmRecord;
 use super::wait::until;
-use super::{Lab, take_name};
 use fleet::upgrade::PowerState;
 
 impl Lab {
@@ -16,8 +16,6 @@ impl Lab {
     /// When it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.folder.lock()?;
-        // After a reboot of this machine it may be another lab's.
-        take_name(&self.name, &self.folder)?;
         let mut record = self.folder.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if engine.is_on(&record) && !self.end_half_start(&record)? {

@@ -1,7 +1,7 @@
 //! SHA-256 digests as the manifest writes them.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::str::FromStr;
 
 use aws_lc_rs::digest::{Context, SHA256};

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -46,12 +47,13 @@ pub fn run(scenarios: &[Entry]) -> ExitCode {
         eprintln!("error: {why}");
         return ExitCode::FAILURE;
     }
-    let _alone = match (arguments.list, alone(Path::new(LOCK))) {
-        (false, Err(why)) => {
+    let alone = if arguments.list { Ok(None) } else { alone().map(Some) };
+    let _alone = match alone {
+        Ok(lock) => lock,
+        Err(why) => {
             eprintln!("error: {why}");
             return ExitCode::FAILURE;
         }
-        (_, lock) => lock,
     };
     let (times, started) = (Times::default(), Instant::now());
     let trials = scenarios.iter().map(|entry| trial(entry, &times)).collect();
@@ -113,9 +115,17 @@ fn check(scenarios: &[Entry], chosen: usize, expected: Option<&str>) -> Result<(
     }
 }
 
-/// Makes this the only run on this machine, while the returned file is open.
-fn alone(lock: &Path) -> Result<File, String> {
-    let file = File::options().create(true).truncate(false).write(true).open(lock);
+/// Makes this the only run of scenarios on this machine, while the returned file is open.
+///
+/// # Errors
+/// When there is another one.
+pub fn alone() -> Result<File, String> {
+    alone_by(Path::new(LOCK))
+}
+
+fn alone_by(lock: &Path) -> Result<File, String> {
+    // Whoever can open it can hold it.
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(lock);
     let file = file.map_err(|error| format!("opening {}: {error}", lock.display()))?;
     file.try_lock().map_err(|error| match io::Error::from(error) {
         error if error.kind() == io::ErrorKind::WouldBlock => {
@@ -162,10 +172,10 @@ mod tests {
     fn a_second_run_is_refused_while_the_first_lasts() {
         let folder = tempfile::tempdir().unwrap();
         let lock = folder.path().join("lock");
-        let first = alone(&lock).unwrap();
-        assert!(alone(&lock).unwrap_err().contains("being run on this machine already"));
+        let first = alone_by(&lock).unwrap();
+        assert!(alone_by(&lock).unwrap_err().contains("being run on this machine already"));
         drop(first);
-        alone(&lock).unwrap();
+        alone_by(&lock).unwrap();
     }
 
     #[test]

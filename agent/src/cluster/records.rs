@@ -6,11 +6,13 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use contract::json;
 use contract::paths;
 use contract::secret::Secret;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
+use serde_json::Value;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::cluster::rendezvous::Record;
 use crate::host::files;
@@ -141,7 +143,7 @@ impl Records {
     /// # Errors
     /// The file system's.
     pub fn save_environment(&self, fingerprint: &str) -> anyhow::Result<bool> {
-        self.save(ENVIRONMENT, &fingerprint)
+        self.put(ENVIRONMENT, &fingerprint)
     }
 
     /// An entry, if there is one.
@@ -181,7 +183,7 @@ impl Records {
     /// # Errors
     /// The file system's; the old record then still stands.
     pub fn save_rendezvous(&self, record: &Record) -> anyhow::Result<()> {
-        self.save(RENDEZVOUS, record).map(drop)
+        self.put(RENDEZVOUS, record).map(drop)
     }
 
     /// What the disk knows of its standing in the cluster.
@@ -246,10 +248,52 @@ impl Records {
         files::read_record(&self.path(name))
     }
 
-    fn save(&self, name: &str, record: &impl Serialize) -> anyhow::Result<bool> {
+    /// Saves a record, and with it what a newer version has noted there and this one does not know.
+    fn save<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<bool> {
+        match self.with_unknown(name, record)? {
+            None => self.put(name, record),
+            Some(merged) => self.put(name, &merged.0),
+        }
+    }
+
+    /// The record with what the file in its place has and this version does not know, if there is any.
+    fn with_unknown<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<Option<Wiped>> {
+        let Ok(text) = fs::read(self.path(name)).map(Zeroizing::new) else { return Ok(None) };
+        // What is not understood at all was refused when it was read.
+        let (Ok(old), Ok(known)) = (serde_json::from_slice(&text).map(Wiped), serde_json::from_slice::<T>(&text))
+        else {
+            return Ok(None);
+        };
+        let known = Wiped(serde_json::to_value(known)?);
+        if !json::has_unknown(&old.0, &known.0) {
+            return Ok(None);
+        }
+        let mut merged = Wiped(serde_json::to_value(record)?);
+        json::keep_unknown(&old.0, &known.0, &mut merged.0);
+        Ok(Some(merged))
+    }
+
+    fn put(&self, name: &str, record: &impl Serialize) -> anyhow::Result<bool> {
         let path = self.path(name);
         let text = Zeroizing::new(serde_json::to_vec_pretty(record)?);
         files::ensure_content(&path, &text, 0o600).with_context(|| format!("saving {}", path.display()))
+    }
+}
+
+/// JSON in memory whose texts, which may be secrets, are zeroed when it is dropped.
+struct Wiped(Value);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        fn wipe(value: &mut Value) {
+            match value {
+                Value::String(text) => text.zeroize(),
+                Value::Array(values) => values.iter_mut().for_each(wipe),
+                Value::Object(fields) => fields.values_mut().for_each(wipe),
+                _ => {}
+            }
+        }
+        wipe(&mut self.0);
     }
 }
 
@@ -284,6 +328,31 @@ mod tests {
         assert_eq!(records.progress().unwrap(), progress);
         fs::write(records.path(PROGRESS), "{").unwrap();
         assert!(records.progress().unwrap_err().to_string().contains("progress.json"));
+    }
+
+    #[test]
+    fn what_a_newer_version_has_noted_is_kept_by_an_older_one() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let config = crate::boot::plan::tests::three_nodes();
+        records.save_config(&config, &Secret::new("s".into())).unwrap();
+        records.save_progress(Progress::default()).unwrap();
+        for (file, place) in [(CONFIG, ""), (CONFIG, "/node"), (PROGRESS, "")] {
+            let mut value: Value = serde_json::from_slice(&fs::read(records.path(file)).unwrap()).unwrap();
+            value.pointer_mut(place).unwrap()["of-a-later-version"] = true.into();
+            fs::write(records.path(file), value.to_string()).unwrap();
+        }
+        let mut changed = records.config().unwrap().unwrap();
+        assert_eq!(changed, config);
+        changed.node.ntp_servers = vec!["10.0.0.1".into()];
+        assert!(records.update_config(&changed).unwrap());
+        let progress = Progress { etcd: true, ..Progress::default() };
+        assert!(records.save_progress(progress).unwrap() && !records.save_progress(progress).unwrap());
+        assert_eq!((records.config().unwrap(), records.progress().unwrap()), (Some(changed), progress));
+        for (file, count) in [(CONFIG, 2), (PROGRESS, 1)] {
+            let text = fs::read_to_string(records.path(file)).unwrap();
+            assert_eq!(text.matches("of-a-later-version").count(), count, "{text}");
+        }
     }
 
     #[test]

@@ -195,7 +195,7 @@ pub(super) fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
             codes::SWAP_OPEN,
             &node.name,
             format!(
-                "its swap {} is under way or not committed; `kaas upgrade commit`, or on the node `kaas-agent commit`",
+                "its swap {} is under way or not committed; `kaas upgrade commit`, or on the node `kaas-agent commit-swap`",
                 swap.id
             ),
         );

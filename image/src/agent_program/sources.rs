@@ -82,8 +82,11 @@ pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
         let place = folder(&name).with_context(|| format!("the workspace has no package {name}"))?;
         if found.insert(place.to_owned()) {
             let manifest = manifest(&workspace.join(place))?;
-            let tables = ["dependencies", "build-dependencies"].into_iter().filter_map(|table| manifest.get(table));
-            let names = tables.filter_map(toml::Value::as_table).flat_map(toml::Table::keys);
+            let targets =
+                manifest.get("target").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::values);
+            let all = std::iter::once(&manifest).chain(targets.filter_map(toml::Value::as_table));
+            let tables = all.flat_map(|all| ["dependencies", "build-dependencies"].map(|table| all.get(table)));
+            let names = tables.flatten().filter_map(toml::Value::as_table).flat_map(toml::Table::keys);
             left.extend(names.filter(|name| folder(name).is_some()).cloned());
         }
     }
@@ -107,7 +110,10 @@ mod tests {
         let entries: String = ["agent", "contract", "formats", "lab"].map(entry).concat();
         write("Cargo.toml", &format!("[workspace.dependencies]\n{entries}serde = \"1\"\n"));
         write("agent/Cargo.toml", "[dependencies]\ncontract.workspace = true\nserde.workspace = true\n");
-        write("contract/Cargo.toml", "[build-dependencies]\nformats.workspace = true\n[dev-dependencies]\nlab = {}\n");
+        write(
+            "contract/Cargo.toml",
+            "[target.'cfg(unix)'.build-dependencies]\nformats.workspace = true\n[dev-dependencies]\nlab = {}\n",
+        );
         write("formats/Cargo.toml", "[package]\n");
         let packages = |name: &str| packages(workspace.path(), name);
         assert_eq!(Vec::from_iter(packages("agent").unwrap()), ["agent", "contract", "formats"]);

@@ -342,7 +342,7 @@ fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
         ),
         Content::Later(version) => codes::DISK_NEWER.finding(
             name,
-            format!("its identity has format {version}, which only a newer image can read"),
+            format!("its identity (format {version}) is one that only a newer image can read"),
             "Boot the image version that last used the disk, or a newer one",
         ),
         Content::Unreadable(why) => codes::DISK_UNREADABLE.finding(

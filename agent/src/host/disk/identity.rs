@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::str::FromStr;
 
+use contract::json;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -89,7 +90,6 @@ pub enum State {
 
 /// Who a data disk belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The disk itself: its GPT disk GUID, made when it was prepared.
     pub disk: Uuid,
@@ -142,7 +142,8 @@ pub enum Slot {
     Empty,
     /// Anything else than what belongs here.
     Damaged,
-    /// An identity in a later format version than this program reads.
+    /// An identity that this program does not understand to its end: in a later format version, or with what only a
+    /// later image writes.
     Later(u32),
     /// An identity.
     Whole {
@@ -220,9 +221,10 @@ fn slot(block: &[u8]) -> Slot {
         Frame::Empty => Slot::Empty,
         Frame::Damaged => Slot::Damaged,
         Frame::Later(version) => Slot::Later(version),
-        Frame::Whole { sequence, content } => match serde_json::from_slice(&content) {
-            Ok(identity) => Slot::Whole { sequence, identity },
-            Err(_) => Slot::Damaged,
+        Frame::Whole { sequence, content } => match json::read_strictly(&content) {
+            Ok(identity) => Slot::Whole { sequence, identity: Box::new(identity) },
+            // Its digest is right: it is what somebody wrote who knew more.
+            Err(_) => Slot::Later(frame::VERSION),
         },
     }
 }
@@ -238,6 +240,9 @@ pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(disk)?;
     if identity.state != State::Erasing && slots.newest().is_some_and(|newest| newest.state == State::Erasing) {
         return Err(io::Error::other("the disk is marked to be erased"));
+    }
+    if slots.later_format().is_some() {
+        return Err(io::Error::other("it holds an identity that only a newer image can read"));
     }
     // While a preparation is not finished its record stands in slot A: slot B
     // comes first then, and A is overwritten by the write after that.
@@ -280,6 +285,7 @@ fn write_block(disk: &Path, place: u64, block: &[u8]) -> io::Result<()> {
 mod tests {
     use super::super::fixture::identity;
     use super::*;
+    use contract::swap::Use;
     use std::path::PathBuf;
 
     fn disk(folder: &Path) -> PathBuf {
@@ -344,14 +350,23 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_in_the_present_format_is_damage() {
+    fn an_identity_that_says_more_than_is_known_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = disk(folder.path());
-        let mut content = serde_json::to_value(identity()).unwrap();
-        content["new"] = 1.into();
-        let block = frame::encode(MAGIC, 1, content.to_string().as_bytes(), SLOT_SIZE).unwrap();
-        write_block(&disk, layout::IDENTITY_B, &block).unwrap();
-        assert_eq!(Slots::read(&disk).unwrap().b, Slot::Damaged);
+        let own = Use { vm: None, version: "1".into(), build: "b".into() };
+        let swap = Swap { id: Uuid::nil(), from: own, to: None, released: None, forced: false, publisher: None };
+        let content = serde_json::to_value(Identity { swap: Some(swap), ..identity() }).unwrap();
+        for place in ["", "/swap", "/swap/from"] {
+            let disk = disk(folder.path());
+            write(&disk, &numbered(1)).unwrap();
+            let mut more = content.clone();
+            more.pointer_mut(place).unwrap()["new"] = 1.into();
+            let block = frame::encode(MAGIC, 2, more.to_string().as_bytes(), SLOT_SIZE).unwrap();
+            write_block(&disk, layout::IDENTITY_A, &block).unwrap();
+            assert_eq!(Slots::read(&disk).unwrap().later_format(), Some(frame::VERSION), "{place}");
+            let before = std::fs::read(&disk).unwrap();
+            assert!(write(&disk, &numbered(3)).unwrap_err().to_string().contains("newer image"));
+            assert!(std::fs::read(&disk).unwrap() == before, "{place}: nothing is written");
+        }
     }
 
     #[test]

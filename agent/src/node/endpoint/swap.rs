@@ -2,6 +2,7 @@
 //! and [`crate::upgrade::kubernetes`].
 
 use contract::codes;
+use contract::json;
 use contract::swap::{Refused, Request, Stage};
 use hyper::StatusCode;
 use serde::Serialize;
@@ -43,7 +44,7 @@ pub(super) fn begin(site: &Site, _: &str, body: &[u8]) -> Answer {
 }
 
 fn understand(body: &[u8]) -> Result<Request, String> {
-    let request: Request = serde_json::from_slice(body).map_err(|error| format!("this is no swap: {error}"))?;
+    let request: Request = json::read_strictly(body).map_err(|error| format!("this is no swap: {error}"))?;
     let build = &request.to.build;
     if build.len() != BUILD || !build.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(format!("the build {build:?} is not {BUILD} hexadecimal digits"));
@@ -78,7 +79,7 @@ pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
 
 /// The Kubernetes minor is raised after a swap, by the same hands.
 pub(super) fn upgrade_kubernetes(site: &Site, _: &str, body: &[u8]) -> Answer {
-    let request: contract::kubernetes_upgrade::Request = match serde_json::from_slice(body) {
+    let request: contract::kubernetes_upgrade::Request = match json::read_strictly(body) {
         Ok(request) => request,
         Err(error) => {
             return answer::line(StatusCode::BAD_REQUEST, &format!("this is no upgrade of Kubernetes: {error}"));

@@ -51,7 +51,10 @@ fn main() -> ExitCode {
     let parts = Options::parse()
         .part
         .map_or_else(|| vec![Part::Pack, Part::Boot, Part::Swap, Part::Handover], |part| vec![part]);
-    match parts.into_iter().try_for_each(run) {
+    // What is measured is started by a bench.
+    let measures = matches!(parts[..], [Part::Measure { .. }]);
+    let alone = if measures { Ok(None) } else { scenarios::runner::alone().map(Some).map_err(anyhow::Error::msg) };
+    match alone.and_then(|_alone| parts.into_iter().try_for_each(run)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

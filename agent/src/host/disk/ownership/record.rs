@@ -15,7 +15,6 @@ pub fn own_use(platform: &Platform, image: &ImageFacts) -> Use {
 
 /// A swap, from its preparation or the release of the disk until it is committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Swap {
     /// Its identifier.
     pub id: Uuid,

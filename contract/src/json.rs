@@ -1,0 +1,101 @@
+//! JSON whose reader and writer may be of different versions: what of an object a type does not know.
+
+use serde::Serialize;
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::Value;
+
+/// Reads JSON strictly, however deep an unknown field stands: for what asks for an act, and for what is only valid whole.
+///
+/// # Errors
+/// It is not understood, or has a field that the type does not know.
+pub fn read_strictly<T: DeserializeOwned + Serialize>(text: &[u8]) -> serde_json::Result<T> {
+    let given: Value = serde_json::from_slice(text)?;
+    let read: T = serde_json::from_slice(text)?;
+    match unknown(&given, &serde_json::to_value(&read)?) {
+        Some(field) => Err(serde_json::Error::custom(format!("unknown field `{field}`"))),
+        None => Ok(read),
+    }
+}
+
+/// Whether `given` has something, at any depth, that `known` has not: what was read of it, written again.
+pub fn has_unknown(given: &Value, known: &Value) -> bool {
+    unknown(given, known).is_some()
+}
+
+/// A field of `given`, at any depth, that is not in `known`: what was read of it, written again. A field that is null
+/// says as much as one that is missing.
+fn unknown(given: &Value, known: &Value) -> Option<String> {
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| match known.get(name) {
+            Some(known) => unknown(value, known),
+            None => (!value.is_null()).then(|| name.clone()),
+        }),
+        (Value::Array(given), Value::Array(known)) => {
+            given.iter().zip(known).find_map(|(given, known)| unknown(given, known))
+        }
+        _ => None,
+    }
+}
+
+/// Adds to `new` what `old` has, at any depth of its objects, and `known` has not: what was read of `old`, written again.
+/// So a version that does not know a field keeps it when it writes the rest anew.
+pub fn keep_unknown(old: &Value, known: &Value, new: &mut Value) {
+    let (Value::Object(old), Value::Object(known), Value::Object(new)) = (old, known, new) else { return };
+    for (name, value) in old {
+        match (known.get(name), new.get_mut(name)) {
+            (Some(known), Some(new)) => keep_unknown(value, known, new),
+            (None, None) => {
+                new.insert(name.clone(), value.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+    struct Outer {
+        inner: Inner,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        list: Vec<Inner>,
+    }
+
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+    struct Inner {
+        number: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        more: Option<String>,
+    }
+
+    fn read(value: &Value) -> serde_json::Result<Outer> {
+        read_strictly(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn an_unknown_field_at_any_depth_is_named() {
+        let right = json!({"inner": {"number": 1, "more": null}, "list": [{"number": 2, "more": "m"}]});
+        assert_eq!(read(&right).unwrap().list[0].more.as_deref(), Some("m"));
+        for place in ["", "/inner", "/list/0"] {
+            let mut wrong = right.clone();
+            wrong.pointer_mut(place).unwrap()["later"] = 1.into();
+            let error = read(&wrong).unwrap_err().to_string();
+            assert!(error.contains("unknown field `later`"), "{place}: {error}");
+        }
+        assert!(read(&json!({"inner": {}})).is_err());
+    }
+
+    #[test]
+    fn what_is_unknown_stays_and_what_was_taken_away_does_not_come_back() {
+        let old = json!({"inner": {"number": 1, "more": "m", "later": 1}, "list": [{"number": 2}], "latest": {"a": 1}});
+        let known = json!({"inner": {"number": 1, "more": "m"}, "list": [{"number": 2}]});
+        let mut new = json!({"inner": {"number": 3}});
+        keep_unknown(&old, &known, &mut new);
+        assert_eq!(new, json!({"inner": {"number": 3, "later": 1}, "latest": {"a": 1}}));
+    }
+}
