@@ -66,6 +66,39 @@ pub struct Bare {
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
     has_kernel: bool,
+    limit: Option<RaisedLimit>,
+}
+
+/// The host's limit that labs raise and put back. Those in the machine do not see whether labs run beside it: while it is
+/// raised for them already they leave it alone.
+struct RaisedLimit(Option<String>);
+
+impl RaisedLimit {
+    const FILE: &str = "/proc/sys/fs/inotify/max_user_instances";
+    /// Where a lab of the host has noted what to put back.
+    const NOTED: &str = "/run/kaas-lab-inotify-instances";
+    const ENOUGH: u32 = 2048;
+
+    fn hold() -> anyhow::Result<Self> {
+        let before = fs::read_to_string(Self::FILE).with_context(|| format!("reading {}", Self::FILE))?;
+        if before.trim().parse::<u32>().with_context(|| format!("reading {}", Self::FILE))? >= Self::ENOUGH {
+            return Ok(Self(None));
+        }
+        let raised = fs::write(Self::FILE, Self::ENOUGH.to_string());
+        raised.with_context(|| format!("raising {} to {}", Self::FILE, Self::ENOUGH))?;
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for RaisedLimit {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take()
+            && !Path::new(Self::NOTED).exists()
+            && let Err(error) = fs::write(Self::FILE, before.trim())
+        {
+            eprintln!("putting {} back to {}: {error}", Self::FILE, before.trim());
+        }
+    }
 }
 
 /// What a command in the machine did.
@@ -102,7 +135,7 @@ impl Bare {
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
         checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(&base).arg("-C").arg(&tree))?;
-        let bare = Self { folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false };
+        let bare = Self { folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false, limit: None };
         bare.carry_in_settings(&sources)?;
         Ok(bare)
     }
@@ -178,8 +211,13 @@ impl Bare {
 
     /// Lends the machine what labs take of this host's kernel: loop devices, KVM if it is there, cgroups and settings.
     /// Only its root has them.
-    pub fn lend_kernel(&mut self) {
+    ///
+    /// # Errors
+    /// When the host's limit that labs raise cannot be read or raised.
+    pub fn lend_kernel(&mut self) -> anyhow::Result<()> {
         self.has_kernel = true;
+        self.limit = Some(RaisedLimit::hold()?);
+        Ok(())
     }
 
     /// Leaves the machine behind when the value is dropped; the next run removes it. Returns its root tree.

@@ -2,6 +2,7 @@
 
 mod sources;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -65,7 +66,7 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
         .file("manifest", &workspace.join("Cargo.toml"))?
         .file("lock", &workspace.join("Cargo.lock"))?
         // It may name a linker, flags or another profile.
-        .text("Cargo's configuration", configuration(cargo_home().as_deref()))
+        .text("Cargo's configuration", configuration(sources.path(), cargo_home().as_deref())?)
         .key("tools", tools.key());
     for package in sources::packages(&workspace, "agent")? {
         key = key.folder(&package, &workspace.join(&package))?;
@@ -115,10 +116,32 @@ fn cargo_home() -> Option<PathBuf> {
     })
 }
 
-/// What that user has set for Cargo: the first of these files that is there, as Cargo takes them.
-fn configuration(home: Option<&Path>) -> String {
-    let files = home.into_iter().flat_map(|home| ["config", "config.toml"].map(|name| home.join(name)));
-    files.filter_map(|file| std::fs::read_to_string(file).ok()).next().unwrap_or_default()
+/// What is set for Cargo where it builds: the files of the folder `sources`, of those above it and of the user, as Cargo
+/// takes them ("Hierarchical structure" of its configuration).
+///
+/// # Errors
+/// When somebody else has written one: it could make Cargo run any program.
+fn configuration(sources: &Path, home: Option<&Path>) -> Result<String> {
+    let above = sources.ancestors().map(|folder| folder.join(".cargo"));
+    let mut all = String::new();
+    for folder in above.chain(home.map(Path::to_owned)) {
+        let Some(file) =
+            ["config", "config.toml"].map(|name| folder.join(name)).into_iter().find(|file| file.is_file())
+        else {
+            continue;
+        };
+        let owner = std::fs::metadata(&file).with_context(|| format!("looking at {}", file.display()))?.uid();
+        let builder = caller::Caller::of_environment().map_or(nix::unistd::geteuid().as_raw(), |caller| caller.user);
+        if owner != 0 && owner != builder {
+            bail!(
+                "{} is another user's, and Cargo would do what it says: remove it, or build elsewhere",
+                file.display()
+            );
+        }
+        all += &std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        all.push('\0');
+    }
+    Ok(all)
 }
 
 /// Leaves of the environment only what does not change the program.
@@ -143,12 +166,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_configuration_of_cargo_is_read() {
-        let home = tempfile::tempdir().unwrap();
-        assert_eq!(configuration(Some(home.path())), "");
-        assert_eq!(configuration(None), "");
-        std::fs::write(home.path().join("config.toml"), "[profile.appliance]\n").unwrap();
-        assert_eq!(configuration(Some(home.path())), "[profile.appliance]\n");
+    fn all_that_is_set_for_cargo_is_read_and_a_strangers_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, sources) = (folder.path().join("home"), folder.path().join("a/sources"));
+        let none = configuration(&sources, Some(&home)).unwrap();
+        let write = |file: PathBuf, text: &str| {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        write(home.join("config.toml"), "[profile.appliance]\n");
+        let own = configuration(&sources, Some(&home)).unwrap();
+        assert!(own != none && own.contains("[profile.appliance]"));
+        let above = folder.path().join("a/.cargo/config.toml");
+        write(above.clone(), "[build]\n");
+        assert!(configuration(&sources, Some(&home)).unwrap().contains("[build]"));
+        // Only root can make a file somebody else's.
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&above, Some(12345), None).unwrap();
+            let refused = configuration(&sources, Some(&home)).unwrap_err().to_string();
+            assert!(refused.contains("another user's"), "{refused}");
+        }
     }
 
     #[test]

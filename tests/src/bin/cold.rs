@@ -42,7 +42,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     println!("cold: this machine's pace: SHA-256 over 1 GiB of zeros, {:.1} s", yardstick()?.as_secs_f64());
     let started = Instant::now();
     let mut bare = Bare::new(&options.suite)?;
-    bare.lend_kernel();
+    bare.lend_kernel()?;
     bare.clone_in_project("root")?;
     let mut path = String::new();
     if options.lend_rust {
