@@ -49,6 +49,7 @@ use network::Network;
 use qemu::VirtualMachines;
 
 pub use cluster::Up;
+pub use container::HeldLimit;
 pub use directories::{cache_folder, state_folder};
 pub use engine_record::{EngineRecord, Hardware};
 pub use plan::{Plan, PlannedNode, Wishes};

@@ -14,7 +14,7 @@ use image::cache::{file_digest, hex};
 use image::debian::sources::{Settings, Sources};
 use image::process::Tool;
 use image::progress::Progress;
-use lab::cache_folder;
+use lab::{HeldLimit, cache_folder};
 use nix::unistd::{Uid, User};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -66,39 +66,7 @@ pub struct Bare {
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
     has_kernel: bool,
-    limit: Option<RaisedLimit>,
-}
-
-/// The host's limit that labs raise and put back. Those in the machine do not see whether labs run beside it: while it is
-/// raised for them already they leave it alone.
-struct RaisedLimit(Option<String>);
-
-impl RaisedLimit {
-    const FILE: &str = "/proc/sys/fs/inotify/max_user_instances";
-    /// Where a lab of the host has noted what to put back.
-    const NOTED: &str = "/run/kaas-lab-inotify-instances";
-    const ENOUGH: u32 = 2048;
-
-    fn hold() -> anyhow::Result<Self> {
-        let before = fs::read_to_string(Self::FILE).with_context(|| format!("reading {}", Self::FILE))?;
-        if before.trim().parse::<u32>().with_context(|| format!("reading {}", Self::FILE))? >= Self::ENOUGH {
-            return Ok(Self(None));
-        }
-        let raised = fs::write(Self::FILE, Self::ENOUGH.to_string());
-        raised.with_context(|| format!("raising {} to {}", Self::FILE, Self::ENOUGH))?;
-        Ok(Self(Some(before)))
-    }
-}
-
-impl Drop for RaisedLimit {
-    fn drop(&mut self) {
-        if let Some(before) = self.0.take()
-            && !Path::new(Self::NOTED).exists()
-            && let Err(error) = fs::write(Self::FILE, before.trim())
-        {
-            eprintln!("putting {} back to {}: {error}", Self::FILE, before.trim());
-        }
-    }
+    limit: Option<HeldLimit>,
 }
 
 /// What a command in the machine did.
@@ -216,7 +184,8 @@ impl Bare {
     /// When the host's limit that labs raise cannot be read or raised.
     pub fn lend_kernel(&mut self) -> anyhow::Result<()> {
         self.has_kernel = true;
-        self.limit = Some(RaisedLimit::hold()?);
+        // Labs in the machine do not see whether others run beside it.
+        self.limit = Some(HeldLimit::raised()?);
         Ok(())
     }
 

@@ -18,13 +18,49 @@ const ENOUGH: u32 = 2048;
 /// # Errors
 /// When it cannot be read or written.
 pub fn raise() -> anyhow::Result<()> {
-    let now = fs::read_to_string(LIMIT).with_context(|| format!("reading {LIMIT}"))?;
-    if now.trim().parse::<u32>().with_context(|| format!("reading {LIMIT}"))? >= ENOUGH {
-        return Ok(());
-    }
+    let Some(before) = lower()? else { return Ok(()) };
     if !Path::new(BEFORE).exists() {
-        fs::write(BEFORE, &now).with_context(|| format!("writing {BEFORE}"))?;
+        fs::write(BEFORE, &before).with_context(|| format!("writing {BEFORE}"))?;
     }
+    write_enough()
+}
+
+/// The limit, raised without a note: labs find it high enough while the value is there, and leave it alone.
+pub struct HeldLimit(Option<String>);
+
+impl HeldLimit {
+    /// Raises the limit if it is lower.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn raised() -> anyhow::Result<Self> {
+        let before = lower()?;
+        if before.is_some() {
+            write_enough()?;
+        }
+        Ok(Self(before))
+    }
+}
+
+impl Drop for HeldLimit {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take()
+            && !Path::new(BEFORE).exists()
+            && let Err(error) = fs::write(LIMIT, before.trim())
+        {
+            eprintln!("putting {LIMIT} back to {}: {error}", before.trim());
+        }
+    }
+}
+
+/// The limit, if it is lower than what labs take.
+fn lower() -> anyhow::Result<Option<String>> {
+    let now = fs::read_to_string(LIMIT).with_context(|| format!("reading {LIMIT}"))?;
+    let number: u32 = now.trim().parse().with_context(|| format!("reading {LIMIT}"))?;
+    Ok((number < ENOUGH).then_some(now))
+}
+
+fn write_enough() -> anyhow::Result<()> {
     fs::write(LIMIT, ENOUGH.to_string()).with_context(|| format!("raising {LIMIT} to {ENOUGH}"))
 }
 

@@ -25,6 +25,8 @@ use super::process::{ProcessId, start};
 use super::wait::until;
 use cgroup::Cgroup;
 
+pub use limits::HeldLimit;
+
 /// System containers of one lab.
 pub struct Containers {
     lab: String,
