@@ -131,6 +131,12 @@ codes! {
     DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
+    AGENT_FAILED, "agent.failed", Error, "The agent could not go on, for a reason that the finding names. It tries again by itself.";
+    SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is missing on the data disk although the cluster is not complete.";
+    ETCD_DATA_LOST, "etcd.data-lost", Error, "This node was a member of the cluster's etcd, but its data is gone from the data disk.";
+    GUESTINFO_NOT_SCRUBBED, "guestinfo.not-scrubbed", Warning, "The secrets of the OVF environment could not be removed from guestinfo, where each local user can read them.";
+    MAINTENANCE_FAILED, "maintenance.failed", Warning, "Looking after a part of the node failed; the finding names the part and the reason. It is tried again at the part's pace.";
+    ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes, such as a tenant cluster's in a VM of the control cluster.";
     KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";
     KUBERNETES_SKEW, "kubernetes.skew", Error, "An upgrade of Kubernetes was asked for that skips minors or goes back.";
     KUBERNETES_NOT_READY, "kubernetes.not-ready", Error, "An upgrade of Kubernetes was asked for while this node or another control node is not ready.";

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::secret::Secret;
@@ -34,7 +35,7 @@ use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::Config;
 use crate::intake::preflight::{self, Clock, Facts};
-use crate::maintenance::Care;
+use crate::maintenance::Maintenance;
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::system::clock;
@@ -57,7 +58,7 @@ pub(crate) const LOOP: &str = "the main loop";
 /// the agent counts as hung: checking a large, damaged file system takes its time.
 pub(crate) const STEP: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// How long a round of care may last at the very most.
+/// How long a round of maintenance may last at the very most.
 const ROUND: Duration = Duration::from_secs(20 * 60);
 
 /// Runs until the process is ended: it never returns.
@@ -73,13 +74,13 @@ pub fn run(root: &Path) -> ExitCode {
         log::error!("{error:#}");
         reporter.update(|status| {
             status.phase = Phase::Refused;
-            status.findings = Finding::error(
-                "agent.failed",
-                "the appliance",
-                format!("{error:#}"),
-                "It is tried again; if it stays, look at the journal of kaas-agent",
-            )
-            .into();
+            status.findings = codes::AGENT_FAILED
+                .finding(
+                    "the appliance",
+                    format!("{error:#}"),
+                    "It is tried again; if it stays, look at the journal of kaas-agent",
+                )
+                .into();
         });
         thread::sleep(LATER);
     }
@@ -143,16 +144,16 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
-    let mut care = Care::begin(Instant::now());
-    care.remember(&machine.passing);
+    let mut maintenance = Maintenance::begin(Instant::now());
+    maintenance.remember(&machine.passing);
     loop {
         reporter.alive(LOOP, ROUND);
         if let Some(watch) = &machine.watch {
             watch.look_if_due();
         }
-        if care.look(&machine.node, Instant::now()) {
+        if maintenance.run(&machine.node, Instant::now()) {
             let mut all = machine.warnings().clone();
-            all.extend(care.findings());
+            all.extend(maintenance.findings());
             reporter.update(|status| status.findings = all);
         }
         thread::sleep(CALM);

@@ -13,7 +13,7 @@ use contract::finding::Findings;
 use contract::properties::ControlNode;
 use uuid::Uuid;
 
-use super::job::{Job, Told};
+use super::job::{Job, LastFound};
 use crate::cluster::etcd::gateway::Gateway;
 use crate::cluster::etcd::peer_url;
 use crate::cluster::etcd::replace::{Admission, Stage, is};
@@ -41,7 +41,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         root: node.platform.root().to_owned(),
         config: node.config.clone(),
     };
-    Ok(Some(Box::new(move |told| admitting.admit(admission, told).map(|()| Findings::default()))))
+    Ok(Some(Box::new(move |out| admitting.admit(admission, out).map(|()| Findings::default()))))
 }
 
 struct Admitting {
@@ -54,29 +54,29 @@ struct Admitting {
 }
 
 impl Admitting {
-    fn admit(&self, admission: Admission, told: &Told) -> anyhow::Result<()> {
+    fn admit(&self, admission: Admission, out: &LastFound) -> anyhow::Result<()> {
         if let Stage::Open { proof, until } = &admission.stage
-            && !self.hand_over(&admission, proof.clone(), *until, told)?
+            && !self.hand_over(&admission, proof.clone(), *until, out)?
         {
             return Ok(());
         }
-        self.make_member(told)
+        self.make_member(out)
     }
 
     fn records(&self) -> Records {
         Records::new(&self.root)
     }
 
-    fn say(&self, told: &Told, state: &str, more: Findings) {
+    fn say(&self, out: &LastFound, state: &str, more: Findings) {
         let (subject, action) = (self.node.name.clone(), "Nothing is to be done here until it is a member");
         let mut findings: Findings = codes::MEMBER_REPLACING.finding(subject, state, action).into();
         findings.extend(more);
-        told.say(findings);
+        out.set(findings);
     }
 
     /// Opens the rendezvous until the node has its keys. False when the code has
     /// expired or another one has taken its place.
-    fn hand_over(&self, admission: &Admission, proof: Proof, until: u64, told: &Told) -> anyhow::Result<bool> {
+    fn hand_over(&self, admission: &Admission, proof: Proof, until: u64, out: &LastFound) -> anyhow::Result<bool> {
         let expired = || SystemTime::now() >= SystemTime::UNIX_EPOCH + Duration::from_secs(until);
         if expired() {
             self.expire()?;
@@ -89,7 +89,7 @@ impl Admitting {
         let rendezvous = Rendezvous::open(settings, record, keep)?;
         let state = format!("the blank node is awaited; its code expires {}", shown(until));
         let mut watch = |report: &Report| {
-            self.say(told, &state, report.findings.clone());
+            self.say(out, &state, report.findings.clone());
             let replaced = self.records().entry::<Admission>().is_ok_and(|now| now.as_ref() != Some(admission));
             if expired() || replaced { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -114,14 +114,14 @@ impl Admitting {
     }
 
     /// Adds the node's etcd as a learner and gives it its vote.
-    fn make_member(&self, told: &Told) -> anyhow::Result<()> {
-        let own = self.config.control_node().context("this node is not in the list of control nodes")?;
+    fn make_member(&self, out: &LastFound) -> anyhow::Result<()> {
+        let own = self.config.control_node()?;
         let etcd = Gateway::new(own, &self.pki, self.config.patiently(REQUEST))?;
         loop {
             match self.further(&etcd) {
-                Ok(Some(state)) => self.say(told, &state, Findings::default()),
+                Ok(Some(state)) => self.say(out, &state, Findings::default()),
                 Ok(None) => break,
-                Err(error) => self.say(told, &format!("it is not a member yet: {error:#}"), Findings::default()),
+                Err(error) => self.say(out, &format!("it is not a member yet: {error:#}"), Findings::default()),
             }
             if self.records().entry::<Admission>()?.is_none_or(|now| now.stage != Stage::HandedOver) {
                 return Ok(());

@@ -16,7 +16,7 @@ const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, pki) = (node.config.clone(), node.pki());
-    let Some(node) = config.control_node().cloned() else { return Ok(None) };
+    let Ok(node) = config.control_node().cloned() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
         let quickly = |node: &_| Gateway::new(node, &pki, config.patiently(REQUEST));
         let own = quickly(&node)?;

@@ -1,42 +1,49 @@
-//! What a background job is, and how it tells what it finds.
+//! What a background job is, and how it reports what it finds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use contract::finding::{Finding, Findings};
+use contract::codes;
+use contract::finding::Findings;
 
-/// What is done on the thread. It may tell what it finds as it goes on, and ends
+/// What is done on the thread. It may report what it finds as it goes on, and ends
 /// with what there is to say until the next time.
-pub(super) type Job = Box<dyn FnOnce(&Told) -> anyhow::Result<Findings> + Send>;
+pub(super) type Job = Box<dyn FnOnce(&LastFound) -> anyhow::Result<Findings> + Send>;
 
-/// Where an errand says what it finds.
+/// What a check or a job has last found, shared with the thread that it runs on.
 #[derive(Clone, Default)]
-pub(super) struct Told(Arc<Mutex<(Findings, bool)>>);
+pub(super) struct LastFound(Arc<Mutex<Found>>);
 
-impl Told {
-    /// Replaces what was said before.
-    pub(super) fn say(&self, findings: Findings) {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        said.1 |= said.0 != findings;
-        said.0 = findings;
+#[derive(Default)]
+struct Found {
+    findings: Findings,
+    news: bool,
+}
+
+impl LastFound {
+    /// Replaces what was reported before.
+    pub(super) fn set(&self, findings: Findings) {
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.news |= reported.findings != findings;
+        reported.findings = findings;
     }
 
     pub(super) fn findings(&self) -> Findings {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).findings.clone()
     }
 
     /// Whether there is news since this was last asked.
-    pub(super) fn news(&self) -> bool {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).1)
+    pub(super) fn take_news(&self) -> bool {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).news)
     }
 }
 
 /// Says that looking after something failed.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Findings {
-    Finding::warning(
-        "care.failed",
-        what,
-        format!("looking after it failed: {error:#}"),
-        "It is tried again; if it stays, look at the journal of kaas-agent",
-    )
-    .into()
+    codes::MAINTENANCE_FAILED
+        .finding(
+            what,
+            format!("looking after it failed: {error:#}"),
+            "It is tried again; if it stays, look at the journal of kaas-agent",
+        )
+        .into()
 }

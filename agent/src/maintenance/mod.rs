@@ -1,6 +1,5 @@
-//! Everyday care: duties that recur as long as the node runs, each at its own
-//! pace. A duty looks, acts only where something is due, and says in findings
-//! what a person should know. Knows nothing of what a duty does.
+//! Maintenance: tasks that recur as long as the node runs, each at its own pace. The boot flow begins it once the node
+//! runs and goes through it again and again; nothing else calls it. The table below is all that a node does by itself.
 
 mod addons;
 mod admission;
@@ -8,10 +7,10 @@ mod certificates;
 mod clock;
 mod data_disk;
 mod endpoint;
-mod errand;
 mod etcd;
 mod job;
 mod runtime;
+mod schedule;
 mod snapshots;
 mod space;
 mod surroundings;
@@ -20,76 +19,62 @@ mod swap;
 use std::time::{Duration, Instant};
 
 use contract::finding::Findings;
-use errand::Errands;
-use job::failed;
+use schedule::Work::{Background, Check};
+use schedule::{Scheduled, Task};
 
 use crate::node::context::NodeContext;
 
-/// Something that recurs.
-struct Duty {
-    /// What it looks after, as in `looking after the container runtime`.
-    what: &'static str,
-    /// The pause between two looks, and before the first one.
-    every: Duration,
-    look: fn(&NodeContext) -> anyhow::Result<Findings>,
-}
-
 const MINUTE: Duration = Duration::from_secs(60);
 
-const DUTIES: &[Duty] = &[
-    Duty { what: "the container runtime", every: MINUTE, look: runtime::look },
-    Duty { what: "the certificates", every: Duration::from_secs(600), look: certificates::look },
-    Duty { what: "the status endpoint", every: MINUTE, look: endpoint::look },
-    Duty { what: SURROUNDINGS, every: MINUTE, look: surroundings::look },
-    Duty { what: "the size of the data disk", every: MINUTE, look: data_disk::look },
-    Duty { what: "the room on the disks", every: MINUTE, look: space::look },
-    Duty { what: "the clock", every: MINUTE, look: clock::look },
+#[rustfmt::skip]
+const TASKS: &[Task] = &[
+    Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
+    Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
+    Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
+    Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
+    Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
+    Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
+    Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
+    Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
+    Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
+    Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
+    Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
+    Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
+    Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
+    Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
 ];
 
-/// The duty that the boot flow has done for the first time.
+/// The check that the boot flow has done for the first time.
 const SURROUNDINGS: &str = "the network around";
 
-/// When each duty is due, and what the last look at it has found.
-pub struct Care {
-    duties: Vec<(&'static Duty, Instant, Findings)>,
-    errands: Errands,
-}
+/// When each task is due, and what it has last found.
+pub struct Maintenance(Vec<Scheduled>);
 
-impl Care {
-    /// Begins now: the first look at each thing comes after its pause.
+impl Maintenance {
+    /// Begins now: each task is due for the first time after its pause.
     pub fn begin(now: Instant) -> Self {
-        let duties = DUTIES.iter().map(|duty| (duty, now + duty.every, Findings::default())).collect();
-        Self { duties, errands: Errands::begin(now) }
+        Self(TASKS.iter().map(|task| Scheduled::new(task, now)).collect())
     }
 
     /// Takes over what the boot flow has found of the network and the clock,
     /// until they are looked at again.
     pub fn remember(&mut self, passing: &Findings) {
-        for (_, _, found) in self.duties.iter_mut().filter(|(duty, ..)| duty.what == SURROUNDINGS) {
-            found.clone_from(passing);
+        for scheduled in self.0.iter().filter(|scheduled| scheduled.task.what == SURROUNDINGS) {
+            scheduled.report.set(passing.clone());
         }
     }
 
-    /// Does what is due. Says whether anything was.
-    pub fn look(&mut self, node: &NodeContext, now: Instant) -> bool {
-        let mut looked = self.errands.look(node, now);
-        for (duty, due, found) in &mut self.duties {
-            if *due <= now {
-                *found = (duty.look)(node).unwrap_or_else(|error| failed(duty.what, &error));
-                *due = now + duty.every;
-                looked = true;
-            }
-        }
-        looked
+    /// Does what is due. Says whether findings have changed.
+    pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
+        self.0.iter_mut().fold(false, |news, scheduled| scheduled.run(node, now) || news)
     }
 
-    /// What the last look at everything has found.
+    /// What everything has last found.
     pub fn findings(&self) -> Findings {
         let mut all = Findings::default();
-        for (.., found) in &self.duties {
-            all.extend(found.clone());
+        for scheduled in &self.0 {
+            all.extend(scheduled.report.findings());
         }
-        all.extend(self.errands.findings());
         all
     }
 }
@@ -100,25 +85,18 @@ mod tests {
     use contract::finding::Finding;
 
     #[test]
-    fn a_failing_duty_becomes_a_finding_that_names_it() {
-        let findings = failed(DUTIES[0].what, &anyhow::anyhow!("no answer").context("asking"));
-        assert!(findings.to_string().contains("the container runtime: looking after it failed: asking: no answer"));
-        assert!(!findings.has_errors());
-    }
-
-    #[test]
     fn nothing_is_due_at_once() {
         let now = Instant::now();
-        let care = Care::begin(now);
-        assert!(care.duties.iter().all(|(duty, due, _)| *due == now + duty.every && !duty.every.is_zero()));
-        assert!(care.findings().is_empty());
+        let maintenance = Maintenance::begin(now);
+        assert!(maintenance.0.iter().all(|scheduled| scheduled.due >= now + Duration::from_secs(1)));
+        assert!(maintenance.findings().is_empty());
     }
 
     #[test]
     fn what_the_boot_flow_found_stands_until_the_next_look() {
-        let mut care = Care::begin(Instant::now());
+        let mut maintenance = Maintenance::begin(Instant::now());
         let passing = Findings::from(Finding::warning("gateway.no-answer", "gateway", "no answer", "Correct it"));
-        care.remember(&passing);
-        assert_eq!(care.findings(), passing);
+        maintenance.remember(&passing);
+        assert_eq!(maintenance.findings(), passing);
     }
 }

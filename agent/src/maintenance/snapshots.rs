@@ -49,7 +49,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 }
 
 fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
-    let Some(node) = config.control_node().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
+    let Some(node) = config.control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
         return Ok(());
     };
     let status = Gateway::new(node, pki, config.patiently(REQUEST))?.status()?;

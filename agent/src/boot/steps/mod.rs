@@ -52,7 +52,7 @@ pub struct StepContext {
     /// The plan under way.
     pub plan: Plan,
     /// What was found of the network and the clock: true until the next look,
-    /// which is a duty of everyday care.
+    /// which is a check of maintenance.
     pub passing: Findings,
     /// Follows the health of the API once it is to run.
     pub watch: Option<Watch>,

@@ -35,7 +35,7 @@ pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn
     let mounted = is_mounted(&data).map_err(|error| failed(&name, "reading the mounts", error))?;
     let identity = keep_identity(disk, identity).map_err(|error| failed(&name, "writing its identity", error))?;
     if !mounted {
-        // The everyday care says so if the disk has grown and its partition has not.
+        // Maintenance says so if the disk has grown and its partition has not.
         let range = grow::table(disk, identity.disk, runner)
             .or_else(|error| {
                 log::warn!("{name}: {error}");
@@ -129,7 +129,7 @@ fn check(node: &Path, disk: &str, runner: &dyn Runner) -> Result<(), Finding> {
     }
 }
 
-/// A disk that is filling up is the everyday care's matter.
+/// A disk that is filling up is maintenance's matter.
 fn room(data: &Path, disk: &str) -> Result<(), Finding> {
     let space = statvfs(data).map_err(|error| failed(disk, "measuring its free space", error))?;
     if space.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {

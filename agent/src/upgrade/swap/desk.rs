@@ -143,7 +143,7 @@ impl Desk {
     }
 
     /// Commits: the former VM can no longer take the disk back. The add-ons follow when all nodes
-    /// have committed; that is everyday care's. Says whether there was anything to commit.
+    /// have committed; that is maintenance's. Says whether there was anything to commit.
     ///
     /// # Errors
     /// This boot is not good yet, or the disk cannot be written.

@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use super::tests::{candidate, request, site, taken};
 use super::*;
-use crate::boot::plan::tests::three_nodes;
 use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
 use crate::host::disk::ownership::{self, Candidate};
 use crate::host::files::{self, power};
 use crate::intake::config::Config;
+use crate::intake::config::fixture::three_nodes;
 use crate::upgrade::swap::fake_etcd::FakeEtcd;
 use crate::upgrade::swap::leave::uncordon;
 use crate::upgrade::swap::{standing, taking};
@@ -96,7 +96,7 @@ impl Rig {
         files::below(self.root.path(), path)
     }
 
-    /// The agent starts and comes to its everyday care.
+    /// The agent starts and comes to its maintenance.
     fn start(&self) -> Desk {
         let desk = Desk::default();
         taking::take(self.root.path(), &self.site.disk, &candidate(&self.site)).unwrap();
@@ -104,7 +104,7 @@ impl Rig {
         if let Some(request) = goes_on {
             self.carry_out(&desk, &request);
         }
-        self.care(&desk);
+        self.maintain(&desk);
         desk
     }
 
@@ -115,7 +115,7 @@ impl Rig {
         self.start()
     }
 
-    fn care(&self, desk: &Desk) {
+    fn maintain(&self, desk: &Desk) {
         self.site.teller.tell(desk.under_way()).unwrap();
         if desk.under_way().is_none() {
             uncordon(&self.site, &self.kubernetes).unwrap();

@@ -4,11 +4,11 @@ use contract::node::Good;
 use contract::swap::{Image, Use};
 
 use super::*;
-use crate::boot::plan::tests::{image, one_node};
 use crate::host::disk::identity;
 use crate::host::disk::ownership::Candidate;
 use crate::host::disk::{State as DiskState, fixture};
 use crate::host::files;
+use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
 use crate::upgrade::swap::{standing, taking};
 use uuid::Uuid;

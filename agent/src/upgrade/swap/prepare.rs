@@ -96,7 +96,7 @@ impl Work<'_> {
     }
 
     /// The part of [`Work::undo`] that is on this node alone. What is in the cluster is undone by
-    /// everyday care, too, while no swap is under way.
+    /// maintenance, too, while no swap is under way.
     ///
     /// # Errors
     /// The file system's or the disk's.

@@ -59,7 +59,7 @@ mod tests {
     fn the_first_node_decides_and_only_a_change_decides_anew() {
         for first in [Some("SHA256:a"), None] {
             let root = tempfile::tempdir().unwrap();
-            let mut config = crate::boot::plan::tests::three_nodes();
+            let mut config = crate::intake::config::fixture::three_nodes();
             let _etcd = FakeEtcd::start(&mut config, root.path());
             let nodes = config.cluster.control_nodes.iter();
             let members: Vec<_> =

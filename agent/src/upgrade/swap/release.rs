@@ -96,7 +96,7 @@ mod tests {
         identity::write(&disk.path, &Identity { state: State::Formed, ..identity }).unwrap();
         let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
-        std::fs::write(image, serde_json::to_vec(&crate::boot::plan::tests::image()).unwrap()).unwrap();
+        std::fs::write(image, serde_json::to_vec(&crate::intake::config::fixture::image()).unwrap()).unwrap();
         (machine, device)
     }
 

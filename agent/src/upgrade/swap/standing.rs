@@ -217,7 +217,7 @@ impl Teller {
     /// It is no control node.
     pub fn new(config: &Config, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
         Ok(Self {
-            node: config.control_node().context("this node is not in the list of control nodes")?.clone(),
+            node: config.control_node()?.clone(),
             pki: pki.to_owned(),
             root: root.to_owned(),
             disk: disk.to_owned(),
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn addons_wait_for_the_last_node() {
-        let config = crate::boot::plan::tests::three_nodes();
+        let config = crate::intake::config::fixture::three_nodes();
         let all = |change: Change| -> Known {
             let mut known: Known = ["node1", "node2", "node3"].map(|name| (name.to_owned(), disk())).into();
             change(&mut known[2].1);
@@ -383,7 +383,7 @@ mod tests {
             assert_eq!(settled(&config, &all(change), "b"), expected, "{what}");
         }
         assert!(!settled(&config, &all(|_| {})[..2].to_vec(), "b"), "one has never told");
-        assert!(settled(&crate::boot::plan::tests::one_node(), &all(|_| {}), "b"));
+        assert!(settled(&crate::intake::config::fixture::one_node(), &all(|_| {}), "b"));
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
     fn the_counter_is_on_the_disk_even_if_nobody_could_be_told() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::boot::plan::tests::one_node();
+        let config = crate::intake::config::fixture::one_node();
         let nowhere = root.path().join("disk");
         let teller = Teller::new(&config, root.path(), root.path(), &nowhere, "b").unwrap();
         assert!(teller.tell(None).is_err());

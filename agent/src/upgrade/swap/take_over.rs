@@ -222,7 +222,7 @@ mod tests {
         identity::write(&disk, &whose).unwrap();
         let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
-        let facts = contract::image::ImageFacts { version: version.into(), ..crate::boot::plan::tests::image() };
+        let facts = contract::image::ImageFacts { version: version.into(), ..crate::intake::config::fixture::image() };
         std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
         (machine, disk)
     }

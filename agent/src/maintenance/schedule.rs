@@ -1,0 +1,143 @@
+//! One schedule for all that recurs. A task is due at its pace; a check is done in passing, a job on a thread of its
+//! own, at most one of each task at a time. A job ends with the process; what was cut off is begun again.
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use contract::finding::Findings;
+
+use super::job::{Job, LastFound, failed};
+use crate::node::context::NodeContext;
+
+/// Something that recurs.
+pub(super) struct Task {
+    /// What it looks after, as in `looking after the container runtime`.
+    pub what: &'static str,
+    /// The pause before the first time, and after each.
+    pub every: Duration,
+    /// How it is done.
+    pub work: Work,
+}
+
+/// How a task is done. Both look first and act only where something is due.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    /// Quick, in passing. Gives what a person should know.
+    Check(fn(&NodeContext) -> anyhow::Result<Findings>),
+    /// Takes longer than the watch over the node may wait. This part is quick and gives the job, if there is anything
+    /// to do.
+    Background(fn(&NodeContext) -> anyhow::Result<Option<Job>>),
+}
+
+/// A task and how it stands.
+pub(super) struct Scheduled {
+    pub task: &'static Task,
+    pub due: Instant,
+    pub report: LastFound,
+    thread: Option<JoinHandle<anyhow::Result<Findings>>>,
+}
+
+impl Scheduled {
+    /// Due for the first time after its pause.
+    pub fn new(task: &'static Task, now: Instant) -> Self {
+        Self { task, due: now + task.every, report: LastFound::default(), thread: None }
+    }
+
+    /// Does or begins what is due and takes back what is done. Says whether a person may have something to learn.
+    pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
+        match self.task.work {
+            Work::Check(check) => self.check(now, || check(node)),
+            Work::Background(prepare) => self.background(now, || prepare(node)),
+        }
+        self.report.take_news()
+    }
+
+    fn check(&mut self, now: Instant, check: impl FnOnce() -> anyhow::Result<Findings>) {
+        if self.due <= now {
+            self.report(check());
+            self.due = now + self.task.every;
+        }
+    }
+
+    fn background(&mut self, now: Instant, prepare: impl FnOnce() -> anyhow::Result<Option<Job>>) {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            self.report(done);
+            self.due = now + self.task.every;
+        }
+        if self.thread.is_some() || self.due > now {
+            return;
+        }
+        self.due = now + self.task.every;
+        let begun = prepare().and_then(|job| {
+            let Some(job) = job else { return Ok(None) };
+            let report = self.report.clone();
+            Ok(Some(thread::Builder::new().name("job".to_owned()).spawn(move || job(&report))?))
+        });
+        match begun {
+            Ok(None) => self.report(Ok(Findings::default())),
+            Ok(thread) => self.thread = thread,
+            Err(error) => self.report(Err(error)),
+        }
+    }
+
+    fn report(&self, result: anyhow::Result<Findings>) {
+        self.report.set(result.unwrap_or_else(|error| failed(self.task.what, &error)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const TASK: Task = Task { what: "the door", every: Duration::from_secs(60), work: Work::Background(|_| Ok(None)) };
+
+    fn due() -> Scheduled {
+        Scheduled { due: Instant::now(), ..Scheduled::new(&TASK, Instant::now()) }
+    }
+
+    #[test]
+    fn a_job_is_not_begun_again_while_it_is_under_way() {
+        let mut scheduled = due();
+        let (end, ended) = mpsc::channel::<()>();
+        let now = Instant::now();
+        scheduled.background(now, || {
+            Ok(Some(Box::new(move |report: &LastFound| {
+                report.set(failed("this", &anyhow::anyhow!("under way")));
+                ended.recv().unwrap();
+                anyhow::bail!("the end")
+            })))
+        });
+        scheduled.background(now + Duration::from_secs(3600), || panic!("begun twice"));
+        end.send(()).unwrap();
+        while scheduled.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            thread::yield_now();
+        }
+        scheduled.background(now, || panic!("begun too early"));
+        assert!(scheduled.report.findings().to_string().contains("the end"));
+        assert!(scheduled.report.take_news() && !scheduled.report.take_news());
+        scheduled.background(now + TASK.every, || Ok(None));
+        assert!(scheduled.report.findings().is_empty() && scheduled.report.take_news());
+    }
+
+    #[test]
+    fn what_fails_becomes_a_warning_that_names_it() {
+        let mut scheduled = due();
+        scheduled.background(Instant::now(), || anyhow::bail!("no credentials"));
+        let findings = scheduled.report.findings();
+        assert!(findings.to_string().contains("the door: looking after it failed: no credentials"), "{findings}");
+        assert!(!findings.has_errors());
+    }
+
+    #[test]
+    fn a_check_keeps_its_pace() {
+        let mut scheduled = due();
+        let now = Instant::now();
+        scheduled.check(now, || anyhow::bail!("no answer"));
+        assert!(scheduled.report.take_news() && scheduled.report.findings().to_string().contains("no answer"));
+        scheduled.check(now + TASK.every / 2, || panic!("too early"));
+        scheduled.check(now + TASK.every, || Ok(Findings::default()));
+        assert!(scheduled.report.findings().is_empty() && scheduled.report.take_news());
+    }
+}
