@@ -4,6 +4,7 @@ use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
 use crate::minor;
+use crate::role::Role;
 
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
@@ -25,8 +26,8 @@ pub struct ImageFacts {
     pub version: String,
     /// 32 hexadecimal digits that come from its content: another image has others.
     pub build: String,
-    /// What its VMs are in a cluster, such as `control-plane`.
-    pub role: String,
+    /// What its VMs are in a cluster.
+    pub role: Role,
     /// Who signed it; none for a development image.
     pub publisher: Option<String>,
     /// Of which images it may take the place; none for any that is not newer.

@@ -26,6 +26,7 @@ pub mod payload;
 pub mod platform;
 pub mod ports;
 pub mod properties;
+pub mod role;
 pub mod secret;
 pub mod swap;
 pub mod version;

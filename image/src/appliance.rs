@@ -105,7 +105,7 @@ fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String]
             vendor: identity.vendor.clone(),
             version: identity.version.clone(),
             full_version: Some(identifier::full_version(&identity.version, build, identity.upgrades_from.as_ref())),
-            groups: groups(form(kubernetes_minors)),
+            groups: groups(form(identity.role, kubernetes_minors)),
             ..Product::default()
         },
         disks: vec![

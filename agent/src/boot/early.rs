@@ -243,7 +243,7 @@ mod tests {
         fs::write(root.join("etc/hostname"), "kaas\n").unwrap();
         let image = crate::host::files::below(&root, contract::image::PATH);
         fs::create_dir_all(image.parent().unwrap()).unwrap();
-        fs::write(image, serde_json::to_vec(&crate::boot::plan::tests::image()).unwrap()).unwrap();
+        fs::write(image, serde_json::to_vec(&crate::intake::config::fixture::image()).unwrap()).unwrap();
         let run = machine.folder.path().join("run");
         fs::create_dir_all(&run).unwrap();
         nix::mount::mount(Some("tmpfs"), &run, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();

@@ -137,7 +137,7 @@ fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
 }
 
 fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
-    let own = config.control_node().context("this node is not in the list of control nodes")?;
+    let own = config.control_node()?;
     let ask = |node| Gateway::new(node, pki, config.patiently(ASKING));
     let etcd = ask(own)?;
     let status = etcd.status().context("etcd on this node")?;

@@ -334,7 +334,7 @@ mod tests {
     fn what_a_newer_version_has_noted_is_kept_by_an_older_one() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::boot::plan::tests::three_nodes();
+        let config = crate::intake::config::fixture::three_nodes();
         records.save_config(&config, &Secret::new("s".into())).unwrap();
         records.save_progress(Progress::default()).unwrap();
         for (file, place) in [(CONFIG, ""), (CONFIG, "/node"), (PROGRESS, "")] {
@@ -360,7 +360,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::boot::plan::tests::three_nodes();
+        let config = crate::intake::config::fixture::three_nodes();
         assert!(records.save_config(&config, &Secret::new("s".into())).unwrap());
         assert_eq!(records.config().unwrap(), Some(config));
         let mode = fs::metadata(records.path(SECRET)).unwrap().permissions().mode();

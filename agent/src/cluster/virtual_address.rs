@@ -151,7 +151,7 @@ pub fn held(address: Ipv4Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::{one_node, three_nodes};
+    use crate::intake::config::fixture::{one_node, three_nodes};
 
     #[test]
     fn the_configuration_of_the_second_of_three_nodes() {

@@ -107,7 +107,7 @@ impl NodeContext {
     /// # Errors
     /// It is not in there.
     pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
-        self.config.control_node().context("this node is not in the list of control nodes")
+        Ok(self.config.control_node()?)
     }
 
     /// This node's address on the primary network.

@@ -42,7 +42,7 @@ fn hosts(config: &Config) -> String {
     for node in &config.cluster.control_nodes {
         let _ = writeln!(text, "{} {}", node.address, node.name);
     }
-    if config.control_node().is_none() {
+    if config.control_node().is_err() {
         let _ = writeln!(text, "{} {}", config.address(), config.node.name);
     }
     text

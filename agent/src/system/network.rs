@@ -299,6 +299,7 @@ pub(crate) mod tests {
     pub(crate) fn config() -> Config {
         let node = |name: &str, last| ControlNode { name: name.into(), address: Ipv4Addr::new(10, 0, 0, last) };
         Config {
+            role: contract::role::Role::ControlPlane,
             cluster: Cluster {
                 name: "alpha".into(),
                 control_nodes: vec![node("cp-1", 11), node("cp-2", 12), node("cp-3", 13)],

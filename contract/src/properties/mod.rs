@@ -17,6 +17,7 @@ pub use table::*;
 pub use value::{ControlNode, Problem, Route, Value};
 
 use crate::finding::Findings;
+use crate::role::Role;
 
 /// A group of properties in the import form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,15 +63,47 @@ pub struct Property {
     pub kind: Kind,
     /// A value as it could be given. Secrets have none: somebody would use it.
     pub example: Option<&'static str>,
-    /// The value when none is given.
-    pub default: Option<&'static str>,
-    /// Whether the appliance cannot do without a value. One with a default never is.
-    pub required: bool,
+    /// What happens without a value.
+    need: Need,
+    /// The same in a tenant cluster, where it differs.
+    need_in_tenants: Option<Need>,
     /// Whether it may be changed on a node whose cluster has formed.
     pub changeable: bool,
 }
 
+/// What happens when no value is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The appliance does without.
+    Optional,
+    /// The appliance cannot do without one.
+    Required,
+    /// It takes this one.
+    Default(&'static str),
+}
+
 impl Property {
+    /// What happens in this role when no value is given.
+    pub fn need(&self, role: Role) -> Need {
+        match role {
+            Role::ControlPlane => self.need,
+            Role::TenantControlPlane => self.need_in_tenants.unwrap_or(self.need),
+        }
+    }
+
+    /// The value in this role when none is given.
+    pub fn default(&self, role: Role) -> Option<&'static str> {
+        match self.need(role) {
+            Need::Default(value) => Some(value),
+            Need::Optional | Need::Required => None,
+        }
+    }
+
+    /// Whether a VM of this role cannot do without a value.
+    pub fn required(&self, role: Role) -> bool {
+        self.need(role) == Need::Required
+    }
+
     /// Whether the value is hidden in the form and never shown anywhere.
     pub fn secret(&self) -> bool {
         self.kind.is_secret()
@@ -138,13 +171,23 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_valid_and_required_properties_have_none() {
-        for property in table() {
-            if let Some(default) = property.default {
+    fn defaults_are_valid() {
+        for (property, role) in table().iter().flat_map(|property| Role::ALL.map(|role| (property, role))) {
+            if let Some(default) = property.default(role) {
                 property.parse(default).expect(property.key);
-                assert!(!property.required, "{}", property.key);
             }
         }
+    }
+
+    #[test]
+    fn a_tenant_cluster_is_named_and_has_an_address_of_its_own() {
+        let differ: Vec<&str> = table()
+            .iter()
+            .filter(|property| property.need(Role::ControlPlane) != property.need(Role::TenantControlPlane))
+            .map(|property| property.key)
+            .collect();
+        assert_eq!(differ, [CLUSTER_NAME, VIRTUAL_ADDRESS]);
+        assert!(differ.iter().all(|key| find(key).unwrap().required(Role::TenantControlPlane)));
     }
 
     #[test]

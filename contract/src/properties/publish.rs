@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
-use super::{Kind, table};
+use super::{Kind, Need, table};
 use crate::minor;
+use crate::role::Role;
 
 /// One property of an OVF ProductSection, in the order in which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +32,10 @@ pub struct FormProperty {
     pub default: Option<String>,
 }
 
-/// The properties for an image that carries these Kubernetes minors, such as
+/// The properties for an image of this role that carries these Kubernetes minors, such as
 /// `1.36`; the newest is the default. All are user-configurable strings and numbers;
 /// the ProductSection must not have a class.
-pub fn form(kubernetes_minors: &[String]) -> Vec<FormProperty> {
+pub fn form(role: Role, kubernetes_minors: &[String]) -> Vec<FormProperty> {
     table()
         .iter()
         .map(|property| FormProperty {
@@ -43,12 +44,12 @@ pub fn form(kubernetes_minors: &[String]) -> Vec<FormProperty> {
             label: property.label,
             description: property.description,
             ovf_type: property.kind.ovf_type(),
-            qualifiers: property.kind.ovf_qualifiers(property.required, kubernetes_minors),
+            qualifiers: property.kind.ovf_qualifiers(property.required(role), kubernetes_minors),
             password: property.secret(),
-            required: property.required,
+            required: property.required(role),
             default: match property.kind {
                 Kind::KubernetesMinor => minor::newest(kubernetes_minors.iter().map(String::as_str)).map(str::to_owned),
-                _ => property.default.map(str::to_owned),
+                _ => property.default(role).map(str::to_owned),
             },
         })
         .collect()
@@ -57,8 +58,8 @@ pub fn form(kubernetes_minors: &[String]) -> Vec<FormProperty> {
 /// An options file as `govc import.spec` writes it and `govc import.ova
 /// -options` reads it: every property with its default, `networks` (the OVF's
 /// network names) still to be mapped, powered off after the import.
-pub fn options_json(kubernetes_minors: &[String], networks: &[&str]) -> Json {
-    let properties: Vec<Json> = form(kubernetes_minors)
+pub fn options_json(role: Role, kubernetes_minors: &[String], networks: &[&str]) -> Json {
+    let properties: Vec<Json> = form(role, kubernetes_minors)
         .into_iter()
         .map(|property| json!({ "Key": property.key, "Value": property.default.unwrap_or_default() }))
         .collect();
@@ -95,11 +96,11 @@ pub fn reference_markdown() -> String {
         if let Some(example) = property.example {
             let _ = write!(form, "; e.g. `{example}`");
         }
-        let default = match (property.kind, property.default, property.required) {
-            (Kind::KubernetesMinor, _, _) => "the newest in the image".to_owned(),
-            (_, Some(default), _) => format!("`{default}`"),
-            (_, None, true) => "**required**".to_owned(),
-            (_, None, false) => "none".to_owned(),
+        let default = match (property.kind, property.need(Role::ControlPlane)) {
+            (Kind::KubernetesMinor, _) => "the newest in the image".to_owned(),
+            (_, Need::Default(default)) => format!("`{default}`"),
+            (_, Need::Required) => "**required**".to_owned(),
+            (_, Need::Optional) => "none".to_owned(),
         };
         let _ = writeln!(
             text,
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn form_has_each_property_once_and_no_minimum_of_zero() {
-        let form = form(&minors());
+        let form = form(Role::ControlPlane, &minors());
         assert_eq!(form.len(), table().len());
         for property in &form {
             let qualifiers = property.qualifiers.as_deref().unwrap_or_default();
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn options_file_lists_properties_in_order() {
-        let options = options_json(&minors(), &["VM Network"]);
+        let options = options_json(Role::ControlPlane, &minors(), &["VM Network"]);
         let keys: Vec<&str> =
             options["PropertyMapping"].as_array().unwrap().iter().map(|row| row["Key"].as_str().unwrap()).collect();
         assert_eq!(keys, table().iter().map(|property| property.key).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! The rows of the table. Nothing else in the project spells a property key.
 
-use super::{Category, Kind, Property};
+use super::{Category, Kind, Need, Property};
 
 macro_rules! keys {
     ($($name:ident = $key:literal;)*) => {
@@ -45,14 +45,18 @@ impl Property {
             label: "",
             description: "",
             example: None,
-            default: None,
-            required: false,
+            need: Need::Optional,
+            need_in_tenants: None,
             changeable: false,
         }
     }
 
-    const fn required(self) -> Self {
-        Self { required: true, ..self }
+    const fn must_be_given(self) -> Self {
+        Self { need: Need::Required, ..self }
+    }
+
+    const fn must_be_given_in_tenants(self) -> Self {
+        Self { need_in_tenants: Some(Need::Required), ..self }
     }
 
     const fn changeable(self) -> Self {
@@ -71,14 +75,14 @@ impl Property {
         Self { example: Some(example), ..self }
     }
 
-    const fn default(self, default: &'static str) -> Self {
-        Self { default: Some(default), ..self }
+    const fn or(self, default: &'static str) -> Self {
+        Self { need: Need::Default(default), ..self }
     }
 }
 
 pub(super) const TABLE: &[Property] = &[
     Property::new(NODE_NAME, Category::Node, Kind::DnsLabel)
-        .required()
+        .must_be_given()
         .label("Node name")
         .description(
             "Host name of this VM, without a domain. It must be one of the names in the list of control \
@@ -86,7 +90,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("cp1"),
     Property::new(ADDRESS, Category::Node, Kind::AddressWithPrefix)
-        .required()
+        .must_be_given()
         .label("IPv4 address with prefix length")
         .description(
             "Static IPv4 address of this VM and the prefix length of its subnet, for example \
@@ -141,9 +145,10 @@ pub(super) const TABLE: &[Property] = &[
     Property::new(CLUSTER_NAME, Category::Cluster, Kind::DnsLabel)
         .label("Cluster name")
         .description("Name of the control cluster. It appears in kubeconfig files.")
-        .default("control"),
+        .or("control")
+        .must_be_given_in_tenants(),
     Property::new(CONTROL_NODES, Category::Cluster, Kind::ControlNodes)
-        .required()
+        .must_be_given()
         .label("Control nodes")
         .description(
             "One or three control nodes as name=address, separated by commas, in the same order on every \
@@ -152,6 +157,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
     Property::new(VIRTUAL_ADDRESS, Category::Cluster, Kind::Address)
+        .must_be_given_in_tenants()
         .label("Virtual IP address of the Kubernetes API")
         .description(
             "Unused IPv4 address in the nodes' subnet at which clients reach the Kubernetes API, whichever \
@@ -159,7 +165,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("192.168.10.10"),
     Property::new(DEPLOYMENT_SECRET, Category::Cluster, Kind::Secret)
-        .required()
+        .must_be_given()
         .label("Deployment secret")
         .description(
             "Proves to the control nodes that they belong together. Use the same random value on every node, \
@@ -176,14 +182,14 @@ pub(super) const TABLE: &[Property] = &[
             "IPv4 range for pods; each node takes a /24 of it. It must not overlap the nodes' subnet, the \
              service range or any network that pods need to reach.",
         )
-        .default("10.244.0.0/16"),
+        .or("10.244.0.0/16"),
     Property::new(SERVICE_RANGE, Category::Cluster, Kind::Range { shortest: 12, longest: 24 })
         .label("Service network range")
         .description(
             "IPv4 range for Kubernetes services, a /12 to a /24. It must not overlap the nodes' subnet or \
              the pod range.",
         )
-        .default("10.96.0.0/16"),
+        .or("10.96.0.0/16"),
     Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
         .changeable()
         .label("SSH public keys")
@@ -249,7 +255,7 @@ pub(super) const TABLE: &[Property] = &[
             "UDP port of the pod network between nodes. Change it where the physical network or NSX uses \
              this port itself.",
         )
-        .default("8472"),
+        .or("8472"),
     Property::new(PATIENCE, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
         .changeable()
         .label("Patience on slow hosts")
@@ -257,5 +263,5 @@ pub(super) const TABLE: &[Property] = &[
             "How many times longer than usual the appliance waits for anything, 1 to 20. Raise it on slow or \
              overloaded hosts.",
         )
-        .default("1"),
+        .or("1"),
 ];

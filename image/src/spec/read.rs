@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use contract::role::Role;
 
 use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Profile, Spec, beside, check};
 use crate::component::{self, Component};
@@ -59,8 +60,8 @@ fn spec(path: &Path, top: &Table<'_, '_>, found: &mut Result<Vec<Component>, Mis
 fn identity(table: &Table<'_, '_>) -> Identity {
     let name = table.required_text("name", "the image's short name");
     check::name(table, &name);
-    let role = table.required_text("role", "what a VM from it does");
-    check::one_of(table, &role, &["control-plane", "tenant"]);
+    let role = table.required_text("role", "what a VM from it is in its cluster");
+    check::one_of(table, &role, &Role::ALL.map(Role::name));
     let version = table.required_text("version", "the image's version");
     check::version(table, &version);
     let upgrades_from = table.text("upgrades-from").and_then(|from| check::upgrades_from(table, &from));
@@ -74,7 +75,7 @@ fn identity(table: &Table<'_, '_>) -> Identity {
         vendor: line("vendor", "who makes it"),
         description: line("description", "one line about it"),
         name: name.value,
-        role: role.value,
+        role: role.value.parse().unwrap_or_default(),
         version: version.value,
         upgrades_from,
     }
@@ -325,7 +326,11 @@ memory = "4G"
                 "\"Test VM\"",
                 "spec.toml:2: image.name: `Test VM` does not do: lower-case letters, digits and hyphens, at most 40",
             ),
-            ("control-plane\"", "master\"", "spec.toml:3: image.role: `master` is none of control-plane, tenant"),
+            (
+                "control-plane\"",
+                "master\"",
+                "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane",
+            ),
             ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
             (
                 "product",

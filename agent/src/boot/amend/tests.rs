@@ -12,9 +12,9 @@ use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
 use super::*;
-use crate::boot::plan::tests::three_nodes;
 use crate::cluster::records::Progress;
 use crate::host::files;
+use crate::intake::config::fixture::three_nodes;
 use crate::status::{Reporter, Work};
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";

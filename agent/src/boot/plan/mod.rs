@@ -5,7 +5,7 @@
 //! it again completes what was cut off. Deciding reads and writes nothing.
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
+use contract::role::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::Progress;
@@ -223,6 +224,20 @@ impl Plan {
 /// # Errors
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
+    if observed.image.role != config.role {
+        return Err(codes::ROLE_OTHER.finding(
+            "the image",
+            format!("it makes {}, and the data disk is that of {}", observed.image.role.title(), config.role.title()),
+            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+        ));
+    }
+    match config.role {
+        Role::ControlPlane | Role::TenantControlPlane => control_node(config, observed),
+    }
+}
+
+/// The plan of a control node: etcd, the control plane, the node.
+fn control_node(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
         let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();

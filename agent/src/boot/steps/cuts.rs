@@ -13,7 +13,6 @@ use contract::image::ImageFacts;
 use contract::secret::Secret;
 use uuid::Uuid;
 
-use crate::boot::plan::tests::{image, one_node};
 use crate::boot::plan::{self, Disk, Goal, Observed, Step};
 use crate::cluster::certificates::renewal;
 use crate::cluster::kubernetes::PKI;
@@ -23,6 +22,7 @@ use crate::cluster::pki;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
 use crate::host::files::{self, power};
+use crate::intake::config::fixture::{image, one_node};
 
 /// A node below a folder; what the disks and the OVF environment give it.
 struct Node {

@@ -30,7 +30,10 @@ mod tests {
     #[test]
     fn the_objects_of_three_nodes_without_resolvers() {
         let mut objects = rights();
-        objects.extend(cluster_dns(&crate::boot::plan::tests::three_nodes(), &crate::boot::plan::tests::image()));
+        objects.extend(cluster_dns(
+            &crate::intake::config::fixture::three_nodes(),
+            &crate::intake::config::fixture::image(),
+        ));
         insta::assert_snapshot!(format!("{:#}", Value::from(objects)));
     }
 }

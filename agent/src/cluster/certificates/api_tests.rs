@@ -1,8 +1,8 @@
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 use super::*;
-use crate::boot::plan::tests::three_nodes;
 use crate::host::files;
+use crate::intake::config::fixture::three_nodes;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -126,7 +126,7 @@ fn note(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::three_nodes;
+    use crate::intake::config::fixture::three_nodes;
 
     fn stage() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();

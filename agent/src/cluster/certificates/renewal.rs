@@ -5,7 +5,6 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
 use contract::ports;
 
 use super::inventory::{Certificate, inventory, is_ours};
@@ -33,7 +32,7 @@ pub fn kubernetes(
     complete: bool,
     now: SystemTime,
 ) -> anyhow::Result<bool> {
-    let node = config.control_node().context("this node is not in the list of control nodes")?;
+    let node = config.control_node()?;
     let path = |path: &str| files::below(root, path);
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
@@ -61,7 +60,7 @@ pub fn all_if_due(root: &Path, config: &Config, runner: &dyn Runner, now: System
     let present = inventory(root);
     let Some(first) = due(&present, config, now) else { return Ok(false) };
     log::info!("the certificate {first} ends soon: this node's certificates are renewed");
-    let node = config.control_node().context("this node is not in the list of control nodes")?;
+    let node = config.control_node()?;
     let etcd = pki::ensure_member(node, &files::below(root, PKI), now)?;
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
@@ -84,7 +83,7 @@ fn due<'a>(certificates: &'a [Certificate], config: &Config, now: SystemTime) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::three_nodes;
+    use crate::intake::config::fixture::three_nodes;
 
     #[test]
     fn nodes_renew_one_day_after_another_and_authorities_never() {

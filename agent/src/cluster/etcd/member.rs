@@ -45,7 +45,7 @@ impl Beginning {
 
     /// This node joins members that have added it. None if they have not.
     pub fn of_joining(config: &Config, cluster: Uuid, members: &[Member]) -> Option<Self> {
-        let own = config.control_node()?;
+        let own = config.control_node().ok()?;
         if !members.iter().any(|member| replace::is(member, own)) {
             return None;
         }
@@ -63,7 +63,7 @@ impl Beginning {
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
 /// JSON, which YAML includes. `None` if this node is not in the list.
 pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
-    let node = config.control_node()?;
+    let node = config.control_node().ok()?;
     let security = |certificate: &str| {
         json!({
             "cert-file": format!("{PKI}/etcd/{certificate}.crt"),
@@ -130,7 +130,7 @@ pub fn healthy(node: &ControlNode, pki: &Path, patience: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::three_nodes;
+    use crate::intake::config::fixture::three_nodes;
 
     #[test]
     fn the_configuration_of_the_first_of_three_nodes() {

@@ -129,7 +129,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     if let Some(what) = answering(&config, &lost) {
         return refuse(Refusal::Answers(lost.name, what));
     }
-    let own = config.control_node().context("this node is not in the list of control nodes")?;
+    let own = config.control_node()?;
     let pki = files::below(root, PKI);
     let ask = |node: &ControlNode| Gateway::new(node, &pki, config.patiently(REQUEST));
     let etcd = ask(own)?;
@@ -225,7 +225,7 @@ fn draw() -> anyhow::Result<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::three_nodes;
+    use crate::intake::config::fixture::three_nodes;
 
     fn member(number: u64, is_learner: bool) -> Member {
         let peer_urls = vec![format!("https://10.0.0.1{number}:2380")];

@@ -81,7 +81,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
     let cluster = records.rendezvous()?.state().cluster();
-    let cluster = cluster.filter(|_| config.control_node().is_some());
+    let cluster = cluster.filter(|_| config.control_node().is_ok());
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
     let restoring = Restoring::prepare(&config, cluster, options, &Host)?;
     if options.alone {
@@ -135,7 +135,7 @@ impl Restoring {
                 code.clone()
             }
         };
-        let node = config.control_node().context("this node is not in the list of control nodes")?.clone();
+        let node = config.control_node()?.clone();
         let members = if options.alone { vec![node.clone()] } else { config.cluster.control_nodes.clone() };
         let token = format!("{cluster}-{code}");
         Ok(Self { file: file.clone(), contents, node, members, code, token })
@@ -245,8 +245,8 @@ fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::{one_node, three_nodes};
     use crate::host::command::Error;
+    use crate::intake::config::fixture::{one_node, three_nodes};
     use std::sync::Mutex;
 
     const CLUSTER: Uuid = Uuid::from_u128(7);

@@ -226,8 +226,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::boot::plan::tests::three_nodes;
     use crate::host::command::Error;
+    use crate::intake::config::fixture::three_nodes;
 
     /// Writes the file that etcdctl is asked for; says of it what etcdutl would.
     struct Etcd {

@@ -152,7 +152,7 @@ pub fn forget_history(own: &Gateway, status: &Status, alarms: &[Alarm]) {
 mod tests {
     use super::super::gateway::Header;
     use super::*;
-    use crate::boot::plan::tests::three_nodes;
+    use crate::intake::config::fixture::three_nodes;
 
     const MIB: u64 = 1 << 20;
 

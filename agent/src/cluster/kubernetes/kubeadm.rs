@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use contract::image;
 use contract::ports;
+use contract::role::Role;
 use contract::secret::Secret;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -34,6 +35,14 @@ const DRY_RUN_FOLDER: &str = "KUBEADM_INIT_DRYRUN_DIR";
 
 /// The static pods of a control node.
 pub const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// The taints of a control node: none where workloads run on it too.
+fn taints(role: Role) -> Vec<Value> {
+    match role.runs_workloads() {
+        true => Vec::new(),
+        false => vec![json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})],
+    }
+}
 
 /// What kubeadm makes below [`FOLDER`] from the authorities. It writes in
 /// place, so that a power cut can leave a file empty.
@@ -86,8 +95,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        // Control nodes run workloads: no taint.
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": []},
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
         "patches": {"directory": PATCHES},
         "timeouts": {
             "controlPlaneComponentHealthCheck": format!("{}s", 240 * patience),
@@ -201,7 +209,7 @@ impl<'a> Kubeadm<'a> {
     pub fn lay(&self, config: &Config, platform: &Platform, version: &str) -> anyhow::Result<bool> {
         let names = match ApiCertificate::installed(self.root, config) {
             Ok(installed) => installed.map(|one| one.names).unwrap_or_default(),
-            // The API server would not start with it. Care makes it a finding.
+            // The API server would not start with it. Maintenance makes it a finding.
             Err(error) => {
                 log::warn!("the installed API certificate is not used: {error:#}");
                 Vec::new()

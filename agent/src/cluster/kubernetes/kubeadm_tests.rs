@@ -172,3 +172,10 @@ fn manifests_are_put_in_place_only_where_they_differ() {
     let manifest = root.path().join("etc/kubernetes/manifests/kube-scheduler.yaml");
     assert_eq!(fs::read_to_string(manifest).unwrap(), "kube-scheduler pod of another image");
 }
+
+#[test]
+fn only_a_tenants_control_nodes_keep_workloads_away() {
+    assert_eq!(taints(Role::ControlPlane), Vec::<Value>::new());
+    let tainted = taints(Role::TenantControlPlane);
+    assert_eq!(tainted, [json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})]);
+}

@@ -5,9 +5,9 @@ use std::path::Path;
 use contract::platform::CONTAINER_FILE;
 
 use super::*;
-use crate::boot::plan::tests::{one_node, three_nodes};
 use crate::host::files;
 use crate::host::platform::Platform;
+use crate::intake::config::fixture::{one_node, three_nodes};
 
 fn machine() -> Platform {
     Platform::detect(Path::new("/nonexistent")).unwrap()

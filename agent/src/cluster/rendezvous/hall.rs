@@ -68,7 +68,7 @@ impl Hall {
     }
 
     pub(super) fn this(&self) -> &ControlNode {
-        self.settings.config.control_node().unwrap_or_else(|| self.first())
+        self.settings.config.control_node().unwrap_or_else(|_| self.first())
     }
 
     fn listed(&self, address: IpAddr) -> Option<&ControlNode> {

@@ -61,7 +61,7 @@ fn judge(own: &str, seen: &[(ControlNode, Open)]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::plan::tests::{one_node, three_nodes};
+    use crate::intake::config::fixture::{one_node, three_nodes};
 
     #[test]
     fn a_blank_disk_waits_beside_a_cluster_that_admits_nobody() {

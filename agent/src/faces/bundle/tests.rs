@@ -51,7 +51,7 @@ fn node() -> TempDir {
         fs::write(path, text).unwrap();
     };
     let records = Records::new(root.path());
-    let mut config = crate::boot::plan::tests::three_nodes();
+    let mut config = crate::intake::config::fixture::three_nodes();
     config.node.console_password_hash = Some(HASH.to_owned());
     config.node.snapshot_target = Some(Secret::new(TARGET.to_owned()));
     let proxy = Some(format!("http://{PROXY}@proxy:3128"));

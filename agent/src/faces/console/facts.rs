@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
 use contract::paths;
+use contract::role::Role;
 use sha2::{Digest, Sha256};
 
 use crate::boot::amend::Standing;
@@ -46,7 +47,8 @@ pub(super) struct Facts {
     pub(super) unconfigured: bool,
     /// The cluster is there: some properties are fixed.
     pub(super) settled: bool,
-    pub(super) role: String,
+    /// What the image makes of the node, once its description is read.
+    pub(super) role: Option<Role>,
     pub(super) versions: Vec<(&'static str, String)>,
     pub(super) virtual_address: Option<String>,
     pub(super) certificates: Vec<Certificate>,
@@ -80,7 +82,7 @@ impl Facts {
             access,
             unconfigured: matches!(standing, Ok(Standing::Unconfigured)),
             settled: matches!(standing, Ok(Standing::Settled(_))),
-            role: image.as_ref().map(|image| image.role.clone()).unwrap_or_default(),
+            role: image.as_ref().map(|image| image.role),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
             virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),
             certificates: certificates(root, now),

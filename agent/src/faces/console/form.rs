@@ -3,6 +3,7 @@
 
 use contract::finding::{Findings, Severity};
 use contract::properties::{self, Property};
+use contract::role::Role;
 use contract::secret::Secret;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -61,6 +62,10 @@ pub(super) enum Before {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) property: &'static Property,
+    /// Whether this node cannot do without a value.
+    pub(super) required: bool,
+    /// What it takes when none is given.
+    pub(super) default: Option<&'static str>,
     pub(super) before: Before,
     pub(super) input: Input,
     /// What is wrong with it.
@@ -105,8 +110,8 @@ pub(super) enum Wish {
 }
 
 impl Form {
-    /// A form with what the properties are now, and what is wrong with them.
-    pub(super) fn new(scope: Scope, present: &[(&'static Property, Secret)], findings: &Findings) -> Self {
+    /// A form of a node of this role with what the properties are now, and what is wrong with them.
+    pub(super) fn new(scope: Scope, role: Role, present: &[(&'static Property, Secret)], findings: &Findings) -> Self {
         let field = |property: &'static Property| {
             let text = present.iter().find(|(row, _)| row.key == property.key).map(|(_, text)| text.expose());
             let before = match text {
@@ -117,7 +122,14 @@ impl Form {
                 Before::Shown(text) => text,
                 Before::Kept => "",
             });
-            Field { property, before, input, problems: Vec::new() }
+            Field {
+                property,
+                required: property.required(role),
+                default: property.default(role),
+                before,
+                input,
+                problems: Vec::new(),
+            }
         };
         let rows = properties::table().iter().filter(|property| scope.has(property));
         let mut form = Self { scope, fields: rows.map(field).collect(), focus: 0 };

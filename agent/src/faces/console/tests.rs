@@ -3,6 +3,7 @@
 use contract::finding::{Finding, Findings};
 use contract::node::VirtualAddress;
 use contract::properties;
+use contract::role::Role;
 use contract::secret::Secret;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -39,7 +40,7 @@ fn formed() -> Facts {
         }),
         access: Access::Locked,
         settled: true,
-        role: "control-plane".into(),
+        role: Some(Role::ControlPlane),
         versions: vec![("image", "kaas-control-plane 0.1.0".into()), ("Kubernetes", "1.36.3".into())],
         virtual_address: Some("192.168.10.10".into()),
         certificates: vec![
@@ -66,7 +67,7 @@ fn refused() -> Facts {
         status: Some(status),
         access: Access::Open,
         unconfigured: true,
-        role: "control-plane".into(),
+        role: Some(Role::ControlPlane),
         ..Facts::default()
     }
 }
@@ -170,7 +171,7 @@ fn every_property_that_may_still_change_has_its_form() {
     let forms = [Scope::Network, Scope::Time, Scope::Ssh, Scope::Site];
     for property in properties::table() {
         let has = |scope: &&Scope| {
-            let form = super::form::Form::new(**scope, &[], &Findings::default());
+            let form = super::form::Form::new(**scope, Role::ControlPlane, &[], &Findings::default());
             form.fields.iter().any(|field| field.property == property)
         };
         let expected = property.changeable && property.key != properties::CONSOLE_PASSWORD_HASH;

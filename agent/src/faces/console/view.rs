@@ -169,8 +169,8 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
         },
     );
     page.row("image", &status.image, width, NORMAL);
-    if !facts.role.is_empty() {
-        page.row("role", &facts.role, width, NORMAL);
+    if let Some(role) = facts.role {
+        page.row("role", role.name(), width, NORMAL);
     }
     page.row("node", status.node.as_deref().unwrap_or("not configured yet"), width, NORMAL);
     if let Some(address) = status.address {
@@ -281,18 +281,13 @@ fn form(form: &Form, width: usize) -> Page {
         let focused = index == form.focus;
         let room = width.saturating_sub(KEYS);
         let (text, column) = field.input.window(room, field.hidden(), focused);
-        let name = format!(
-            "{}{:<rest$}",
-            if field.property.required { '*' } else { ' ' },
-            field.property.key,
-            rest = KEYS - 1
-        );
+        let name = format!("{}{:<rest$}", if field.required { '*' } else { ' ' }, field.property.key, rest = KEYS - 1);
         if focused {
             page.focus = Some(page.lines.len());
             page.cursor = Some((page.lines.len(), KEYS + column));
             page.help = help(field, width);
         }
-        let (text, style) = match (&field.before, field.property.default) {
+        let (text, style) = match (&field.before, field.default) {
             _ if !field.input.text().is_empty() => (text, NORMAL),
             (Before::Kept, _) => ("(given; kept)".to_owned(), DIM),
             (_, Some(default)) => (default.to_owned(), DIM),
@@ -310,7 +305,7 @@ fn form(form: &Form, width: usize) -> Page {
 /// What the table says of a field.
 fn help(field: &Field, width: usize) -> Vec<Line<'static>> {
     let property = field.property;
-    let need = if property.required { " Required." } else { "" };
+    let need = if field.required { " Required." } else { "" };
     let mut lines = Vec::new();
     for line in wrapped(&format!("{}: {}.{need}", property.label, property.kind.documentation()), width) {
         lines.push(Line::from(Span::styled(line, NORMAL)));

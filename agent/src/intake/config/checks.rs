@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use contract::codes;
 use contract::finding::Findings;
 use contract::image::ImageFacts;
+use contract::properties;
 use contract::properties::parse::addresses::overlap;
 use contract::properties::parse::certificates;
 use contract::properties::{
@@ -14,6 +15,7 @@ use contract::properties::{
     HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, ROUTES, SERVICE_RANGE,
     SNAPSHOT_TARGET, VIRTUAL_ADDRESS,
 };
+use contract::role::Role;
 use ipnet::Ipv4Net;
 
 use super::draft::Draft;
@@ -29,7 +31,7 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     let mut findings = Findings::default();
     this_node_is_listed(draft, &mut findings);
     control_nodes_are_distinct(draft, &mut findings);
-    virtual_address_is_there(draft, &mut findings);
+    virtual_address_is_there(draft, image.role, &mut findings);
     addresses_are_in_the_subnet(draft, &mut findings);
     addresses_are_used_once(draft, &mut findings);
     ranges_are_apart(draft, &mut findings);
@@ -92,7 +94,11 @@ fn control_nodes_are_distinct(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-fn virtual_address_is_there(draft: &Draft, findings: &mut Findings) {
+/// Where the table itself requires one, its absence is said already.
+fn virtual_address_is_there(draft: &Draft, role: Role, findings: &mut Findings) {
+    if properties::find(VIRTUAL_ADDRESS).is_some_and(|property| property.required(role)) {
+        return;
+    }
     let several = draft.control_nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
     if several && draft.virtual_address.is_none() && !draft.wrong.contains(VIRTUAL_ADDRESS) {
         findings.push(codes::VIRTUAL_ADDRESS_MISSING.finding(

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use contract::codes;
 use contract::finding::Findings;
 use contract::properties::{self, Value};
+use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
@@ -14,9 +15,9 @@ use crate::intake::environment::Document;
 
 /// Whether the deployment secret is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
-    Secret,
-    NoSecret,
+pub(super) enum SecretNeed {
+    Needed,
+    Erased,
 }
 
 /// The values whose form is right; what is missing or wrong is none.
@@ -51,9 +52,9 @@ pub(super) struct Draft {
     pub wrong: BTreeSet<&'static str>,
 }
 
-/// Reads every property.
-pub(super) fn read(document: &Document, need: Need) -> (Draft, Findings) {
-    let mut form = Form { document, need, findings: Findings::default(), wrong: BTreeSet::new() };
+/// Reads every property, for a VM of this role.
+pub(super) fn read(document: &Document, role: Role, secret: SecretNeed) -> (Draft, Findings) {
+    let mut form = Form { document, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
     let mut draft = Draft {
         name: form.value(properties::NODE_NAME),
         address: form.value(properties::ADDRESS),
@@ -89,7 +90,8 @@ pub(super) fn read(document: &Document, need: Need) -> (Draft, Findings) {
 /// Reads values of the table out of a document.
 struct Form<'a> {
     document: &'a Document,
-    need: Need,
+    role: Role,
+    secret: SecretNeed,
     findings: Findings,
     wrong: BTreeSet<&'static str>,
 }
@@ -107,8 +109,10 @@ impl Form<'_> {
                 return None;
             }
         };
-        let Some(text) = text.filter(|text| !text.trim().is_empty()).or(property.default) else {
-            if property.required && !(key == properties::DEPLOYMENT_SECRET && self.need == Need::NoSecret) {
+        let Some(text) = text.filter(|text| !text.trim().is_empty()).or(property.default(self.role)) else {
+            if property.required(self.role)
+                && !(key == properties::DEPLOYMENT_SECRET && self.secret == SecretNeed::Erased)
+            {
                 self.findings.push(codes::PROPERTY_MISSING.finding(
                     key,
                     format!("\"{}\" is not set", property.label),

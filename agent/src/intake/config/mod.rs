@@ -7,6 +7,8 @@
 mod checks;
 mod command;
 mod draft;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod properties;
 mod validate;
 
@@ -14,6 +16,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use contract::properties::{ControlNode, Route};
+use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
@@ -24,6 +27,9 @@ pub use validate::{Intake, validate, validate_formed};
 /// What this VM is to be: everything a person decided in the OVF property form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
+    /// What this node is in the cluster. Images from before there were others saved none.
+    #[serde(default)]
+    pub role: Role,
     /// The cluster, the same on each of its nodes.
     pub cluster: Cluster,
     /// This node.
@@ -108,10 +114,18 @@ pub struct Proxy {
     pub exclusions: Vec<String>,
 }
 
+/// What was asked for is done on control nodes alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node is not in the list of control nodes")]
+pub struct NotAControlNode;
+
 impl Config {
-    /// This node's entry in the control node list.
-    pub fn control_node(&self) -> Option<&ControlNode> {
-        self.cluster.control_nodes.iter().find(|node| node.name == self.node.name)
+    /// This node's entry in the list of control nodes.
+    ///
+    /// # Errors
+    /// It is no control node.
+    pub fn control_node(&self) -> Result<&ControlNode, NotAControlNode> {
+        self.cluster.control_nodes.iter().find(|node| node.name == self.node.name).ok_or(NotAControlNode)
     }
 
     /// Whether this node makes the certificate authorities.

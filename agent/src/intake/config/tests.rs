@@ -6,6 +6,7 @@ use contract::finding::Severity;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::properties::{ControlNode, Route};
+use contract::role::Role;
 use proptest::prelude::*;
 
 use super::*;
@@ -140,6 +141,29 @@ fn only_four_properties_must_be_given() {
     assert_eq!(intake.config.cluster.kubernetes_minor, "1.36", "the newest in the image");
     assert_eq!((intake.config.cluster.vxlan_port, intake.config.patience), (8472, 1));
     assert!(intake.warnings.is_empty());
+}
+
+#[test]
+fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_node() {
+    let image = ImageFacts { role: Role::TenantControlPlane, ..image() };
+    let mut properties = fixture();
+    properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
+    let intake = validate(&document(&properties), &image, now()).unwrap_or_else(|findings| panic!("{findings}"));
+    assert_eq!(intake.config.role, Role::TenantControlPlane);
+    properties.retain(|(key, _)| !["cluster-name", "virtual-address"].contains(key));
+    let findings = validate(&document(&properties), &image, now()).unwrap_err();
+    let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
+    assert_eq!(
+        (codes(&findings).as_slice(), subjects.as_slice()),
+        (["property.missing"; 2].as_slice(), ["cluster-name", "virtual-address"].as_slice())
+    );
+}
+
+#[test]
+fn a_configuration_from_before_there_were_roles_is_that_of_a_control_cluster() {
+    let mut saved = serde_json::to_value(changed(&[]).unwrap().config).unwrap();
+    saved.as_object_mut().unwrap().remove("role").unwrap();
+    assert_eq!(serde_json::from_value::<Config>(saved).unwrap().role, Role::ControlPlane);
 }
 
 #[test]
@@ -409,6 +433,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         let (dns, domains, ntp, keys, ca) = lists;
         let (proxy, mirror, target, exclusions, hash, vxlan_port, patience, minor, tail) = site;
         let config = Config {
+            role: Role::ControlPlane,
             cluster: Cluster {
                 name: cluster,
                 control_nodes,

@@ -10,7 +10,7 @@ use contract::image::ImageFacts;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
-use super::draft::{Draft, Need, read};
+use super::draft::{Draft, SecretNeed, read};
 use super::{Cluster, Config, Interface, Node, Proxy, checks};
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
@@ -32,7 +32,7 @@ pub struct Intake {
 /// # Errors
 /// All findings, when one of them is an error.
 pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Result<Intake, Findings> {
-    let (config, secret, warnings) = judge(document, image, now, Need::Secret)?;
+    let (config, secret, warnings) = judge(document, image, now, SecretNeed::Needed)?;
     match secret {
         Some(secret) => Ok(Intake { config, secret, warnings }),
         None => unreachable!("the deployment secret is missing without a finding"),
@@ -49,16 +49,16 @@ pub fn validate_formed(
     image: &ImageFacts,
     now: SystemTime,
 ) -> Result<(Config, Findings), Findings> {
-    judge(document, image, now, Need::NoSecret).map(|(config, _, warnings)| (config, warnings))
+    judge(document, image, now, SecretNeed::Erased).map(|(config, _, warnings)| (config, warnings))
 }
 
 fn judge(
     document: &Document,
     image: &ImageFacts,
     now: SystemTime,
-    need: Need,
+    need: SecretNeed,
 ) -> Result<(Config, Option<Secret>, Findings), Findings> {
-    let (draft, mut findings) = read(document, need);
+    let (draft, mut findings) = read(document, image.role, need);
     findings.extend(document.unknown());
     findings.extend(checks::all(&draft, image, now));
     if findings.has_errors() {
@@ -87,6 +87,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         exclusions: draft.proxy_exclusions,
     });
     let config = Config {
+        role: image.role,
         cluster: Cluster {
             name: draft.cluster_name?,
             control_nodes: draft.control_nodes?,

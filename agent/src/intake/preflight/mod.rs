@@ -94,7 +94,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::boot::plan::tests::one_node;
+    use crate::intake::config::fixture::one_node;
     use contract::finding::Severity;
 
     fn day(number: u64) -> SystemTime {

@@ -8,9 +8,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::*;
-use crate::boot::plan::tests::three_nodes;
 use crate::cluster::pki::Certified;
 use crate::host::files;
+use crate::intake::config::fixture::three_nodes;
 use crate::status::{Health, Status};
 
 /// What only a test that hangs takes: nothing depends on how long things last.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::properties::ControlNode;
+use contract::role::Role;
 use contract::secret::Secret;
 
 use crate::cluster::pki::MemberBundle;
@@ -24,6 +25,7 @@ pub(super) fn config(index: usize) -> Config {
         .map(|number| ControlNode { name: format!("node-{number}"), address: Ipv4Addr::new(127, 0, 1, number) })
         .collect();
     Config {
+        role: Role::ControlPlane,
         node: Node {
             name: nodes[index].name.clone(),
             interfaces: vec![Interface {

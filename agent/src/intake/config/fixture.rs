@@ -1,0 +1,57 @@
+//! Configurations and an image that tests of all rooms start from.
+
+use contract::image::ImageFacts;
+
+use super::Config;
+
+/// A three-node configuration, seen from the first node.
+pub(crate) fn three_nodes() -> Config {
+    serde_json::from_value(serde_json::json!({
+        "cluster": {
+            "name": "lab",
+            "control_nodes": [
+                {"name": "node1", "address": "10.0.0.11"},
+                {"name": "node2", "address": "10.0.0.12"},
+                {"name": "node3", "address": "10.0.0.13"},
+            ],
+            "virtual_address": "10.0.0.10",
+            "pod_range": "10.244.0.0/16",
+            "service_range": "10.96.0.0/16",
+            "vxlan_port": 8472,
+            "kubernetes_minor": "1.36",
+        },
+        "node": {
+            "name": "node1",
+            "interfaces": [{"mac": null, "network": "net", "address": "10.0.0.11/24", "gateway": "10.0.0.1"}],
+            "dns_servers": [],
+            "search_domains": [],
+            "ntp_servers": [],
+            "ssh_authorized_keys": [],
+            "console_password_hash": null,
+            "proxy": null,
+            "extra_ca_certificates": [],
+            "registry_mirror": null,
+        },
+        "patience": 1,
+    }))
+    .unwrap()
+}
+
+/// The same cluster with its first node alone.
+pub(crate) fn one_node() -> Config {
+    let mut config = three_nodes();
+    config.cluster.control_nodes.truncate(1);
+    config.cluster.virtual_address = None;
+    config
+}
+
+/// An image with two minors.
+pub(crate) fn image() -> ImageFacts {
+    serde_json::from_value(serde_json::json!({
+        "name": "kaas-control-plane", "version": "0.1.0", "build": "0123456789abcdef0123456789abcdef",
+        "role": "control-plane", "publisher": null,
+        "kubernetes": [{"minor": "1.36", "version": "1.36.3"}, {"minor": "1.35", "version": "1.35.4"}],
+        "etcd": "3.6.16", "coredns": "1.15.0", "pause": "1.0.0",
+    }))
+    .unwrap()
+}
