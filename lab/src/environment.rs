@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use contract::image::{ImageFacts, PATH};
 use contract::properties::FormProperty;
 use ova::ovf::environment::{self, Adapter, Platform};
 use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
-use serde::Deserialize;
 
 use super::{Source, folder};
 
@@ -30,7 +30,7 @@ pub fn document(source: &Source, properties: &BTreeMap<String, String>, mac: &st
 
 /// The form of an OVA made from this root tree.
 fn form_of(tree: &Path) -> anyhow::Result<Product> {
-    let image: Image = folder::load(&tree.join("usr/lib/kaas/image.json"))?;
+    let image: ImageFacts = folder::load(&tree.join(PATH.trim_start_matches('/')))?;
     let minors: Vec<String> = image.kubernetes.into_iter().map(|kubernetes| kubernetes.minor).collect();
     let field = |property: FormProperty| Property {
         key: property.key.to_owned(),
@@ -44,15 +44,4 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
     };
     let properties = contract::properties::form(&minors).into_iter().map(field).collect();
     Ok(Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() })
-}
-
-/// The part of an image's description of itself that decides the form.
-#[derive(Deserialize)]
-struct Image {
-    kubernetes: Vec<Kubernetes>,
-}
-
-#[derive(Deserialize)]
-struct Kubernetes {
-    minor: String,
 }
