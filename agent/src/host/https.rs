@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
+
+use super::tls;
 
 /// The longest answer that is read, in bytes.
 const LONGEST: u64 = 8 << 20;
@@ -51,14 +52,9 @@ impl Client {
         key: &str,
         patience: Duration,
     ) -> anyhow::Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-            roots.add(authority.context("reading the authority")?).context("trusting the authority")?;
-        }
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .context("reading the client certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).context("reading the client key")?;
+        let roots = tls::trust_in(authority)?;
+        let chain = tls::certificates(certificate).context("reading the client certificate")?;
+        let key = tls::key(key).context("reading the client key")?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

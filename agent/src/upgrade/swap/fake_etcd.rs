@@ -12,11 +12,10 @@ use std::time::SystemTime;
 
 use contract::ports;
 use contract::properties::ControlNode;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
 use crate::cluster::pki::{self, Authorities};
+use crate::host::tls;
 use crate::intake::config::Config;
 
 /// All members.
@@ -71,9 +70,9 @@ impl FakeEtcd {
     }
 
     fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
-        let read = |name: &str| std::fs::read(pki.join("etcd").join(name)).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(&read("server.crt")).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
+        let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
+        let chain = tls::certificates(&read("server.crt")).unwrap();
+        let key = tls::key(&read("server.key")).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let tls = Arc::new(tls.with_no_client_auth().with_single_cert(chain, key).unwrap());
