@@ -118,7 +118,8 @@ pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
 /// Whether this node's member sees a leader and answers a read that needs a quorum.
 pub fn own_healthy(patience: Duration) -> bool {
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS));
-    Client::plain(server, patience).get("/health").is_ok_and(|answer| answer.code == 200)
+    let asked = Client::plain(server, patience).and_then(|member| member.get("/health"));
+    asked.is_ok_and(|answer| answer.code == 200)
 }
 
 /// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::{Certificate, Client, Identity, Response, StatusCode};
-use zeroize::Zeroizing;
+use reqwest::{Client, Response, StatusCode};
 
 use super::node::{Event, List, Nodes, apply};
 use crate::cluster::pki::Kubeconfig;
+use crate::host::https;
 
 /// How long one watch lasts before it is renewed by the server.
 const WATCH_TIME: Duration = Duration::from_secs(300);
@@ -139,13 +139,8 @@ impl Follower {
 }
 
 fn client(kubeconfig: &Kubeconfig) -> anyhow::Result<Client> {
-    let pair = [kubeconfig.client.certificate.as_str(), kubeconfig.client.key.expose()].concat();
-    let pair = Zeroizing::new(pair);
-    Ok(Client::builder()
-        .tls_certs_only([Certificate::from_pem(kubeconfig.authority.as_bytes())?])
-        .identity(Identity::from_pem(pair.as_bytes())?)
-        .https_only(true)
-        .no_proxy()
+    let (certificate, key) = (&kubeconfig.client.certificate, kubeconfig.client.key.expose());
+    Ok(https::builder(&kubeconfig.authority, certificate, key)?
         .pool_max_idle_per_host(1)
         .connect_timeout(Duration::from_secs(10))
         // A server that vanished is noticed in under a minute; one that is

@@ -95,7 +95,7 @@ impl FakeEtcd {
                 return Ok(());
             }
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         stream.read_exact(&mut body)?;
         let path = head.split(' ').nth(1).unwrap_or_default();
