@@ -1,5 +1,7 @@
 //! What an image says of itself, and the names of the container images in it.
 
+use std::collections::BTreeMap;
+
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +52,33 @@ pub struct KubernetesRelease {
     pub minor: String,
     /// Such as `1.36.3`.
     pub version: String,
+}
+
+/// All that the image builder writes to [`PATH`]: what is read of it, and what is there for people and scanners.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Description {
+    /// What is read of it.
+    #[serde(flatten)]
+    pub facts: ImageFacts,
+    /// The compilers that made the image's programs.
+    pub compilers: Compilers,
+    /// The parts whose version nothing proves: they come from files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unchecked_versions: Vec<String>,
+    /// The versions of all other parts, by name.
+    #[serde(flatten)]
+    pub parts: BTreeMap<String, String>,
+}
+
+/// Compilers, as each names itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Compilers {
+    /// The version of Go, if a part was built with it.
+    pub go: Option<String>,
+    /// What `rustc --version` says.
+    pub rust: String,
+    /// The first line of what `cc --version` says.
+    pub cc: String,
 }
 
 impl ImageFacts {

@@ -18,6 +18,7 @@ pub mod codes;
 pub mod finding;
 pub mod image;
 pub mod json;
+pub mod kubeconfig;
 pub mod kubernetes_upgrade;
 pub mod minor;
 pub mod node;

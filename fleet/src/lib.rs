@@ -1,4 +1,5 @@
 //! The appliances seen from outside the VMs.
 
+pub mod files;
 pub mod node;
 pub mod upgrade;

@@ -32,6 +32,7 @@ pub mod tree;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use contract::image::Compilers;
 use ova::signature::Signer;
 
 use cache::Cache;
@@ -114,17 +115,18 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     settings::apply(&mut root, &workshop)?;
     rootfs::add_agent(&mut root, &agent.program);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
-    let compilers = rootfs::Compilers { go: go.as_deref(), rust: &agent.rust, cc: &agent.cc };
-    let mut facts = rootfs::facts(&spec, &components, publisher.as_deref(), &compilers)?;
+    let compilers = Compilers { go, rust: agent.rust.clone(), cc: agent.cc.clone() };
+    let mut description = rootfs::description(&spec, &components, publisher.as_deref(), compilers)?;
     let parameters = &spec.kernel.command_line;
     let initial = initial_root::compose(&root, &kernel)?;
     let stub = tools.root().join(kernel_image::STUB.trim_start_matches('/'));
     let vmlinuz = &kernel.vmlinuz;
+    let facts = rootfs::without_build(&description)?;
     let content =
         identifier::Content { tree: &root, initial: &initial, vmlinuz, stub: &stub, parameters, facts: &facts, epoch };
     let build = identifier::of(&content, &cache, progress)?;
-    facts["build"] = build.as_str().into();
-    rootfs::add_description(&mut root, &facts)?;
+    description.facts.build.clone_from(&build);
+    rootfs::add_description(&mut root, &description)?;
 
     let image = root_image::pack(&root, &spec.disk.compression, &workshop)?;
     let kernel_image = kernel_image::assemble(&spec, &root, &initial, &kernel, &image, &workshop)?;

@@ -1,11 +1,12 @@
 //! Writes files among the user's sources anew: lock files and generated documentation.
 
-use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use atomic_write_file::AtomicWriteFile;
+use atomic_write_file::unix::OpenOptionsExt as _;
 
 use crate::caller;
 
@@ -22,16 +23,16 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 fn put(path: &Path, text: &str) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
+    let mut options = AtomicWriteFile::options();
+    let mut file = options.mode(0o644).preserve_mode(false).preserve_owner(false).open(path)?;
     file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(File::open(folder)?.sync_all()?)
+    Ok(file.commit()?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

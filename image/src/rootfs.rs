@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use contract::image::{Compilers, Description, ImageFacts, KubernetesRelease, PATH};
+use serde_json::{Value, json};
 
 use crate::component::build::Built;
 use crate::component::minor;
@@ -98,56 +99,63 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be written as JSON.
-pub fn add_description(tree: &mut Tree, facts: &serde_json::Value) -> Result<()> {
-    tree.text("usr/lib/kaas/image.json", pretty(facts)?);
+pub fn add_description(tree: &mut Tree, description: &Description) -> Result<()> {
+    // By way of a value: names are in alphabetical order then.
+    tree.text(PATH.trim_start_matches('/'), pretty(&serde_json::to_value(description)?)?);
     Ok(())
 }
 
-/// The compilers that made the image's programs, as each names itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Compilers<'c> {
-    /// The version of Go, if a part was built with it.
-    pub go: Option<&'c str>,
-    /// What `rustc --version` says.
-    pub rust: &'c str,
-    /// The first line of what `cc --version` says.
-    pub cc: &'c str,
-}
-
-/// What the image says about itself in /usr/lib/kaas/image.json, but for the build identifier.
+/// What the image says about itself in its [`PATH`]; the build identifier is empty yet.
 ///
 /// # Errors
-/// When the spec names a part that was not built.
-pub fn facts(
+/// When a part that the spec or the description names was not built.
+pub fn description(
     spec: &Spec,
     components: &[Built],
     publisher: Option<&str>,
-    compilers: &Compilers<'_>,
-) -> Result<serde_json::Value> {
+    compilers: Compilers,
+) -> Result<Description> {
+    let version = |name: &str| find(components, name).map(|built| built.component.version.clone());
     let mut kubernetes = Vec::new();
     for name in &spec.components.kubernetes {
-        let version = &find(components, name)?.component.version;
-        kubernetes.push(json!({ "minor": minor(version), "version": version }));
+        let version = version(name)?;
+        kubernetes.push(KubernetesRelease { minor: minor(&version).context("Kubernetes without a minor")?, version });
     }
-    let mut facts = json!({
-        "name": spec.identity.name,
-        "version": spec.identity.version,
-        "role": spec.identity.role,
-        "publisher": publisher,
-        "kubernetes": kubernetes,
-        "compilers": { "go": compilers.go, "rust": compilers.rust, "cc": compilers.cc },
+    let facts = ImageFacts {
+        name: spec.identity.name.clone(),
+        version: spec.identity.version.clone(),
+        build: String::new(),
+        role: spec.identity.role,
+        publisher: publisher.map(str::to_owned),
+        upgrades_from: spec.identity.upgrades_from.clone(),
+        kubernetes,
+        etcd: version("etcd")?,
+        coredns: version("coredns")?,
+        pause: version("pause")?,
+    };
+    let unchecked = components.iter().filter(|built| !built.component.version_is_checked());
+    let others = components.iter().map(|built| &built.component).filter(|component| {
+        !spec.components.kubernetes.contains(&component.name)
+            && !["etcd", "coredns", "pause"].contains(&component.name.as_str())
     });
-    let unchecked: Vec<_> = components.iter().filter(|built| !built.component.version_is_checked()).collect();
-    if !unchecked.is_empty() {
-        facts["unchecked_versions"] = unchecked.iter().map(|built| built.component.name.as_str()).collect();
+    Ok(Description {
+        facts,
+        compilers,
+        unchecked_versions: unchecked.map(|built| built.component.name.clone()).collect(),
+        parts: others.map(|component| (component.name.clone(), component.version.clone())).collect(),
+    })
+}
+
+/// The part of a description that the build identifier comes from: all but itself.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn without_build(description: &Description) -> Result<Value> {
+    let mut value = serde_json::to_value(description)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("build");
     }
-    if let Some(from) = &spec.identity.upgrades_from {
-        facts["upgrades_from"] = json!(from);
-    }
-    for built in components.iter().filter(|built| !spec.components.kubernetes.contains(&built.component.name)) {
-        facts[&built.component.name] = json!(built.component.version);
-    }
-    Ok(facts)
+    Ok(value)
 }
 
 /// Puts the agent in its place: last, because it changes most often.
@@ -192,8 +200,6 @@ fn pretty(value: &serde_json::Value) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use contract::image::ImageFacts;
-
     use super::*;
     use crate::cache::{Key, Stage};
     use crate::component::Source;
@@ -205,11 +211,17 @@ mod tests {
         let key = Key::of(Stage::COMPONENTS).finish();
         let built = described.into_iter().map(|component| Built { component, folder: "/".into(), key: key.clone() });
         let mut built: Vec<_> = built.collect();
-        let compilers = Compilers { go: Some("1.26.8"), rust: "rustc 1.95.0", cc: "cc 14.2.0" };
+        let compilers = Compilers { go: Some("1.26.8".into()), rust: "rustc 1.95.0".into(), cc: "cc 14.2.0".into() };
         let described = |built: &[Built]| {
-            let mut facts = facts(&spec, built, None, &compilers).unwrap();
-            facts["build"] = "0123456789abcdef0123456789abcdef".into();
-            facts
+            let mut description = description(&spec, built, None, compilers.clone()).unwrap();
+            assert_eq!(without_build(&description).unwrap().get("build"), None);
+            description.facts.build = "0123456789abcdef0123456789abcdef".into();
+            let mut tree = Tree::default();
+            add_description(&mut tree, &description).unwrap();
+            let text = tree.read("usr/lib/kaas/image.json").unwrap();
+            let read: ImageFacts = serde_json::from_slice(&text).unwrap();
+            assert_eq!(read, description.facts);
+            serde_json::from_slice::<Value>(&text).unwrap()
         };
         let all_checked = described(&built);
         assert_eq!(all_checked["compilers"], json!({ "go": "1.26.8", "rust": "rustc 1.95.0", "cc": "cc 14.2.0" }));
@@ -219,7 +231,9 @@ mod tests {
         etcd.component.source = Source::File(Vec::new());
         let facts = described(&built);
         assert_eq!(facts["unchecked_versions"], json!(["etcd"]));
-        let read: ImageFacts = serde_json::from_value(facts).unwrap();
-        assert_eq!(read.name, spec.identity.name);
+        let names: Vec<&str> = facts.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes name pause publisher role \
+                        unchecked_versions upgrades_from version";
+        assert_eq!(names.join(" "), expected);
     }
 }

@@ -82,14 +82,6 @@ impl Lab {
         }
     }
 
-    /// What the image says of itself: `image.json` of its root tree.
-    ///
-    /// # Errors
-    /// When the tree is not one of this project.
-    pub fn image(&self) -> anyhow::Result<serde_json::Value> {
-        folder::load(&self.record.source.tree().join("usr/lib/kaas/image.json"))
-    }
-
     /// The image's own kubectl.
     fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
         let minors = self.record.source.tree().join("usr/lib/kubernetes");

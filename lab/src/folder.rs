@@ -1,7 +1,6 @@
 //! Where a lab keeps what it knows: one folder, JSON records written whole.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -236,16 +235,7 @@ pub fn save(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
 /// # Errors
 /// When it cannot be written.
 pub fn save_text(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path.parent().context("a record without a folder")?;
-    let write = || -> anyhow::Result<()> {
-        fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(text.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(File::open(folder)?.sync_all()?)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
+    fleet::files::write(path, text)
 }
 
 /// Reads a record.

@@ -11,12 +11,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use contract::kubeconfig::Kubeconfig;
 use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
 
 use super::process::{ProcessId, start};
 use super::wait::obtain;
 use super::{Lab, folder};
+
+/// The user in the kubeconfig, as kubeadm calls the administrator.
+const USER: &str = "kubernetes-admin";
 
 /// What a running door says of itself.
 #[derive(Serialize, Deserialize)]
@@ -44,10 +48,9 @@ impl Lab {
             let said: Door = folder::load(&self.door())?;
             Ok((said.process == process).then_some(said))
         })?;
-        let inside = fs::read_to_string(self.kubeconfig()?)?;
+        let inside = Kubeconfig::parse(&fs::read_to_string(self.kubeconfig()?)?).context("reading the kubeconfig")?;
         let path = self.folder.path().join("kubeconfig.host");
-        let through = through_door(&inside, door.address, self.plan().api).context("reading the kubeconfig")?;
-        folder::save_text(&path, &through)?;
+        folder::save_text(&path, &through_door(inside, door.address, self.plan().api).render(USER))?;
         Ok(path)
     }
 
@@ -104,24 +107,29 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream) {
 
 /// The kubeconfig with the door's address in place of the API's; the API's
 /// certificate is still checked against its real address.
-fn through_door(kubeconfig: &str, door: SocketAddr, api: Ipv4Addr) -> Option<String> {
-    let line = kubeconfig.lines().find(|line| line.trim_start().starts_with("server: "))?;
-    let indent = &line[..line.len() - line.trim_start().len()];
-    Some(kubeconfig.replace(line, &format!("{indent}server: https://{door}\n{indent}tls-server-name: {api}")))
+fn through_door(inside: Kubeconfig, door: SocketAddr, api: Ipv4Addr) -> Kubeconfig {
+    Kubeconfig { server: format!("https://{door}"), server_name: Some(api.to_string()), ..inside }
 }
 
 #[cfg(test)]
 mod tests {
+    use contract::secret::Secret;
+
     use super::*;
 
     #[test]
     fn a_kubeconfig_through_the_door_still_checks_the_apis_name() {
-        let inside = "clusters:\n- cluster:\n    server: https://192.168.77.10:6443\n  name: x\n";
+        let inside = Kubeconfig {
+            server: "https://192.168.77.10:6443".into(),
+            server_name: None,
+            authority: "authority".into(),
+            certificate: "certificate".into(),
+            key: Secret::new("key".into()),
+        };
         let door = SocketAddr::from((Ipv4Addr::LOCALHOST, 41001));
-        assert_eq!(
-            through_door(inside, door, Ipv4Addr::new(192, 168, 77, 10)).unwrap(),
-            "clusters:\n- cluster:\n    server: https://127.0.0.1:41001\n    tls-server-name: 192.168.77.10\n  name: x\n"
-        );
-        assert_eq!(through_door("clusters: []\n", door, Ipv4Addr::LOCALHOST), None);
+        let through = through_door(inside.clone(), door, Ipv4Addr::new(192, 168, 77, 10));
+        assert_eq!(through.server, "https://127.0.0.1:41001");
+        assert_eq!(through.server_name.as_deref(), Some("192.168.77.10"));
+        assert_eq!(Kubeconfig { server: inside.server.clone(), server_name: None, ..through }, inside);
     }
 }

@@ -4,8 +4,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::bail;
+use contract::node::Node;
+use contract::swap;
 use fleet::node::Client;
-use fleet::upgrade::{Asked, Facts, Nodes, SwapRequest};
+use fleet::upgrade::{Asked, Nodes};
 use uuid::Uuid;
 
 use crate::endpoint;
@@ -40,7 +42,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn facts(&self) -> anyhow::Result<Facts> {
+    pub fn facts(&self) -> anyhow::Result<Node> {
         self.client.facts(self.address)
     }
 
@@ -61,7 +63,7 @@ impl<'a> Node<'a> {
     /// It refuses, or is not prepared in time.
     pub fn prepare(&self) -> anyhow::Result<Uuid> {
         let to = self.facts()?.image.build();
-        let request = SwapRequest { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
+        let request = swap::Request { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
         self.until_done("be prepared", || self.client.begin_swap(self.address, &request))?;
         Ok(request.id)
     }

@@ -1,26 +1,23 @@
-//! A small blocking HTTPS client for services on this node: one request, one
-//! connection, answers that fit in memory.
-//!
-//! It speaks HTTP/1.0 (RFC 1945), so that an answer ends where the connection
-//! does. It knows nothing of what it asks for.
+//! A small blocking HTTPS client for services of control nodes: one request, one
+//! connection, answers that fit in memory. It knows nothing of what it asks for.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use anyhow::{Context, ensure};
+use reqwest::header::ACCEPT;
+use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder};
+use tokio::runtime::Builder;
+use zeroize::Zeroizing;
 
 /// The longest answer that is read, in bytes.
-const LONGEST: u64 = 8 << 20;
+const LONGEST: usize = 8 << 20;
 
 /// A client of one server.
 pub struct Client {
     server: SocketAddr,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    patience: Duration,
+    scheme: &'static str,
+    http: reqwest::Client,
 }
 
 /// A server's answer.
@@ -32,18 +29,34 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
+/// The beginning of a client that trusts servers of `authority` alone and shows
+/// `certificate` with `key`; all in PEM. It goes straight to the server.
+///
+/// # Errors
+/// One of the three cannot be understood.
+pub fn builder(authority: &str, certificate: &str, key: &str) -> anyhow::Result<ClientBuilder> {
+    let pair = Zeroizing::new([certificate, "\n", key].concat());
+    let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
+    let identity = Identity::from_pem(pair.as_bytes()).context("reading the client certificate and its key")?;
+    Ok(reqwest::Client::builder().no_proxy().https_only(true).tls_certs_only(authority).identity(identity))
+}
+
 impl Client {
     /// A client that speaks plain HTTP: for loopback only. `patience` limits
-    /// each wait, not their sum.
-    pub fn plain(server: SocketAddr, patience: Duration) -> Self {
-        Self { server, tls: None, patience }
-    }
-
-    /// A client that trusts servers of `authority` and shows `certificate`
-    /// with `key`; all in PEM.
+    /// connecting and each wait, not their sum.
     ///
     /// # Errors
-    /// One of the three cannot be understood.
+    /// It cannot be set up.
+    pub fn plain(server: SocketAddr, patience: Duration) -> anyhow::Result<Self> {
+        // No certificates at all: otherwise the system's would be read for nothing.
+        Self::of(server, "http", reqwest::Client::builder().no_proxy().tls_certs_only([]), patience)
+    }
+
+    /// A client as [`builder`] begins it. `patience` limits connecting and each
+    /// wait, not their sum.
+    ///
+    /// # Errors
+    /// As [`builder`].
     pub fn new(
         server: SocketAddr,
         authority: &str,
@@ -51,20 +64,19 @@ impl Client {
         key: &str,
         patience: Duration,
     ) -> anyhow::Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-            roots.add(authority.context("reading the authority")?).context("trusting the authority")?;
-        }
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .context("reading the client certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).context("reading the client key")?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)?;
-        Ok(Self { server, tls: Some(Arc::new(tls)), patience })
+        Self::of(server, "https", builder(authority, certificate, key)?, patience)
+    }
+
+    fn of(
+        server: SocketAddr,
+        scheme: &'static str,
+        builder: ClientBuilder,
+        patience: Duration,
+    ) -> anyhow::Result<Self> {
+        let builder = builder.connect_timeout(patience).read_timeout(patience);
+        // A connection does not outlive its request.
+        let builder = builder.pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
+        Ok(Self { server, scheme, http: builder.build().context("setting up TLS")? })
     }
 
     /// Asks for a path.
@@ -72,7 +84,7 @@ impl Client {
     /// # Errors
     /// The server cannot be reached, is not trusted, or does not answer in time.
     pub fn get(&self, path: &str) -> anyhow::Result<Answer> {
-        self.request("GET", path, None)
+        self.request(Method::GET, path, |request| request)
     }
 
     /// Sends JSON to a path.
@@ -80,7 +92,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<Answer> {
-        self.request("POST", path, Some(&body.to_string()))
+        self.request(Method::POST, path, |request| request.json(body))
     }
 
     /// Deletes a path.
@@ -88,63 +100,30 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn delete(&self, path: &str) -> anyhow::Result<Answer> {
-        self.request("DELETE", path, None)
+        self.request(Method::DELETE, path, |request| request)
     }
 
-    fn request(&self, method: &str, path: &str, body: Option<&str>) -> anyhow::Result<Answer> {
-        let what = || format!("{method} {path} at {}", self.server);
-        let mut request = format!("{method} {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n", self.server);
-        if let Some(body) = body {
-            request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
-        }
-        request.push_str("\r\n");
-        request.push_str(body.unwrap_or_default());
-        let mut stream = TcpStream::connect_timeout(&self.server, self.patience).with_context(what)?;
-        stream.set_read_timeout(Some(self.patience))?;
-        stream.set_write_timeout(Some(self.patience))?;
-        let answer = match &self.tls {
-            None => exchange(&mut stream, &request),
-            Some(tls) => {
-                let mut session = rustls::ClientConnection::new(Arc::clone(tls), ServerName::from(self.server.ip()))?;
-                exchange(&mut rustls::Stream::new(&mut session, &mut stream), &request)
-            }
-        };
-        parse(&answer.with_context(what)?).with_context(what)
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        fill: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> anyhow::Result<Answer> {
+        let what = format!("{method} {path} at {}", self.server);
+        let request = self.http.request(method, format!("{}://{}{path}", self.scheme, self.server));
+        // The connection ends with the runtime that it lives on.
+        let runtime = Builder::new_current_thread().enable_all().build().with_context(|| what.clone())?;
+        runtime.block_on(exchange(fill(request.header(ACCEPT, "application/json")))).context(what)
     }
 }
 
-fn exchange(stream: &mut (impl Read + Write), request: &str) -> io::Result<Vec<u8>> {
-    stream.write_all(request.as_bytes())?;
-    stream.flush()?;
-    let mut answer = Vec::new();
-    match stream.take(LONGEST).read_to_end(&mut answer) {
-        // A server that closes without TLS's farewell: the length of what
-        // came is checked below.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-        other => drop(other?),
-    }
-    Ok(answer)
-}
-
-fn parse(answer: &[u8]) -> anyhow::Result<Answer> {
-    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
-        bail!("an answer without a header");
-    };
-    let header = std::str::from_utf8(&answer[..end]).context("an answer with a binary header")?;
-    let mut lines = header.lines();
-    let code = lines
-        .next()
-        .filter(|line| line.starts_with("HTTP/1."))
-        .and_then(|line| line.split(' ').nth(1))
-        .and_then(|code| code.parse().ok())
-        .context("an answer without a status")?;
-    let body = answer[end + 4..].to_vec();
-    let promised = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, length)| length.trim().parse::<usize>().ok());
-    if promised.is_some_and(|promised| promised != body.len()) {
-        bail!("an answer that was cut short");
+async fn exchange(request: RequestBuilder) -> anyhow::Result<Answer> {
+    // The address is in the context already.
+    let mut answer = request.send().await.map_err(reqwest::Error::without_url)?;
+    let (code, mut body) = (answer.status().as_u16(), Vec::new());
+    while let Some(part) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
+        ensure!(body.len() + part.len() <= LONGEST, "an answer of more than {LONGEST} bytes");
+        body.extend_from_slice(&part);
     }
     Ok(Answer { code, body })
 }
@@ -152,30 +131,46 @@ fn parse(answer: &[u8]) -> anyhow::Result<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    #[test]
-    fn an_answer_is_taken_apart_and_a_short_one_refused() {
-        let answer = parse(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-        assert_eq!((answer.code, answer.body.as_slice()), (200, b"ok".as_slice()));
-        for bad in ["", "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nok", "SMTP\r\n\r\n", "HTTP/1.0 x\r\n\r\n"] {
-            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_request_reaches_a_server() {
+    /// What comes of an answer, and what was asked.
+    fn asked(answer: &'static str) -> (anyhow::Result<Answer>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         let serving = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 256];
+            let mut request = [0; 1024];
             let length = stream.read(&mut request).unwrap();
-            stream.write_all(b"HTTP/1.0 503 Not yet\r\n\r\nlater").unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
             String::from_utf8_lossy(&request[..length]).into_owned()
         });
-        let answer = Client::plain(server, Duration::from_secs(5)).get("/readyz").unwrap();
-        assert_eq!(answer, Answer { code: 503, body: b"later".to_vec() });
-        assert!(serving.join().unwrap().starts_with("GET /readyz HTTP/1.0\r\n"));
+        let answer = Client::plain(server, Duration::from_secs(60)).unwrap().get("/readyz");
+        (answer, serving.join().unwrap())
+    }
+
+    #[test]
+    fn a_request_reaches_a_server() {
+        let (answer, request) = asked("HTTP/1.0 503 Not yet\r\n\r\nlater");
+        assert_eq!(answer.unwrap(), Answer { code: 503, body: b"later".to_vec() });
+        assert!(request.starts_with("GET /readyz HTTP/1.1\r\n"), "{request}");
+    }
+
+    #[test]
+    fn an_answer_is_taken_whole_or_not_at_all() {
+        let (answer, _) = asked("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(answer.unwrap().body, b"ok");
+        let (chunked, _) = asked("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+        assert_eq!(chunked.unwrap().body, b"ok");
+        for bad in ["", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", "SMTP\r\n\r\n", "HTTP/1.1 x\r\n\r\n"] {
+            let error = asked(bad).0.unwrap_err().to_string();
+            assert!(error.starts_with("GET /readyz at 127.0.0.1:"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_is_an_answer() {
+        let (answer, _) = asked("HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(answer.unwrap().code, 307);
     }
 }

@@ -11,3 +11,4 @@ pub mod https;
 pub mod image;
 pub mod platform;
 pub mod services;
+pub mod tls;

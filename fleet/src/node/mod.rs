@@ -58,7 +58,7 @@ impl Answer {
 }
 
 impl Client {
-    /// A client with the credentials of a kubeconfig of one cluster and one user.
+    /// A client with the credentials of a kubeconfig's current context.
     ///
     /// # Errors
     /// When the file cannot be read or lacks a certificate.
@@ -91,7 +91,7 @@ impl Client {
     /// # Errors
     /// When it cannot be reached or trusted.
     pub fn ask_api(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.ask(method, &format!("{}{path}", self.credentials.server()?), body)
+        self.ask(method, &format!("{}{path}", self.credentials.server()), body)
     }
 
     fn ask(&self, method: Method, address: &str, body: Option<&Value>) -> anyhow::Result<Answer> {

@@ -1,9 +1,7 @@
 //! Pulls a fresh snapshot of the cluster's store from a node.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +12,7 @@ use reqwest::{Response, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::Client;
+use crate::files;
 
 /// The pause between two questions while the node takes the snapshot.
 const PACE: Duration = Duration::from_secs(1);
@@ -50,49 +49,31 @@ async fn keep(mut answer: Response, output: &Path) -> anyhow::Result<u64> {
     let digest = answer.headers().get("repr-digest").and_then(|digest| digest.to_str().ok()).unwrap_or_default();
     let digest = digest.strip_prefix("sha-256=:").and_then(|rest| rest.strip_suffix(':'));
     let digest = digest.context("the node does not say which SHA-256 the snapshot has")?.to_owned();
-    let name = output.file_name().with_context(|| format!("{} is not a file's name", output.display()))?;
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(".new");
-    let temporary = folder.join(temporary);
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("clearing up"),
-        _ => {}
-    }
-    let written = write(&mut answer, &temporary).await;
-    let checked = written.and_then(|(size, sum)| {
+    let kept: anyhow::Result<u64> = async {
+        let mut file = files::create(output)?;
+        let (mut size, mut sum) = (0, Sha256::new());
+        while let Some(part) = answer.chunk().await? {
+            file.write_all(&part)?;
+            sum.update(&part);
+            size += part.len() as u64;
+        }
         if size != promised {
             bail!("the snapshot has {promised} bytes, and {size} came");
         }
-        if BASE64_STANDARD.encode(sum) != digest {
+        if BASE64_STANDARD.encode(sum.finalize()) != digest {
             bail!("the snapshot's SHA-256 is not the one that the node said");
         }
-        fs::rename(&temporary, output)?;
-        File::open(folder)?.sync_all()?;
+        file.commit()?;
         Ok(size)
-    });
-    if checked.is_err() {
-        let _ = fs::remove_file(&temporary);
     }
-    checked.with_context(|| format!("keeping {}", output.display()))
-}
-
-async fn write(answer: &mut Response, to: &Path) -> anyhow::Result<(u64, [u8; 32])> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-    let (mut size, mut sum) = (0, Sha256::new());
-    while let Some(part) = answer.chunk().await? {
-        file.write_all(&part)?;
-        sum.update(&part);
-        size += part.len() as u64;
-    }
-    file.sync_all()?;
-    Ok((size, sum.finalize().into()))
+    .await;
+    kept.with_context(|| format!("keeping {}", output.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::io::Read as _;
     use std::net::TcpListener;
 

@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use contract::node::Node;
+use contract::swap::{self, Image, Stage};
 use uuid::Uuid;
 
 use super::hypervisor::PowerState;
@@ -11,7 +13,6 @@ use super::journal::Journal;
 use super::nodes::Asked;
 use super::plan::{Action, Plan, PlannedNode, Step};
 use super::run::{Done, Failure, Run};
-use super::wire::{Build, Facts, Stage, SwapRequest};
 use super::{Successor, Vm};
 
 /// How long a guest may take to shut down before its power is cut.
@@ -115,7 +116,7 @@ impl Run<'_> {
         if self.hypervisor.power_state(node.old)? == PowerState::Off {
             return Err(anyhow!("{} is off", node.old_name).into());
         }
-        let request = SwapRequest {
+        let request = swap::Request {
             id: node.swap,
             to: plan.target.image.clone(),
             drain_seconds: plan.options.drain_seconds,
@@ -236,7 +237,7 @@ impl Run<'_> {
         Ok(Done::note(format!("{} is on now", vm.name)))
     }
 
-    fn gate(&self, plan: &Plan, node: &PlannedNode, vm: Uuid, image: &Build) -> Taken {
+    fn gate(&self, plan: &Plan, node: &PlannedNode, vm: Uuid, image: &Image) -> Taken {
         let limit = Duration::from_secs(plan.options.gate_seconds);
         let facts = self.wait(&format!("{} to be found good", node.name), limit, || {
             let facts = self.facts(node.address)?;
@@ -279,7 +280,7 @@ impl Run<'_> {
 }
 
 /// What a node lacks to be good in this VM, on this image; none if nothing.
-fn is_good(facts: &Facts, node: &PlannedNode, vm: Uuid, image: &Build) -> Option<String> {
+fn is_good(facts: &Node, node: &PlannedNode, vm: Uuid, image: &Image) -> Option<String> {
     if facts.image.build != image.build {
         return Some(format!("it runs {}", facts.image.build()));
     }
@@ -304,7 +305,7 @@ fn is_good(facts: &Facts, node: &PlannedNode, vm: Uuid, image: &Build) -> Option
 }
 
 /// A member of etcd other than the node's that is not healthy.
-fn others_ill(facts: &Facts) -> Option<String> {
+fn others_ill(facts: &Node) -> Option<String> {
     let etcd = facts.etcd.as_ref()?;
     let ill = etcd.members.iter().find(|member| member.id != etcd.member && !member.healthy)?;
     Some(ill.name.clone())

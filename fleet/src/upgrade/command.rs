@@ -15,6 +15,7 @@ use super::journal::Journal;
 use super::lock::{self, Keeper};
 use super::next::{Next, next, steps};
 use super::{Hypervisor, Inventory, Nodes, Options, Plan, Run, Target, describe, plan};
+use crate::files;
 
 /// So many looks at a node fit between two renewals of the lock.
 const LOOKS_PER_RENEWAL: u32 = 10;
@@ -276,16 +277,10 @@ fn is_overtaken(here: &str, there: &str) -> anyhow::Result<bool> {
 
 fn seat(folder: &Path) -> anyhow::Result<String> {
     let path = folder.join("seat");
-    let make = || -> anyhow::Result<String> {
-        fs::create_dir_all(folder)?;
-        if let Ok(seat) = fs::read_to_string(&path) {
-            return Ok(seat.trim().to_owned());
-        }
-        let seat = Uuid::new_v4().simple().to_string()[..8].to_owned();
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        std::io::Write::write_all(&mut file, seat.as_bytes())?;
-        file.persist(&path)?;
-        Ok(seat)
-    };
-    make().with_context(|| format!("writing {}", path.display()))
+    if let Ok(seat) = fs::read_to_string(&path) {
+        return Ok(seat.trim().to_owned());
+    }
+    let seat = Uuid::new_v4().simple().to_string()[..8].to_owned();
+    files::write(&path, &seat)?;
+    Ok(seat)
 }

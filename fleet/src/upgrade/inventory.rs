@@ -4,11 +4,11 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
+use contract::node::Node;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{self, Outcome, Way};
-use super::wire::Facts;
 use super::{Hypervisor, Nodes, Vm};
 
 /// What was seen.
@@ -34,7 +34,7 @@ pub struct SeenNode {
     /// Its address.
     pub address: Ipv4Addr,
     /// What it says of itself, or why it says nothing.
-    pub facts: Result<Facts, String>,
+    pub facts: Result<Node, String>,
 }
 
 /// An upgrade before this one.

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 
 use super::entry::{Entry, Event, parse, plan_of};
 use super::plan::Plan;
+use crate::files;
 
 /// An open journal.
 #[derive(Debug)]
@@ -51,11 +52,7 @@ impl Journal {
                 );
                 fs::rename(&path, folder.join(format!("journal-{name}.jsonl")))?;
             }
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(text.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            Ok(File::open(folder)?.sync_all()?)
+            files::write(&path, text)
         };
         write().with_context(|| format!("writing the journal {}", path.display()))?;
         Self::open(folder)?.with_context(|| format!("the journal {} vanished", path.display()))

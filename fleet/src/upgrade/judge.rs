@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use contract::node::Node;
 use contract::version::allows;
 use semver::Version;
 
@@ -12,7 +13,6 @@ use super::inventory::{Inventory, SeenNode};
 use super::plan::{Ground, Mode, Options, new_name};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
-use super::wire::Facts;
 
 /// All that was judged.
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -
 }
 
 /// What a node says, if it does.
-pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&'n Facts> {
+pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&'n Node> {
     match &node.facts {
         Ok(facts) => Some(facts),
         Err(why) => {
@@ -176,7 +176,7 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
     }
 }
 
-pub(super) fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
+pub(super) fn health(judged: &mut Judged, node: &SeenNode, facts: &Node) {
     match (&facts.good, facts.ready) {
         (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
         (None, true) => judged.refuse(
@@ -221,7 +221,7 @@ pub(super) fn health(judged: &mut Judged, node: &SeenNode, facts: &Facts) {
     }
 }
 
-fn machine(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &Facts, target: &Target) {
+fn machine(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &Node, target: &Target) {
     let members = facts.etcd.as_ref().map(|etcd| etcd.members.len());
     if members.is_some_and(|count| count != inventory.nodes.len()) {
         judged.refuse(
@@ -262,7 +262,7 @@ fn machine(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &
     }
 }
 
-fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options) {
+fn image(judged: &mut Judged, facts: &Node, target: &Target, options: &Options) {
     let (node, runs) = (&facts.node, facts.image.build());
     if facts.image.name != target.name {
         let reason = format!("it is of {}, {node} is a {}; use that appliance's OVA", target.name, facts.image.name);
@@ -302,7 +302,7 @@ fn image(judged: &mut Judged, facts: &Facts, target: &Target, options: &Options)
 }
 
 /// Whether the image may take the place of the one that a node runs, which is not newer.
-fn follows(judged: &mut Judged, facts: &Facts, target: &Target) {
+fn follows(judged: &mut Judged, facts: &Node, target: &Target) {
     let (node, runs) = (&facts.node, facts.image.build());
     let Some(from) = &target.upgrades_from else { return };
     if allows(from, &runs.version) {

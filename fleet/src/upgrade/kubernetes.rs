@@ -6,6 +6,8 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use contract::kubernetes_upgrade;
+use contract::node::Node;
 use semver::Version;
 use serde::Serialize;
 
@@ -13,7 +15,6 @@ use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
 use super::plan::Ground;
 use super::refusal::{self as codes, Refusals};
-use super::wire::{Facts, KubernetesRequest};
 use super::{Asked, Site, lock};
 
 /// What is wanted.
@@ -102,7 +103,7 @@ pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<Ku
     Ok(KubernetesPlan { to: name(to), grounds: judged.grounds, nodes })
 }
 
-fn carried(judged: &mut Judged, all: &[(&SeenNode, &Facts)], to: (u64, u64), name: &str) {
+fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: (u64, u64), name: &str) {
     for (node, facts) in all {
         let carried = facts.kubernetes.carried.iter().find(|version| number(version) == Some(to));
         match carried {
@@ -120,7 +121,7 @@ fn carried(judged: &mut Judged, all: &[(&SeenNode, &Facts)], to: (u64, u64), nam
     }
 }
 
-fn planned(node: &SeenNode, facts: &Facts) -> KubernetesNode {
+fn planned(node: &SeenNode, facts: &Node) -> KubernetesNode {
     KubernetesNode {
         name: node.name.clone(),
         address: node.address,
@@ -129,11 +130,11 @@ fn planned(node: &SeenNode, facts: &Facts) -> KubernetesNode {
     }
 }
 
-fn is_begun(facts: &Facts) -> bool {
+fn is_begun(facts: &Node) -> bool {
     facts.kubernetes.upgrade.as_ref().is_some_and(|upgrade| upgrade.error.is_none())
 }
 
-fn is_last(facts: &Facts) -> bool {
+fn is_last(facts: &Node) -> bool {
     let leads = facts.etcd.as_ref().is_some_and(|etcd| etcd.leader);
     leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
 }
@@ -238,12 +239,12 @@ impl Site<'_> {
     }
 }
 
-fn request(to: &str, options: &KubernetesOptions, check: bool) -> KubernetesRequest {
-    KubernetesRequest { to: to.to_owned(), drain_seconds: options.drain_seconds, check }
+fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upgrade::Request {
+    kubernetes_upgrade::Request { to: to.to_owned(), drain_seconds: options.drain_seconds, check }
 }
 
 /// What a node still lacks; none when it has arrived.
-fn missing(facts: &Facts, to: &str) -> anyhow::Result<Option<String>> {
+fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let runs = &facts.kubernetes.version;
     let here = number(runs) == number(&format!("{to}.0"));
     match &facts.kubernetes.upgrade {

@@ -27,7 +27,6 @@ mod plan;
 mod refusal;
 mod run;
 mod target;
-mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -46,7 +45,3 @@ pub use plan::{Action, Ground, Mode, Options, Plan, PlannedNode, Step};
 pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Done, Failure, Moment, Run};
 pub use target::Target;
-pub use wire::{
-    Build, Etcd, Facts, Good, Image, Kubernetes, KubernetesRequest, KubernetesUpgrade, Member, Refused, Stage, Swap,
-    SwapRequest, Use, VirtualAddress,
-};

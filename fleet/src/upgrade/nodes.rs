@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use contract::kubernetes_upgrade;
+use contract::node::Node;
 use contract::ports;
+use contract::swap::{self, Refused};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::lease::Lease;
-use super::wire::{Facts, KubernetesRequest, Refused, SwapRequest};
 use crate::node::{Answer, Client, Method};
 
 /// How long a node may take for a snapshot.
@@ -51,13 +53,13 @@ pub trait Nodes: Sync {
     ///
     /// # Errors
     /// When it does not answer.
-    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Facts>;
+    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node>;
 
     /// Lets a node prepare the swap, or go on with it.
     ///
     /// # Errors
     /// When it does not answer.
-    fn begin_swap(&self, node: Ipv4Addr, swap: &SwapRequest) -> anyhow::Result<Asked>;
+    fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked>;
 
     /// Lets a node undo the preparation.
     ///
@@ -75,7 +77,7 @@ pub trait Nodes: Sync {
     ///
     /// # Errors
     /// When it does not answer.
-    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &KubernetesRequest) -> anyhow::Result<Asked>;
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
@@ -120,7 +122,7 @@ impl Nodes for Client {
         list["items"].as_array().into_iter().flatten().map(named_address).collect()
     }
 
-    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Facts> {
+    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         let answer = self.ask_node(node, Method::GET, "/v1/node", None)?;
         match answer.status {
             200 => answer.json(),
@@ -129,7 +131,7 @@ impl Nodes for Client {
         }
     }
 
-    fn begin_swap(&self, node: Ipv4Addr, swap: &SwapRequest) -> anyhow::Result<Asked> {
+    fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
         asked(&self.ask_node(node, Method::POST, "/v1/swap", Some(&serde_json::to_value(swap)?))?)
     }
 
@@ -141,7 +143,7 @@ impl Nodes for Client {
         asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&json!({})))?)
     }
 
-    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &KubernetesRequest) -> anyhow::Result<Asked> {
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
         asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?))?)
     }
 

@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use contract::swap::Image;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::target::Target;
-use super::wire::Build;
 
 /// In which order nodes are swapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct PlannedNode {
     /// Its member of etcd, hexadecimal.
     pub member: String,
     /// The image that it runs before.
-    pub from: Build,
+    pub from: Image,
     /// Fingerprint of the publisher's key that is pinned there before.
     #[serde(default)]
     pub pinned: Option<String>,

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use contract::node::Node;
 use uuid::Uuid;
 
 use super::entry::{Event, Outcome, Way};
 use super::journal::Journal;
 use super::next::{Next, next, steps};
 use super::plan::{Plan, PlannedNode, Step};
-use super::wire::Facts;
 use super::{Hypervisor, Nodes, Vm, describe};
 
 /// For so many looks the cluster's API is left alone after it did not answer.
@@ -184,7 +184,7 @@ impl Run<'_> {
     }
 
     /// What a node says now.
-    pub(super) fn facts(&self, address: Ipv4Addr) -> anyhow::Result<Facts> {
+    pub(super) fn facts(&self, address: Ipv4Addr) -> anyhow::Result<Node> {
         self.nodes.facts(address)
     }
 

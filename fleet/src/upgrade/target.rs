@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use contract::swap::Image;
 use ova::Sha256;
 use ova::archive::{Archive, Error};
 use ova::manifest::Manifest;
@@ -11,8 +12,6 @@ use ova::ovf::{Descriptor, Qualifier};
 use ova::signature::PublicKey;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
-
-use super::wire::Build;
 
 /// The property whose choices are the Kubernetes minors that an image carries.
 const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
@@ -30,7 +29,7 @@ pub struct Target {
     /// Name of the appliance.
     pub name: String,
     /// Version and build.
-    pub image: Build,
+    pub image: Image,
     /// Of which versions it may take the place; none for any that is not newer.
     #[serde(default)]
     pub upgrades_from: Option<VersionReq>,
@@ -100,12 +99,12 @@ fn digest(manifest: &Manifest) -> String {
 }
 
 /// The full version is `<version>+<build>`, and what follows (the text is free: DSP0243 1.1, section 9.5).
-fn build(descriptor: &Descriptor) -> Option<Build> {
+fn build(descriptor: &Descriptor) -> Option<Image> {
     let product = &descriptor.product;
     let rest = product.full_version.as_deref()?.strip_prefix(&product.version)?.strip_prefix('+')?;
     let build = rest.get(..BUILD)?;
     let hexadecimal = build.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f'));
-    hexadecimal.then(|| Build { version: product.version.clone(), build: build.to_owned() })
+    hexadecimal.then(|| Image { version: product.version.clone(), build: build.to_owned() })
 }
 
 /// What follows the build: ` (upgrades from <requirement>)`, or nothing.

@@ -11,51 +11,42 @@ const POD_NETWORK: &str = "system:kaas:pod-network";
 /// The user of the API server's certificate for kubelets.
 const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
+/// The role, and its binding, that lets its users follow the list of nodes.
+const NODE_READER: &str = "system:kaas:node-reader";
+
 /// The agent and the pod network follow the list of nodes; kubelets renew
 /// their certificates.
 pub(super) fn objects() -> Vec<Value> {
     vec![
         // Kubelets renew their own client certificates: kubeadm makes this
         // binding together with its join tokens, which the appliance has no use for.
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:kaas:renew-node-certificates"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-            },
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
-        }),
+        binding(
+            "system:kaas:renew-node-certificates",
+            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            &[("Group", "system:nodes")],
+        ),
         // The API server may ask kubelets for logs and to run programs: kubeadm
         // makes this one with its join tokens, too.
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:kaas:kubelet-client"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin",
-            },
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT}],
-        }),
+        binding("system:kaas:kubelet-client", "system:kubelet-api-admin", &[("User", KUBELET_CLIENT)]),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
-            "metadata": {"name": "system:kaas:node-reader"},
+            "metadata": {"name": NODE_READER},
             "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}],
         }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:kaas:node-reader"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kaas:node-reader",
-            },
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": POD_NETWORK},
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": api::USER},
-            ],
-        }),
+        binding(NODE_READER, NODE_READER, &[("User", POD_NETWORK), ("User", api::USER)]),
     ]
+}
+
+/// Gives a cluster role to subjects, each with its kind.
+fn binding(name: &str, role: &str, subjects: &[(&str, &str)]) -> Value {
+    let subject =
+        |(kind, name): &(&str, &str)| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": subjects.iter().map(subject).collect::<Vec<_>>(),
+    })
 }

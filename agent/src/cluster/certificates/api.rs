@@ -9,7 +9,6 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
@@ -18,7 +17,7 @@ use x509_parser::public_key::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::DOMAIN;
-use crate::host::files;
+use crate::host::{files, tls};
 use crate::intake::config::Config;
 
 /// The chain and its key in one PEM file, so that a power cut leaves the old
@@ -50,9 +49,7 @@ impl ApiCertificate {
     /// # Errors
     /// What is wrong with it.
     pub fn examine(chain: &str, key: &str, config: &Config, now: Option<SystemTime>) -> anyhow::Result<Self> {
-        let ders: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
-            .collect::<Result<_, _>>()
-            .context("reading the certificate")?;
+        let ders = tls::certificates(chain).context("reading the certificate")?;
         ensure!(!ders.is_empty(), "there is no certificate in PEM");
         ensure!(ders.len() <= CHAIN, "the chain has {} certificates; {CHAIN} are the most", ders.len());
         let parsed: Vec<X509Certificate<'_>> = ders
@@ -70,9 +67,7 @@ impl ApiCertificate {
             !key.contains("ENCRYPTED"),
             "the private key is encrypted; take the passphrase off first: openssl pkey -in FILE -out NEW"
         );
-        let private = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .ok()
-            .context("there is no private key in PEM (PKCS #8, PKCS #1 or SEC 1)")?;
+        let private = tls::key(key).ok().context("there is no private key in PEM (PKCS #8, PKCS #1 or SEC 1)")?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         CertifiedKey::from_der(ders.clone(), private.clone_key(), &provider)
             .context("the private key is not the certificate's")?;

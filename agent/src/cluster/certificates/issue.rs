@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use contract::kubeconfig::Kubeconfig;
 use contract::paths;
 use contract::ports;
 use serde_json::json;
@@ -16,7 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::groups::MONITORING;
-use crate::cluster::pki::{self, Authorities, Kubeconfig, Leaf};
+use crate::cluster::pki::{self, Authorities, Leaf};
 use crate::host::files;
 use crate::intake::config::Config;
 
@@ -64,8 +65,8 @@ pub struct Issued {
 impl Issued {
     /// Certificate, key and authority in one PEM file, for programs that take files.
     pub fn pem(&self) -> Zeroizing<String> {
-        let Kubeconfig { authority, client, .. } = &self.kubeconfig;
-        Zeroizing::new([client.certificate.as_str(), client.key.expose(), authority].concat())
+        let Kubeconfig { authority, certificate, key, .. } = &self.kubeconfig;
+        Zeroizing::new([certificate.as_str(), key.expose(), authority].concat())
     }
 }
 
@@ -101,7 +102,7 @@ pub fn issue(
     let serial = pki::serial(&client.certificate)?;
     note(root, purpose, name, &serial, now, ends).context("noting what is issued")?;
     let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
-    let kubeconfig = Kubeconfig { server, authority: authority.certificate, client };
+    let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
     Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
 }
 
@@ -142,7 +143,7 @@ mod tests {
         let now = SystemTime::now();
         let issued = issue(root.path(), &three_nodes(), Purpose::Administrator, "anna@site", 30, now).unwrap();
         assert_eq!(issued.kubeconfig.server, "https://10.0.0.10:6443", "the virtual address");
-        let ends = pki::expiry(&issued.kubeconfig.client.certificate).unwrap();
+        let ends = pki::expiry(&issued.kubeconfig.certificate).unwrap();
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
         let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
         pki::verified(&issued.kubeconfig.client, &authority).unwrap();

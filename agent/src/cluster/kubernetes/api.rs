@@ -9,7 +9,7 @@ use contract::ports;
 use serde::{Deserialize, Serialize};
 
 use super::{ADMINISTRATOR, PROGRAMS};
-use crate::cluster::pki::{Kubeconfig, Leaf};
+use crate::cluster::pki::{Leaf, read_kubeconfig};
 use crate::host::command::{Command, Runner};
 use crate::host::https::Client;
 
@@ -43,10 +43,10 @@ impl Api {
     /// # Errors
     /// The kubeconfig cannot be read.
     pub fn new(address: Ipv4Addr, kubeconfig: &Path, patience: Duration) -> anyhow::Result<Self> {
-        let config = Kubeconfig::read(kubeconfig)?;
+        let config = read_kubeconfig(kubeconfig)?;
         let server = SocketAddr::from((address, ports::API));
-        let (certificate, key) = (&config.client.certificate, config.client.key.expose());
-        let client = Client::new(server, &config.authority, certificate, key, patience)
+        let key = config.key.expose();
+        let client = Client::new(server, &config.authority, &config.certificate, key, patience)
             .with_context(|| format!("using {}", kubeconfig.display()))?;
         Ok(Self { client })
     }

@@ -64,7 +64,7 @@ impl Runner for Fake {
                 for name in MADE.iter().filter(|name| name.ends_with(".conf")) {
                     let client = Leaf::client(name).issue(&self.authorities.kubernetes, self.now).unwrap();
                     let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
-                    let whole = pki::Kubeconfig { server, authority, client }.render(name);
+                    let whole = pki::kubeconfig(server, authority, client).render(name);
                     self.write(&format!("{FOLDER}/{name}"), &whole);
                 }
             }

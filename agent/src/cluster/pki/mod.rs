@@ -42,7 +42,7 @@ pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
 pub use examine::{expiry, serial, verified};
 pub use issue::RENEW_BEFORE;
-pub use kubeconfig::{Kubeconfig, embedded, ensure_kubeconfig, point_at};
+pub use kubeconfig::{embedded, ensure_kubeconfig, kubeconfig, point_at, read as read_kubeconfig};
 pub use leaf::Leaf;
 
 /// Certificates are valid from this long before they are made: a peer's clock

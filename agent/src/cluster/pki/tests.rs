@@ -117,7 +117,7 @@ fn a_kubeconfig_is_kept_while_it_is_good() {
     assert!(!ensure("https://10.0.0.10:6443", now));
     assert!(ensure("https://10.0.0.11:6443", now), "another server");
     assert!(ensure("https://10.0.0.11:6443", now + 300 * DAY), "ends soon");
-    let read = Kubeconfig::read(&path).unwrap();
+    let read = read_kubeconfig(&path).unwrap();
     assert_eq!(read.server, "https://10.0.0.11:6443");
     assert_eq!(read.authority, authorities.kubernetes.certificate);
     assert!(!format!("{read:?}").contains("PRIVATE KEY"));
@@ -129,12 +129,14 @@ fn the_certificate_inside_a_kubeconfig_is_found_in_json_and_in_yaml() {
     let authorities = Authorities::make(now).unwrap();
     let client = Leaf::kube_proxy().issue(&authorities.kubernetes, now).unwrap();
     let server = "https://10.0.0.11:6443".to_owned();
-    let json = Kubeconfig { server, authority: authorities.kubernetes.certificate.clone(), client: client.clone() };
-    assert_eq!(embedded(&json.render("user")).unwrap(), client);
-    let encode = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
-    let (certificate, key) = (encode(&client.certificate), encode(client.key.expose()));
+    let json = kubeconfig(server, authorities.kubernetes.certificate.clone(), client.clone()).render("user");
+    assert_eq!(embedded(&json).unwrap(), client);
+    let value = |name: &str| json.split_once(&format!("\"{name}\": \"")).unwrap().1.split('"').next().unwrap();
+    let yaml = ["certificate-authority-data", "server", "client-certificate-data", "client-key-data"].map(value);
+    let [authority, server, certificate, key] = yaml;
     let yaml = format!(
-        "apiVersion: v1\nusers:\n- name: user\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
+        "clusters:\n- cluster:\n    certificate-authority-data: {authority}\n    server: {server}\n  name: lab\n\
+         users:\n- name: user\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
     );
     assert_eq!(embedded(&yaml).unwrap(), client);
     for bad in ["", "client-certificate-data:", "client-certificate-data: *\nclient-key-data: *"] {

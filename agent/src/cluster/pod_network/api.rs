@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::{Certificate, Client, Identity, Response, StatusCode};
-use zeroize::Zeroizing;
+use contract::kubeconfig::Kubeconfig;
+use reqwest::{Client, Response, StatusCode};
 
 use super::node::{Event, List, Nodes, apply};
-use crate::cluster::pki::Kubeconfig;
+use crate::cluster::pki::read_kubeconfig;
+use crate::host::https;
 
 /// How long one watch lasts before it is renewed by the server.
 const WATCH_TIME: Duration = Duration::from_secs(300);
@@ -128,7 +129,7 @@ impl Follower {
 
     fn client(&mut self) -> anyhow::Result<(Client, String)> {
         if self.used.is_none() {
-            let kubeconfig = Kubeconfig::read(&self.kubeconfig)?;
+            let kubeconfig = read_kubeconfig(&self.kubeconfig)?;
             let client = client(&kubeconfig)
                 .with_context(|| format!("using the certificates of {}", self.kubeconfig.display()))?;
             self.used = Some((kubeconfig, client));
@@ -139,13 +140,7 @@ impl Follower {
 }
 
 fn client(kubeconfig: &Kubeconfig) -> anyhow::Result<Client> {
-    let pair = [kubeconfig.client.certificate.as_str(), kubeconfig.client.key.expose()].concat();
-    let pair = Zeroizing::new(pair);
-    Ok(Client::builder()
-        .tls_certs_only([Certificate::from_pem(kubeconfig.authority.as_bytes())?])
-        .identity(Identity::from_pem(pair.as_bytes())?)
-        .https_only(true)
-        .no_proxy()
+    Ok(https::builder(&kubeconfig.authority, &kubeconfig.certificate, kubeconfig.key.expose())?
         .pool_max_idle_per_host(1)
         .connect_timeout(Duration::from_secs(10))
         // A server that vanished is noticed in under a minute; one that is

@@ -187,9 +187,10 @@ fn cluster(root: &Path) -> Vec<Source> {
         config.map(|config| format!(" --server=https://{}:{}", config.address(), ports::API)).unwrap_or_default();
     let etcd = |name: &str, what: &str, words: &str| {
         let line = format!(
-            "etcdctl --endpoints=https://127.0.0.1:2379 --cacert={PKI}/etcd/ca.crt \
+            "etcdctl --endpoints=https://127.0.0.1:{} --cacert={PKI}/etcd/ca.crt \
              --cert={PKI}/etcd/healthcheck-client.crt --key={PKI}/etcd/healthcheck-client.key \
-             --dial-timeout=5s --command-timeout=10s {words}"
+             --dial-timeout=5s --command-timeout=10s {words}",
+            ports::ETCD_CLIENT
         );
         program(name, what, 2, Keep::Beginning, &line)
     };

@@ -13,10 +13,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -26,6 +24,7 @@ use super::access::Right;
 use super::answer::Made;
 use super::patient::Patient;
 use super::routes;
+use crate::host::tls;
 
 /// How many connections there may be at once …
 pub(super) const CONNECTIONS: usize = 64;
@@ -50,14 +49,9 @@ pub(super) type Tls = Arc<RwLock<Arc<ServerConfig>>>;
 /// A server that shows `certificate` and asks its clients for one of
 /// `authority`, without insisting; all in PEM.
 pub(super) fn tls(authority: &str, certificate: &str, key: &str) -> anyhow::Result<Arc<ServerConfig>> {
-    let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-        roots.add(authority.context("reading the authority")?).context("trusting the authority")?;
-    }
-    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .context("reading the endpoint's certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).context("reading the endpoint's key")?;
+    let roots = tls::trust_in(authority)?;
+    let chain = tls::certificates(certificate).context("reading the endpoint's certificate")?;
+    let key = tls::key(key).context("reading the endpoint's key")?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()

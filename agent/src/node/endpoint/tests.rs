@@ -4,12 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 
 use super::*;
 use crate::cluster::pki::Certified;
-use crate::host::files;
+use crate::host::{files, tls};
 use crate::intake::config::fixture::three_nodes;
 use crate::status::{Health, Status};
 
@@ -45,9 +44,7 @@ impl Stage {
     }
 
     fn connect(&self, client: Option<&Certified>) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
-        let mut roots = rustls::RootCertStore::empty();
-        let authority = self.authorities.kubernetes.certificate.as_bytes();
-        roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
+        let roots = tls::trust_in(&self.authorities.kubernetes.certificate).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -57,8 +54,8 @@ impl Stage {
             None => config.with_no_client_auth(),
             Some(client) => config
                 .with_client_auth_cert(
-                    vec![CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()],
-                    PrivateKeyDer::from_pem_slice(client.key.expose().as_bytes()).unwrap(),
+                    tls::certificates(&client.certificate).unwrap(),
+                    tls::key(client.key.expose()).unwrap(),
                 )
                 .unwrap(),
         };

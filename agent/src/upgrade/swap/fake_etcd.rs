@@ -10,13 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::SystemTime;
 
+use contract::ports;
 use contract::properties::ControlNode;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
-use crate::cluster::etcd::CLIENT_PORT;
 use crate::cluster::pki::{self, Authorities};
+use crate::host::tls;
 use crate::intake::config::Config;
 
 /// All members.
@@ -71,13 +70,13 @@ impl FakeEtcd {
     }
 
     fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
-        let read = |name: &str| std::fs::read(pki.join("etcd").join(name)).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(&read("server.crt")).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
+        let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
+        let chain = tls::certificates(&read("server.crt")).unwrap();
+        let key = tls::key(&read("server.key")).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let tls = Arc::new(tls.with_no_client_auth().with_single_cert(chain, key).unwrap());
-        let listener = TcpListener::bind((node.address, CLIENT_PORT)).unwrap();
+        let listener = TcpListener::bind((node.address, ports::ETCD_CLIENT)).unwrap();
         let etcd = self.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -96,7 +95,7 @@ impl FakeEtcd {
                 return Ok(());
             }
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         stream.read_exact(&mut body)?;
         let path = head.split(' ').nth(1).unwrap_or_default();

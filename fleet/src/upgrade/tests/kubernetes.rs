@@ -72,7 +72,7 @@ fn another_minor_than_the_next_one_is_refused() {
 #[test]
 fn a_swap_that_is_not_committed_comes_first() {
     let (world, folder) = (world(), tempfile::tempdir().unwrap());
-    let swap = crate::upgrade::SwapRequest {
+    let swap = contract::swap::Request {
         id: uuid::Uuid::from_u128(7),
         to: crate::upgrade::tests::fake::new(),
         drain_seconds: 1,

@@ -2,7 +2,9 @@ use super::*;
 use crate::upgrade::PowerState;
 use crate::upgrade::entry::{Outcome, Way};
 use crate::upgrade::tests::fake::{Ill, World, new, old, options};
-use crate::upgrade::{Earlier, Facts, Stage, Swap, Use, describe};
+use crate::upgrade::{Earlier, describe};
+use contract::node::Node;
+use contract::swap::{self, Stage, Use};
 
 /// The image as it would be named in a plan that is the same everywhere.
 fn target() -> Target {
@@ -76,7 +78,7 @@ fn codes(change: impl FnOnce(&mut Inventory, &mut Target, &mut Options)) -> Vec<
     codes
 }
 
-fn with_facts(change: impl FnOnce(&mut Facts)) -> Vec<&'static str> {
+fn with_facts(change: impl FnOnce(&mut Node)) -> Vec<&'static str> {
     codes(|inventory, _, _| change(inventory.nodes[1].facts.as_mut().unwrap()))
 }
 
@@ -87,7 +89,7 @@ fn what_must_not_be_is_refused_with_its_code() {
     assert_eq!(with_facts(|facts| facts.ready = false), ["upgrade.node-not-ready"]);
     assert_eq!(with_facts(|facts| facts.good = None), ["upgrade.node-not-ready"]);
     assert_eq!(with_facts(|facts| facts.etcd = None), ["upgrade.member-unhealthy"]);
-    let members = |facts: &mut Facts| facts.etcd.as_mut().unwrap().members.clone();
+    let members = |facts: &mut Node| facts.etcd.as_mut().unwrap().members.clone();
     assert_eq!(
         with_facts(|facts| facts.etcd.as_mut().unwrap().members[2].healthy = false),
         ["upgrade.member-unhealthy"]
@@ -96,10 +98,10 @@ fn what_must_not_be_is_refused_with_its_code() {
         with_facts(|facts| facts.etcd.as_mut().unwrap().members[2].learner = true),
         ["upgrade.member-unhealthy"]
     );
-    let lost = |facts: &mut Facts| facts.etcd.as_mut().unwrap().members = members(facts)[..2].to_vec();
+    let lost = |facts: &mut Node| facts.etcd.as_mut().unwrap().members = members(facts)[..2].to_vec();
     assert_eq!(with_facts(lost), ["upgrade.members-differ"]);
     let from = Use { vm: None, version: old().version, build: old().build };
-    let swap = Swap { id: Uuid::from_u128(9), stage: Stage::Taken, error: None, from, to: None };
+    let swap = swap::State { id: Uuid::from_u128(9), stage: Stage::Taken, error: None, from, to: None };
     assert_eq!(with_facts(|facts| facts.swap = Some(swap)), ["upgrade.swap-open"]);
     assert_eq!(with_facts(|facts| facts.holder = Some(Uuid::from_u128(9))), ["upgrade.vm-unknown"]);
     assert_eq!(with_facts(|facts| facts.image.name = "kaas-tenant".into()), ["upgrade.product"]);

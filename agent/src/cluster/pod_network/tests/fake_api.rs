@@ -5,9 +5,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -16,6 +13,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::pki::{Authorities, Leaf};
+use crate::host::tls;
 
 /// The nodes and their history.
 #[derive(Clone)]
@@ -92,14 +90,12 @@ impl FakeApi {
             client: false,
         };
         let certified = leaf.issue(&authorities.kubernetes, SystemTime::now()).unwrap();
-        let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate(&authorities.kubernetes.certificate)).unwrap();
+        let roots = tls::trust_in(&authorities.kubernetes.certificate).unwrap();
         let config = rustls::ServerConfig::builder()
             .with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap())
             .with_single_cert(
-                vec![certificate(&certified.certificate)],
-                PrivateKeyDer::from_pem_slice(certified.key.expose().as_bytes()).unwrap(),
+                tls::certificates(&certified.certificate).unwrap(),
+                tls::key(certified.key.expose()).unwrap(),
             )
             .unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));

@@ -10,13 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, ensure};
+use contract::kubernetes_upgrade;
+use contract::node::Kubernetes;
+use contract::swap::{self, Image, Stage, Use};
 use uuid::Uuid;
 
 use crate::upgrade::PowerState;
-use crate::upgrade::{
-    Build, Inventory, Kubernetes, KubernetesUpgrade, Lease, Mode, Nodes, Options, Plan, Stage, Swap, Target, Use, Vm,
-    plan,
-};
+use crate::upgrade::{Inventory, Lease, Mode, Nodes, Options, Plan, Target, Vm, plan};
 
 /// What is wrong with the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Broken;
 struct Machine {
     vm: Vm,
     node: String,
-    image: Build,
+    image: Image,
     /// Whether its import was not broken off.
     whole: bool,
     /// Whether its guest has the disk and runs the node.
@@ -63,9 +63,9 @@ struct Disk {
     node: String,
     holder: Option<Uuid>,
     generation: u64,
-    swap: Option<Swap>,
+    swap: Option<swap::State>,
     kubernetes: &'static str,
-    upgrade: Option<KubernetesUpgrade>,
+    upgrade: Option<kubernetes_upgrade::State>,
 }
 
 struct State {
@@ -100,12 +100,12 @@ pub struct World {
 
 pub const NODES: [&str; 3] = ["cp1", "cp2", "cp3"];
 
-pub fn old() -> Build {
-    Build { version: "0.1.0".into(), build: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".into() }
+pub fn old() -> Image {
+    Image { version: "0.1.0".into(), build: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".into() }
 }
 
-pub fn new() -> Build {
-    Build { version: "0.2.0".into(), build: "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb".into() }
+pub fn new() -> Image {
+    Image { version: "0.2.0".into(), build: "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb".into() }
 }
 
 fn index(node: &str) -> u128 {
@@ -218,7 +218,7 @@ impl World {
     }
 
     /// Panics unless all nodes run this image well, in VMs as they should then be.
-    pub fn all_run(&self, image: &Build, committed: bool) {
+    pub fn all_run(&self, image: &Image, committed: bool) {
         let names: Vec<String> = self.control_nodes().unwrap().into_iter().map(|(name, _)| name).collect();
         for node in &names {
             let facts = self.facts(address(node)).unwrap_or_else(|error| panic!("{node}: {error:#}"));
@@ -290,7 +290,7 @@ impl State {
         for disk in disks.iter().filter(|_| served) {
             let disk = self.disks.get_mut(disk).expect("a disk");
             disk.holder = None;
-            disk.swap.get_or_insert_with(|| Swap {
+            disk.swap.get_or_insert_with(|| swap::State {
                 id: Uuid::from_u128(0xff),
                 stage: Stage::Prepared,
                 error: None,

@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::{bail, ensure};
+use contract::kubernetes_upgrade;
+use contract::node::{Etcd, Good, Member, Node, RunningImage, VirtualAddress};
+use contract::swap::{self, Refused, Stage, Use};
 use uuid::Uuid;
 
 use super::{Disk, Ill, Machine, World, address, index, member, new, old};
 use crate::upgrade::PowerState;
-use crate::upgrade::{
-    Asked, Etcd, Facts, Good, Image, KubernetesRequest, KubernetesUpgrade, Lease, Member, Nodes, Refused, Stage, Swap,
-    SwapRequest, Use, VirtualAddress,
-};
+use crate::upgrade::{Asked, Lease, Nodes};
 
 impl Nodes for World {
     fn cluster(&self) -> anyhow::Result<Uuid> {
@@ -22,7 +22,7 @@ impl Nodes for World {
         self.call(|state| Ok(state.disks.values().map(|disk| (disk.node.clone(), address(&disk.node))).collect()))
     }
 
-    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Facts> {
+    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         let ill = self.ill;
         self.call(|state| {
             let disk = state.disks.values().find(|disk| address(&disk.node) == node).expect("a node").clone();
@@ -57,9 +57,9 @@ impl Nodes for World {
                 swap.stage = Stage::Prepared;
             }
             let good = !is_new || ill == Ill::Well;
-            Ok(Facts {
+            Ok(Node {
                 node: name.clone(),
-                image: Image {
+                image: RunningImage {
                     name: "kaas-control-plane".into(),
                     version: machine.image.version.clone(),
                     build: machine.image.build.clone(),
@@ -82,7 +82,7 @@ impl Nodes for World {
         })
     }
 
-    fn begin_swap(&self, node: Ipv4Addr, request: &SwapRequest) -> anyhow::Result<Asked> {
+    fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
         self.call(|state| {
             let refuse = |code: &str, reason: String| Ok(Asked::Refused(Refused { code: code.into(), reason }));
             let disks: Vec<Disk> = state.disks.values().cloned().collect();
@@ -109,7 +109,7 @@ impl Nodes for World {
                 }
                 Some(_) => refuse("swap.open", "not committed".into()),
                 none => {
-                    *none = Some(Swap {
+                    *none = Some(swap::State {
                         id: request.id,
                         stage: Stage::Draining,
                         error: None,
@@ -145,13 +145,13 @@ impl Nodes for World {
         })
     }
 
-    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &KubernetesRequest) -> anyhow::Result<Asked> {
+    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
         self.call(|state| {
             let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
             if request.check {
                 return Ok(Asked::Done);
             }
-            disk.upgrade = Some(KubernetesUpgrade { to: request.to.clone(), error: None });
+            disk.upgrade = Some(kubernetes_upgrade::State { to: request.to.clone(), error: None });
             Ok(Asked::Begun)
         })
     }

@@ -1,0 +1,348 @@
+//! Kubeconfigs (`v1` of `Config`, k8s.io/client-go): where a cluster's API is, what proves it, and who asks. What is
+//! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML includes.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
+
+/// The name of the cluster in what is written, as kubeadm calls it.
+const CLUSTER: &str = "kubernetes";
+
+/// How one client finds and convinces one API server; all certificates and keys are in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kubeconfig {
+    /// `https://<address>:<port>`.
+    pub server: String,
+    /// The name that the server's certificate must have, if not the one in `server`.
+    pub server_name: Option<String>,
+    /// The cluster's authority.
+    pub authority: String,
+    /// The client's certificate.
+    pub certificate: String,
+    /// The key of it.
+    pub key: Secret,
+}
+
+/// Why a text cannot be used. It holds nothing of the text, which has a key in it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is neither YAML nor JSON, or something else than a kubeconfig.
+    #[error("it is no kubeconfig: line {0} is not understood")]
+    Malformed(u64),
+    /// Something is not there.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// There are several and none is the current one.
+    #[error("it has several entries in {0} and no current context")]
+    Ambiguous(&'static str),
+    /// Certificates or keys in files of their own.
+    #[error("{0} is not in it: a kubeconfig with its certificates inside is needed")]
+    Outside(&'static str),
+    /// What should be base64 of PEM is not.
+    #[error("{0} is not base64 of a text")]
+    Unreadable(&'static str),
+}
+
+impl Kubeconfig {
+    /// What the current context of a kubeconfig says; in one without contexts, its only cluster and its only user.
+    ///
+    /// # Errors
+    /// [`Error`]: above all when certificates are not inside of it.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let document = Document::parse(text)?;
+        let (cluster, user) = (document.cluster()?, document.user()?);
+        let decoded = |value: Option<&str>, name| {
+            let encoded = value.ok_or(Error::Outside(name))?;
+            let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| Error::Unreadable(name))?;
+            String::from_utf8(bytes).map_err(|_| Error::Unreadable(name))
+        };
+        Ok(Self {
+            server: cluster.server()?.to_owned(),
+            server_name: cluster.server_name.clone(),
+            authority: decoded(cluster.authority.as_deref(), "certificate-authority-data")?,
+            certificate: decoded(user.certificate.as_deref(), "client-certificate-data")?,
+            key: Secret::new(decoded(user.key.as_ref().map(Secret::expose), "client-key-data")?),
+        })
+    }
+
+    /// The file's content. `user` names the entry and the context; the API server goes by the certificate.
+    pub fn render(&self, user: &str) -> Zeroizing<String> {
+        let encode = |text: &str| BASE64_STANDARD.encode(text);
+        let document = Document {
+            api_version: Some("v1".to_owned()),
+            clusters: Some(vec![NamedCluster {
+                cluster: Cluster {
+                    authority: Some(encode(&self.authority)),
+                    server: Some(self.server.clone()),
+                    server_name: self.server_name.clone(),
+                },
+                name: CLUSTER.to_owned(),
+            }]),
+            contexts: Some(vec![NamedContext {
+                context: Context { cluster: CLUSTER.to_owned(), user: user.to_owned() },
+                name: user.to_owned(),
+            }]),
+            current_context: Some(user.to_owned()),
+            kind: Some("Config".to_owned()),
+            users: Some(vec![NamedUser {
+                name: user.to_owned(),
+                user: User {
+                    certificate: Some(encode(&self.certificate)),
+                    key: Some(Secret::new(encode(self.key.expose()))),
+                },
+            }]),
+        };
+        let text = serde_json::to_string_pretty(&document).expect("texts and lists are JSON");
+        Zeroizing::new(text + "\n")
+    }
+}
+
+/// The text of a kubeconfig with another server in its current context, and all else as it stands; none when it names
+/// this `server` already.
+///
+/// # Errors
+/// [`Error`]: above all when it names none.
+pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>, Error> {
+    let document = Document::parse(text)?;
+    let named = document.cluster()?.server()?;
+    Ok((named != server).then(|| Zeroizing::new(text.replacen(named, server, 1))))
+}
+
+/// The parts of a kubeconfig that are read and written. kubectl writes `null` for an empty list.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    #[serde(rename = "apiVersion")]
+    api_version: Option<String>,
+    clusters: Option<Vec<NamedCluster>>,
+    contexts: Option<Vec<NamedContext>>,
+    #[serde(rename = "current-context")]
+    current_context: Option<String>,
+    kind: Option<String>,
+    users: Option<Vec<NamedUser>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NamedCluster {
+    cluster: Cluster,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Cluster {
+    #[serde(rename = "certificate-authority-data")]
+    authority: Option<String>,
+    server: Option<String>,
+    #[serde(rename = "tls-server-name", skip_serializing_if = "Option::is_none")]
+    server_name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NamedContext {
+    context: Context,
+    name: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Context {
+    cluster: String,
+    user: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NamedUser {
+    #[serde(default)]
+    name: String,
+    user: User,
+}
+
+#[derive(Serialize, Deserialize)]
+struct User {
+    #[serde(rename = "client-certificate-data")]
+    certificate: Option<String>,
+    #[serde(rename = "client-key-data")]
+    key: Option<Secret>,
+}
+
+impl Document {
+    fn parse(text: &str) -> Result<Self, Error> {
+        // The parser's own words quote what it reads.
+        let options = serde_saphyr::options! { with_snippet: false };
+        serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| Error::Malformed(error.location().map_or(1, |location| location.line())))
+    }
+
+    fn context(&self) -> Result<Option<&Context>, Error> {
+        let Some(current) = self.current_context.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
+        let found = self.contexts.iter().flatten().find(|context| context.name == current);
+        found.map(|named| Some(&named.context)).ok_or(Error::Missing("the current context"))
+    }
+
+    fn cluster(&self) -> Result<&Cluster, Error> {
+        let name = self.context()?.map(|context| context.cluster.as_str());
+        let clusters = self.clusters.as_deref().unwrap_or_default();
+        meant(clusters, "clusters", name, |named| &named.name).map(|named| &named.cluster)
+    }
+
+    fn user(&self) -> Result<&User, Error> {
+        let name = self.context()?.map(|context| context.user.as_str());
+        let users = self.users.as_deref().unwrap_or_default();
+        meant(users, "users", name, |named| &named.name).map(|named| &named.user)
+    }
+}
+
+impl Cluster {
+    fn server(&self) -> Result<&str, Error> {
+        self.server.as_deref().filter(|server| !server.is_empty()).ok_or(Error::Missing("server"))
+    }
+}
+
+/// The entry of this name, or the only one if no name is known.
+fn meant<'l, T>(
+    list: &'l [T],
+    what: &'static str,
+    name: Option<&str>,
+    name_of: impl Fn(&T) -> &str,
+) -> Result<&'l T, Error> {
+    match (name, list) {
+        (Some(name), _) => list.iter().find(|one| name_of(one) == name).ok_or(Error::Missing(what)),
+        (None, [only]) => Ok(only),
+        (None, []) => Err(Error::Missing(what)),
+        (None, _) => Err(Error::Ambiguous(what)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As kubeadm writes it.
+    const YAML: &str = "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: QQ==
+    server: https://10.0.0.10:6443
+  name: kubernetes
+contexts:
+- context:
+    cluster: kubernetes
+    user: kubernetes-admin
+  name: kubernetes-admin@kubernetes
+current-context: kubernetes-admin@kubernetes
+kind: Config
+preferences: {}
+users:
+- name: kubernetes-admin
+  user:
+    client-certificate-data: Qg==
+    client-key-data: Qw==
+";
+
+    fn read() -> Kubeconfig {
+        Kubeconfig {
+            server: "https://10.0.0.10:6443".into(),
+            server_name: None,
+            authority: "A".into(),
+            certificate: "B".into(),
+            key: Secret::new("C".into()),
+        }
+    }
+
+    fn mutated(from: &str, to: &str) -> Result<Kubeconfig, Error> {
+        assert_eq!(YAML.matches(from).count(), 1, "{from}");
+        Kubeconfig::parse(&YAML.replace(from, to))
+    }
+
+    #[test]
+    fn yaml_and_json_are_read() {
+        assert_eq!(Kubeconfig::parse(YAML), Ok(read()));
+        let named = Kubeconfig { server_name: Some("10.0.0.10".into()), ..read() };
+        for written in [read(), named] {
+            assert_eq!(Kubeconfig::parse(&written.render("anna")), Ok(written));
+        }
+        let compact = serde_json::from_str::<serde_json::Value>(&read().render("anna")).unwrap().to_string();
+        assert_eq!(Kubeconfig::parse(&compact), Ok(read()));
+        assert_eq!(Kubeconfig::parse(&compact.replace(',', ",\n\t")), Ok(read()), "indented with tabs");
+    }
+
+    #[test]
+    fn what_is_written_stays_as_it_was() {
+        let expected = r#"{
+  "apiVersion": "v1",
+  "clusters": [
+    {
+      "cluster": {
+        "certificate-authority-data": "QQ==",
+        "server": "https://10.0.0.10:6443"
+      },
+      "name": "kubernetes"
+    }
+  ],
+  "contexts": [
+    {
+      "context": {
+        "cluster": "kubernetes",
+        "user": "anna"
+      },
+      "name": "anna"
+    }
+  ],
+  "current-context": "anna",
+  "kind": "Config",
+  "users": [
+    {
+      "name": "anna",
+      "user": {
+        "client-certificate-data": "Qg==",
+        "client-key-data": "Qw=="
+      }
+    }
+  ]
+}
+"#;
+        assert_eq!(*read().render("anna"), expected);
+    }
+
+    #[test]
+    fn the_current_context_is_meant() {
+        let other = "- cluster:\n    server: https://other\n  name: other\n- cluster:\n    certificate-authority-data";
+        assert_eq!(mutated("- cluster:\n    certificate-authority-data", other), Ok(read()));
+        let current = "current-context: kubernetes-admin@kubernetes\n";
+        assert_eq!(mutated(current, ""), Ok(read()), "the only cluster and user");
+        assert_eq!(mutated(current, "current-context: gone\n"), Err(Error::Missing("the current context")));
+        let two = YAML.replace(current, "").replace("- cluster:\n    certificate-authority-data", other);
+        assert_eq!(Kubeconfig::parse(&two), Err(Error::Ambiguous("clusters")));
+        assert_eq!(mutated("    cluster: kubernetes\n", "    cluster: gone\n"), Err(Error::Missing("clusters")));
+        assert_eq!(mutated("user: kubernetes-admin\n", "user: gone\n"), Err(Error::Missing("users")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_key() {
+        assert_eq!(mutated("    server: https://10.0.0.10:6443\n", ""), Err(Error::Missing("server")));
+        let reference = "client-key: /var/lib/kubelet/pki/kubelet-client-current.pem";
+        assert_eq!(mutated("client-key-data: Qw==", reference), Err(Error::Outside("client-key-data")));
+        assert_eq!(mutated("Qg==", "'*'"), Err(Error::Unreadable("client-certificate-data")));
+        assert_eq!(mutated("QQ==", "/w=="), Err(Error::Unreadable("certificate-authority-data")), "no text");
+        let damaged = mutated("  user:\n", "  user: [\n").unwrap_err();
+        assert!(matches!(damaged, Error::Malformed(_)), "{damaged:?}");
+        for nothing in ["", "clusters: null\n", "kind: Config\n", "{}"] {
+            assert!(Kubeconfig::parse(nothing).is_err(), "{nothing}");
+        }
+        assert!(format!("{:?}", read()).contains("Secret(…)"));
+    }
+
+    #[test]
+    fn another_server_is_named_and_nothing_else_changes() {
+        let (one, other) = ("https://10.0.0.10:6443", "https://10.0.0.11:6443");
+        for text in [YAML, &read().render("anna")] {
+            assert_eq!(*with_server(text, other).unwrap().unwrap(), text.replace(one, other));
+            assert_eq!(with_server(text, one), Ok(None));
+        }
+        let without = YAML.replace("    client-key-data: Qw==\n", "");
+        assert!(with_server(&without, other).unwrap().is_some(), "the kubelet's key is in a file of its own");
+        assert_eq!(with_server("users: []\n", other), Err(Error::Missing("clusters")));
+    }
+}
