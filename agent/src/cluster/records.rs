@@ -214,7 +214,7 @@ impl Records {
     /// Saves what the disk knows of its standing.
     ///
     /// # Errors
-    /// The file system's; the old record then still stands.
+    /// The old record cannot be read or understood, or the file system's; the old record then still stands.
     pub fn save_counted(&self, counted: Counted) -> anyhow::Result<bool> {
         self.update(STANDING, &counted)
     }
@@ -247,7 +247,7 @@ impl Records {
     /// Saves how far the node has come. Says whether that is news.
     ///
     /// # Errors
-    /// The file system's; the old state then still stands.
+    /// The old state cannot be read or understood, or the file system's; the old state then still stands.
     pub fn save_progress(&self, progress: Progress) -> anyhow::Result<bool> {
         self.update(PROGRESS, &progress)
     }
@@ -275,12 +275,8 @@ impl Records {
 
     /// The record with what the file in its place has and this version does not know, if there is any.
     fn with_unknown<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<Option<Wiped>> {
-        let Ok(text) = fs::read(self.path(name)).map(Zeroizing::new) else { return Ok(None) };
-        // What is not understood at all was refused when it was read.
-        let (Ok(old), Ok(known)) = (serde_json::from_slice(&text).map(Wiped), serde_json::from_slice::<T>(&text))
-        else {
-            return Ok(None);
-        };
+        let Some(old) = self.load(name)?.map(Wiped) else { return Ok(None) };
+        let known = T::deserialize(&old.0).with_context(|| format!("understanding {}", self.path(name).display()))?;
         let known = Wiped(serde_json::to_value(known)?);
         if !json::has_unknown(&old.0, &known.0) {
             return Ok(None);
@@ -345,6 +341,26 @@ mod tests {
         assert_eq!(records.progress().unwrap(), progress);
         fs::write(records.path(PROGRESS), "{").unwrap();
         assert!(records.progress().unwrap_err().to_string().contains("progress.json"));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_not_written_over() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        records.save_progress(Progress::default()).unwrap();
+        let path = records.path(PROGRESS);
+        let progress = Progress { etcd: true, ..Progress::default() };
+        let refused = || records.save_progress(progress).unwrap_err().to_string();
+        for damaged in ["{", "[]"] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(refused(), format!("understanding {}", path.display()));
+            assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+        }
+        // It cannot be followed to its end.
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert_eq!(refused(), format!("reading {}", path.display()));
+        assert!(path.is_symlink());
     }
 
     #[test]
