@@ -25,24 +25,96 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a line names the room: `crate::room::…`, `crate::room;` or in a group `crate::{room, …}`.
-fn names(line: &str, room: &str) -> bool {
+/// What code says: each `use` statement as its paths, written out, and all else line by line.
+fn sayings(code: &str) -> Vec<String> {
+    let (mut said, mut statement) = (Vec::new(), String::new());
+    for line in code.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+        let bare = line.strip_prefix("pub(").and_then(|rest| Some(rest.split_once(") ")?.1)).unwrap_or(line);
+        if statement.is_empty() && !bare.trim_start_matches("pub ").starts_with("use ") {
+            said.push(line.to_owned());
+            continue;
+        }
+        statement.push_str(line.split("//").next().unwrap());
+        if let Some((whole, _)) = statement.split_once(';') {
+            let tree = whole.split_once("use ").unwrap().1;
+            spread(tree, "", &mut said);
+            statement.clear();
+        }
+    }
+    said
+}
+
+/// Adds the paths of a `use` tree below `stem`.
+fn spread(tree: &str, stem: &str, paths: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some((head, group)) = tree.split_once('{') else {
+        paths.extend((!tree.is_empty()).then(|| format!("{stem}{tree}")));
+        return;
+    };
+    let stem = format!("{stem}{}", head.trim());
+    let (mut depth, mut begin) = (0, 0);
+    for (at, sign) in group.char_indices() {
+        match sign {
+            '{' => depth += 1,
+            ',' | '}' if depth == 0 => {
+                spread(&group[begin..at], &stem, paths);
+                begin = at + 1;
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+}
+
+/// Whether a saying in a module so far below the crate's root names the room: `crate::room`, or as many `super` as lead
+/// to the root. All that stands there names every room.
+fn names(saying: &str, depth: usize, room: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-    let straight = line.split("crate::").skip(1).any(|rest| rest.strip_prefix(room).is_some_and(ends));
-    let grouped = line.split_once("crate::{").is_some_and(|(_, group)| {
-        group.split(['{', ',', '}']).any(|entry| entry.trim().strip_prefix(room).is_some_and(ends))
-    });
-    straight || grouped
+    let is_room = |rest: &str| rest.starts_with('*') || rest.strip_prefix(room).is_some_and(ends);
+    ["crate::", &"super::".repeat(depth)].into_iter().any(|root| {
+        // In a module within the file it takes one more.
+        saying.match_indices(root).any(|(at, _)| is_room(saying[at + root.len()..].trim_start_matches("super::")))
+    })
+}
+
+/// How far below the crate's root the module of a file is, whose path is that below `src`.
+fn depth(file: &Path) -> usize {
+    file.components().count() - usize::from(file.ends_with("mod.rs"))
 }
 
 #[test]
 fn a_call_is_seen_however_it_is_written() {
-    for line in ["use crate::boot::run;", "use crate::boot;", "use crate::{files, boot};", "crate::boot::run()"] {
-        assert!(names(line, "boot"), "{line}");
+    let sees = |code: &str| sayings(code).iter().any(|saying| names(saying, 2, "boot"));
+    for code in [
+        "use crate::boot::run;",
+        "use crate::boot;",
+        "use crate::{files, boot};",
+        "pub(crate) use crate::{\n    boot as other,\n};",
+        "pub use crate::{\n    boot,\n};",
+        "crate::boot::run()",
+        "use crate::{\n    host::{self, files},\n    // Why.\n    boot::{self, run},\n};",
+        "use crate::{\n    files, // Why: a reason.\n    boot,\n};",
+        "use super::super::boot;",
+        "super::super::boot::run()",
+        "use super::{\n    files,\n    super::boot::run,\n};",
+        "use super::super::super::boot;",
+        "use crate::*;",
+        "pub state: u8, // in use by\ncrate::boot::run()\nuse crate::host;",
+    ] {
+        assert!(sees(code), "{code}");
     }
-    for line in ["use crate::booted::x;", "use super::boot;", "use crate::host::{boot_time, files};"] {
-        assert!(!names(line, "boot"), "{line}");
+    for code in [
+        "use crate::booted::x;",
+        "use super::boot;",
+        "use crate::host::{boot_time, files};",
+        "use crate::{\n    host::{self, boot},\n    files,\n};",
+        "use crate::files;\nuse super::boot;",
+        "use super::*;",
+        "// use crate::boot;",
+    ] {
+        assert!(!sees(code), "{code}");
     }
+    assert_eq!(["boot/mod.rs", "boot/run.rs"].map(|file| depth(Path::new(file))), [1, 2]);
 }
 
 #[test]
@@ -55,11 +127,11 @@ fn no_room_calls_one_above_it() {
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-            let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-            for line in code {
-                let above = ROOMS[floor + 1..].iter().find(|above| names(line, above));
+            let depth = depth(file.strip_prefix(&source).unwrap());
+            for saying in sayings(code) {
+                let above = ROOMS[floor + 1..].iter().find(|above| names(&saying, depth, above));
                 if let Some(above) = above {
-                    calls.push(format!("{} calls {above}: {}", file.display(), line.trim()));
+                    calls.push(format!("{} calls {above}: {saying}", file.display()));
                 }
             }
         }

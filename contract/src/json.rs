@@ -37,18 +37,34 @@ fn unknown(given: &Value, known: &Value) -> Option<String> {
     }
 }
 
-/// Adds to `new` what `old` has, at any depth of its objects, and `known` has not: what was read of `old`, written again.
+/// Adds to `new` what `old` has, at any depth, and `known` has not: what was read of `old`, written again.
 /// So a version that does not know a field keeps it when it writes the rest anew.
+///
+/// An element of a list has no name to know it by: it counts as the same one, wherever it stands, if all that is known
+/// of it is as it was. One of which anything has changed counts as another one, and what was unknown of it is lost.
 pub fn keep_unknown(old: &Value, known: &Value, new: &mut Value) {
-    let (Value::Object(old), Value::Object(known), Value::Object(new)) = (old, known, new) else { return };
-    for (name, value) in old {
-        match (known.get(name), new.get_mut(name)) {
-            (Some(known), Some(new)) => keep_unknown(value, known, new),
-            (None, None) => {
-                new.insert(name.clone(), value.clone());
+    match (old, known, new) {
+        (Value::Object(old), Value::Object(known), Value::Object(new)) => {
+            for (name, value) in old {
+                match (known.get(name), new.get_mut(name)) {
+                    (Some(known), Some(new)) => keep_unknown(value, known, new),
+                    (None, None) => {
+                        new.insert(name.clone(), value.clone());
+                    }
+                    _ => {}
+                }
             }
-            _ => {}
         }
+        (Value::Array(old), Value::Array(known), Value::Array(new)) if old.len() == known.len() => {
+            let mut before: Vec<_> = old.iter().zip(known).collect();
+            for element in new {
+                if let Some(same) = before.iter().position(|(_, known)| *known == element) {
+                    let (old, known) = before.remove(same);
+                    keep_unknown(old, known, element);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -97,5 +113,23 @@ mod tests {
         let mut new = json!({"inner": {"number": 3}});
         keep_unknown(&old, &known, &mut new);
         assert_eq!(new, json!({"inner": {"number": 3, "later": 1}, "latest": {"a": 1}}));
+    }
+
+    #[test]
+    fn what_is_unknown_of_a_list_s_element_goes_where_the_element_goes() {
+        let kept = |new: Value| {
+            let old = json!([{"number": 1, "later": "a"}, {"number": 2, "later": "b"}, {"number": 2, "later": "c"}]);
+            let (old, known) = (json!({"list": old}), json!({"list": [{"number": 1}, {"number": 2}, {"number": 2}]}));
+            let mut new = json!({"list": new});
+            keep_unknown(&old, &known, &mut new);
+            new["list"].take()
+        };
+        let (one, two) = (json!({"number": 1}), json!({"number": 2}));
+        let (a, b) = (json!({"number": 1, "later": "a"}), json!({"number": 2, "later": "b"}));
+        let c = json!({"number": 2, "later": "c"});
+        assert_eq!(kept(json!([one, two, two])), json!([a, b, c]), "the same");
+        assert_eq!(kept(json!([two, one])), json!([b, a]), "others at their places, and one less");
+        // Another element has nothing of the one that stood there.
+        assert_eq!(kept(json!([one, {"number": 3}, two])), json!([a, {"number": 3}, b]));
     }
 }

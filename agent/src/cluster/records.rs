@@ -85,26 +85,33 @@ impl Records {
         self.load(CONFIG)
     }
 
-    /// Saves the configuration and the deployment secret, which comes first:
-    /// a configuration without it could not meet its peers. Says whether
-    /// anything changed.
+    /// Saves the configuration that a form has given and the deployment secret, which comes first:
+    /// a configuration without it could not meet its peers. One of another form takes the place of the saved one
+    /// with all that a newer version has noted there. Says whether anything changed.
     ///
     /// # Errors
-    /// The file system's; the configuration is then not saved.
+    /// The saved configuration cannot be read or understood, or the file system's; the configuration is then not saved.
     pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
-        let text = Zeroizing::new(secret.expose().as_bytes().to_vec());
-        let changed =
-            files::ensure_content(&self.path(SECRET), &text, 0o600).context("saving the deployment secret")?;
-        Ok(self.save(CONFIG, config)? || changed)
+        let changed = self.save_secret(secret)?;
+        // What a boot without another form saves is what it has read.
+        let same = self.config()?.as_ref() == Some(config);
+        Ok((!same && self.put(CONFIG, config)?) || changed)
     }
 
-    /// Saves a changed configuration of a node that goes on with the secret it
-    /// has, or with none. Says whether anything changed.
+    /// Saves the node's configuration with what was changed in it, after the deployment secret, if it goes on with
+    /// one. What a newer version has noted stays. Says whether anything changed.
     ///
     /// # Errors
-    /// The file system's; the old configuration then still stands.
-    pub fn update_config(&self, config: &Config) -> anyhow::Result<bool> {
-        self.save(CONFIG, config)
+    /// The saved configuration cannot be read or understood, or the file system's; the old configuration then still
+    /// stands.
+    pub fn update_config(&self, config: &Config, secret: Option<&Secret>) -> anyhow::Result<bool> {
+        let changed = secret.map(|secret| self.save_secret(secret)).transpose()?.unwrap_or_default();
+        Ok(self.update(CONFIG, config)? || changed)
+    }
+
+    fn save_secret(&self, secret: &Secret) -> anyhow::Result<bool> {
+        let text = Zeroizing::new(secret.expose().as_bytes().to_vec());
+        files::ensure_content(&self.path(SECRET), &text, 0o600).context("saving the deployment secret")
     }
 
     /// The deployment secret, until it is erased.
@@ -154,12 +161,22 @@ impl Records {
         self.load(T::FILE)
     }
 
-    /// Saves an entry. Says whether it is news.
+    /// Saves an entry of something that begins: nothing of the entry in whose place it comes is left. Says whether it
+    /// is news.
     ///
     /// # Errors
     /// The file system's; the old one then still stands.
-    pub fn save_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
-        self.save(T::FILE, entry)
+    pub fn begin_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
+        self.put(T::FILE, entry)
+    }
+
+    /// Saves an entry of something that goes on, and with it what a newer version has noted there. Says whether it is
+    /// news.
+    ///
+    /// # Errors
+    /// The old one cannot be read or understood, or the file system's; the old one then still stands.
+    pub fn update_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
+        self.update(T::FILE, entry)
     }
 
     /// Forgets an entry, if there is one.
@@ -197,9 +214,9 @@ impl Records {
     /// Saves what the disk knows of its standing.
     ///
     /// # Errors
-    /// The file system's; the old record then still stands.
+    /// The old record cannot be read or understood, or the file system's; the old record then still stands.
     pub fn save_counted(&self, counted: Counted) -> anyhow::Result<bool> {
-        self.save(STANDING, &counted)
+        self.update(STANDING, &counted)
     }
 
     /// Notes in one line of the data disk's log of swaps what became of the disk.
@@ -230,9 +247,9 @@ impl Records {
     /// Saves how far the node has come. Says whether that is news.
     ///
     /// # Errors
-    /// The file system's; the old state then still stands.
+    /// The old state cannot be read or understood, or the file system's; the old state then still stands.
     pub fn save_progress(&self, progress: Progress) -> anyhow::Result<bool> {
-        self.save(PROGRESS, &progress)
+        self.update(PROGRESS, &progress)
     }
 
     /// The place of the plan on the data disk.
@@ -248,8 +265,8 @@ impl Records {
         files::read_record(&self.path(name))
     }
 
-    /// Saves a record, and with it what a newer version has noted there and this one does not know.
-    fn save<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<bool> {
+    /// Saves a record of something that goes on, and with it what a newer version has noted there and this one does not know.
+    fn update<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<bool> {
         match self.with_unknown(name, record)? {
             None => self.put(name, record),
             Some(merged) => self.put(name, &merged.0),
@@ -258,12 +275,8 @@ impl Records {
 
     /// The record with what the file in its place has and this version does not know, if there is any.
     fn with_unknown<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<Option<Wiped>> {
-        let Ok(text) = fs::read(self.path(name)).map(Zeroizing::new) else { return Ok(None) };
-        // What is not understood at all was refused when it was read.
-        let (Ok(old), Ok(known)) = (serde_json::from_slice(&text).map(Wiped), serde_json::from_slice::<T>(&text))
-        else {
-            return Ok(None);
-        };
+        let Some(old) = self.load(name)?.map(Wiped) else { return Ok(None) };
+        let known = T::deserialize(&old.0).with_context(|| format!("understanding {}", self.path(name).display()))?;
         let known = Wiped(serde_json::to_value(known)?);
         if !json::has_unknown(&old.0, &known.0) {
             return Ok(None);
@@ -331,6 +344,26 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_cannot_be_read_is_not_written_over() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        records.save_progress(Progress::default()).unwrap();
+        let path = records.path(PROGRESS);
+        let progress = Progress { etcd: true, ..Progress::default() };
+        let refused = || records.save_progress(progress).unwrap_err().to_string();
+        for damaged in ["{", "[]"] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(refused(), format!("understanding {}", path.display()));
+            assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+        }
+        // It cannot be followed to its end.
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert_eq!(refused(), format!("reading {}", path.display()));
+        assert!(path.is_symlink());
+    }
+
+    #[test]
     fn what_a_newer_version_has_noted_is_kept_by_an_older_one() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
@@ -345,7 +378,7 @@ mod tests {
         let mut changed = records.config().unwrap().unwrap();
         assert_eq!(changed, config);
         changed.node.ntp_servers = vec!["10.0.0.1".into()];
-        assert!(records.update_config(&changed).unwrap());
+        assert!(records.update_config(&changed, None).unwrap());
         let progress = Progress { etcd: true, ..Progress::default() };
         assert!(records.save_progress(progress).unwrap() && !records.save_progress(progress).unwrap());
         assert_eq!((records.config().unwrap(), records.progress().unwrap()), (Some(changed), progress));
@@ -353,6 +386,42 @@ mod tests {
             let text = fs::read_to_string(records.path(file)).unwrap();
             assert_eq!(text.matches("of-a-later-version").count(), count, "{text}");
         }
+    }
+
+    /// Adds what a newer version would note.
+    fn note(records: &Records, file: &str) {
+        let mut value: Value = serde_json::from_slice(&fs::read(records.path(file)).unwrap()).unwrap();
+        value["of-a-later-version"] = true.into();
+        fs::write(records.path(file), serde_json::to_vec_pretty(&value).unwrap()).unwrap();
+    }
+
+    fn is_noted(records: &Records, file: &str) -> bool {
+        fs::read_to_string(records.path(file)).unwrap().contains("of-a-later-version")
+    }
+
+    #[test]
+    fn what_begins_has_nothing_of_what_was_there_before() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let cordon = |number| Cordon { swap: uuid::Uuid::from_u128(number) };
+        assert!(records.begin_entry(&cordon(1)).unwrap());
+        note(&records, Cordon::FILE);
+        assert!(!records.update_entry(&cordon(1)).unwrap() && is_noted(&records, Cordon::FILE));
+        assert!(records.begin_entry(&cordon(2)).unwrap() && !is_noted(&records, Cordon::FILE));
+    }
+
+    #[test]
+    fn the_configuration_of_another_form_has_nothing_of_the_former_one() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let (mut config, secret) = (crate::boot::plan::tests::three_nodes(), Secret::new("s".into()));
+        records.save_config(&config, &secret).unwrap();
+        note(&records, CONFIG);
+        assert!(!records.save_config(&config, &secret).unwrap() && is_noted(&records, CONFIG), "the same");
+        config.patience += 1;
+        assert!(records.update_config(&config, Some(&secret)).unwrap() && is_noted(&records, CONFIG), "a change in it");
+        config.patience += 1;
+        assert!(records.save_config(&config, &secret).unwrap() && !is_noted(&records, CONFIG), "another one");
     }
 
     #[test]

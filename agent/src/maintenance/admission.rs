@@ -158,7 +158,7 @@ fn keep(root: &Path, admission: Admission) -> rendezvous::Keep {
     Box::new(move |record| {
         if let Record::Admitting { saved: true, .. } = record {
             anyhow::ensure!(records.entry::<Admission>()?.as_ref() == Some(&admission), "the code is no longer good");
-            records.save_entry(&Admission { stage: Stage::HandedOver, ..admission.clone() })?;
+            records.update_entry(&Admission { stage: Stage::HandedOver, ..admission.clone() })?;
         }
         Ok(())
     })

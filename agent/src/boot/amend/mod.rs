@@ -126,7 +126,7 @@ fn apply_with(
             let values = config.properties(Some(&secret));
             let document = amended(values, &config, &changes);
             let Intake { config, secret, warnings } = judged(config::validate(&document, &image, now))?;
-            (records.save_config(&config, &secret)?, warnings)
+            (records.update_config(&config, Some(&secret))?, warnings)
         }
         Standing::Settled(config) => {
             let values = config.properties(None);
@@ -134,7 +134,7 @@ fn apply_with(
             let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
             let document = amended(values, &config, &changes);
             let (config, warnings) = judged(config::validate_formed(&document, &image, now))?;
-            (records.update_config(&config)?, warnings)
+            (records.update_config(&config, None)?, warnings)
         }
     };
     let effect = if !changed {

@@ -148,7 +148,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
     let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
-    records.save_entry(&Admission { node: lost.name.clone(), stage })?;
+    records.begin_entry(&Admission { node: lost.name.clone(), stage })?;
     let until = humantime::format_rfc3339_seconds(until);
     match options.output {
         Output::Json => {
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((code.expose().len(), secret::judge(code.expose())), (32, Ok(())));
         let stage = Stage::Open { proof: Proof::of(&code), until: 9 };
         let admission = Admission { node: "node3".into(), stage };
-        records.save_entry(&admission).unwrap();
+        records.begin_entry(&admission).unwrap();
         assert_eq!(records.entry::<Admission>().unwrap(), Some(admission));
         let kept = std::fs::read_to_string(root.path().join("data/kaas/admission.json")).unwrap();
         assert!(!kept.contains(code.expose()), "{kept}");

@@ -171,7 +171,7 @@ impl Restoring {
         runner.run(&command).context("restoring the snapshot")?;
         let at = humantime::format_rfc3339_seconds(now).to_string();
         let members = self.members.iter().map(|node| node.name.clone()).collect();
-        records.save_entry(&Restored { token: self.token.clone(), members, at: at.clone() })?;
+        records.begin_entry(&Restored { token: self.token.clone(), members, at: at.clone() })?;
         let (member, kept) = (data.join("member"), data.join(format!("member.before-restore-{at}")));
         let had = member.exists();
         if had {
@@ -281,6 +281,10 @@ mod tests {
         fs::create_dir_all(data.join("member/wal")).unwrap();
         // What an earlier attempt left when it was cut off.
         fs::create_dir_all(data.join("restoring/member")).unwrap();
+        // What a newer version has noted of a cluster that was restored before.
+        let record = root.path().join("data/kaas/restored.json");
+        fs::create_dir_all(record.parent().unwrap()).unwrap();
+        fs::write(&record, r#"{"token": "t", "members": [], "at": "", "later": 1}"#).unwrap();
         let runner = Etcdutl::default();
         let options = options(&root.path().join("s.db"));
         let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
@@ -290,6 +294,7 @@ mod tests {
         assert!(data.join("member/new").exists() && !data.join("restoring").exists());
         let restored = records.entry::<Restored>().unwrap().unwrap();
         assert_eq!(restored.members, ["node1", "node2", "node3"]);
+        assert!(!fs::read_to_string(&record).unwrap().contains("later"));
         assert!(restored.token.starts_with(&CLUSTER.to_string()) && restored.token.ends_with(&restoring.code));
         let asked = runner.0.lock().unwrap().join("\n");
         for part in [

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::blank;
 use super::device::Disk;
-use super::identity::{Identity, Preparation, Slots, State};
+use super::identity::{Identity, Later, Preparation, Slots, State};
 use super::layout;
 use super::refused::not_ours;
 use crate::host::command::{Command, Error, Runner};
@@ -93,7 +93,7 @@ enum Content {
     },
     /// Bears our mark, but cannot be trusted; says why.
     Damaged(String),
-    Later(u32),
+    Later(Later),
     /// Says what is on it.
     Foreign(String),
     Unreadable(String),
@@ -135,8 +135,8 @@ fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Conte
         return Ok(content.map_or(Content::Blank, |place| Content::Foreign(describe(disk, place, runner))));
     }
     let slots = Slots::read(&disk.path)?;
-    if let Some(version) = slots.later_format() {
-        return Ok(Content::Later(version));
+    if let Some(later) = slots.later() {
+        return Ok(Content::Later(later.clone()));
     }
     if let Some(identity) = slots.newest() {
         // A disk that is being erased may have lost its table already.
@@ -340,9 +340,9 @@ fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
             format!("it is a data disk of this appliance, but cannot be trusted: {why}"),
             "Detach it and keep it; restore the node from the cluster's other nodes or from a snapshot",
         ),
-        Content::Later(version) => codes::DISK_NEWER.finding(
+        Content::Later(later) => codes::DISK_NEWER.finding(
             name,
-            format!("its identity (format {version}) is one that only a newer image can read"),
+            format!("{later}: only a newer image can read it"),
             "Boot the image version that last used the disk, or a newer one",
         ),
         Content::Unreadable(why) => codes::DISK_UNREADABLE.finding(

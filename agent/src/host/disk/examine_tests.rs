@@ -1,7 +1,7 @@
 use contract::swap::Use;
 
 use super::super::fixture::{self, Machine, OWN, name, put, run};
-use super::super::identity;
+use super::super::{frame, identity};
 use super::*;
 use crate::host::command::Host;
 
@@ -239,6 +239,23 @@ fn one_damaged_slot_is_a_warning_and_two_are_never_blank() {
     // And no empty disk is taken in its stead.
     machine.add("empty");
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous"])));
+}
+
+#[test]
+fn an_identity_that_only_a_newer_image_can_read_is_named_by_what_it_says() {
+    let mut machine = Machine::new();
+    let disk = machine.add("ours");
+    let identity = Identity { node: "cp1".into(), image_version: "9.0.0".into(), ..made(&machine, &disk) };
+    identity::write(&disk, &identity).unwrap();
+    identity::write(&disk, &identity).unwrap();
+    let mut later = serde_json::to_value(&identity).unwrap();
+    later["new"] = 1.into();
+    let block = frame::encode(b"KaaSIDNT", 9, later.to_string().as_bytes(), identity::SLOT_SIZE).unwrap();
+    put(&disk, layout::IDENTITY_A, &block);
+    assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.newer"])));
+    let said = machine.examine().findings.to_string();
+    assert!(said.contains("last used by node cp1 with image 9.0.0"), "{said}");
+    assert!(!said.contains("format"), "{said}");
 }
 
 #[test]

@@ -142,9 +142,8 @@ pub enum Slot {
     Empty,
     /// Anything else than what belongs here.
     Damaged,
-    /// An identity that this program does not understand to its end: in a later format version, or with what only a
-    /// later image writes.
-    Later(u32),
+    /// An identity that this program does not understand to its end.
+    Later(Later),
     /// An identity.
     Whole {
         /// Counts the writes; the higher one is newer.
@@ -152,6 +151,55 @@ pub enum Slot {
         /// The content.
         identity: Box<Identity>,
     },
+}
+
+/// What is known of an identity that only a newer image can read: nothing that is said of it decides anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Later {
+    /// It is in this later format version.
+    Format(u32),
+    /// It is in a format that is known, with content that is not.
+    Content {
+        /// Counts the writes; the higher one is newer.
+        sequence: u64,
+        /// The node's name and the version of the image that last used the disk, where they stand as they do now.
+        said: Option<(String, String)>,
+    },
+}
+
+impl Later {
+    fn of(sequence: u64, content: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Said {
+            node: String,
+            image_version: String,
+        }
+        let said = serde_json::from_slice(content).ok().map(|said: Said| (said.node, said.image_version));
+        Self::Content { sequence, said }
+    }
+
+    /// Which of two is said something of: nothing is known of a later format's sequence.
+    fn rank(&self) -> u64 {
+        match self {
+            Self::Format(_) => u64::MAX,
+            Self::Content { sequence, .. } => *sequence,
+        }
+    }
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format(version) => write!(f, "its identity is in format {version}"),
+            Self::Content { said: Some((node, image)), .. } => {
+                write!(
+                    f,
+                    "it was last used by node {node} with image {image}, and its identity says more than is known"
+                )
+            }
+            Self::Content { said: None, .. } => write!(f, "its identity has content that is not known"),
+        }
+    }
 }
 
 /// Both slots of a disk.
@@ -197,12 +245,13 @@ impl Slots {
         matches!((&self.a, &self.b), (Slot::Whole { .. }, Slot::Whole { .. }))
     }
 
-    /// The later format version that one of the slots is in.
-    pub fn later_format(&self) -> Option<u32> {
-        [&self.a, &self.b].into_iter().find_map(|slot| match slot {
-            Slot::Later(version) => Some(*version),
+    /// The identity that only a newer image can read, if one of the slots holds such a one: the newer of two.
+    pub fn later(&self) -> Option<&Later> {
+        let later = [&self.a, &self.b].into_iter().filter_map(|slot| match slot {
+            Slot::Later(later) => Some(later),
             _ => None,
-        })
+        });
+        later.max_by_key(|later| later.rank())
     }
 
     fn whole(&self) -> Option<(u64, &Identity)> {
@@ -220,11 +269,11 @@ fn slot(block: &[u8]) -> Slot {
     match frame::decode(MAGIC, block) {
         Frame::Empty => Slot::Empty,
         Frame::Damaged => Slot::Damaged,
-        Frame::Later(version) => Slot::Later(version),
+        Frame::Later(version) => Slot::Later(Later::Format(version)),
         Frame::Whole { sequence, content } => match json::read_strictly(&content) {
             Ok(identity) => Slot::Whole { sequence, identity: Box::new(identity) },
             // Its digest is right: it is what somebody wrote who knew more.
-            Err(_) => Slot::Later(frame::VERSION),
+            Err(_) => Slot::Later(Later::of(sequence, &content)),
         },
     }
 }
@@ -241,7 +290,7 @@ pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     if identity.state != State::Erasing && slots.newest().is_some_and(|newest| newest.state == State::Erasing) {
         return Err(io::Error::other("the disk is marked to be erased"));
     }
-    if slots.later_format().is_some() {
+    if slots.later().is_some() {
         return Err(io::Error::other("it holds an identity that only a newer image can read"));
     }
     // While a preparation is not finished its record stands in slot A: slot B
@@ -362,11 +411,32 @@ mod tests {
             more.pointer_mut(place).unwrap()["new"] = 1.into();
             let block = frame::encode(MAGIC, 2, more.to_string().as_bytes(), SLOT_SIZE).unwrap();
             write_block(&disk, layout::IDENTITY_A, &block).unwrap();
-            assert_eq!(Slots::read(&disk).unwrap().later_format(), Some(frame::VERSION), "{place}");
+            let said = Some((identity().node, identity().image_version));
+            let later = Later::Content { sequence: 2, said };
+            assert_eq!(Slots::read(&disk).unwrap().later(), Some(&later), "{place}");
             let before = std::fs::read(&disk).unwrap();
             assert!(write(&disk, &numbered(3)).unwrap_err().to_string().contains("newer image"));
             assert!(std::fs::read(&disk).unwrap() == before, "{place}: nothing is written");
         }
+    }
+
+    #[test]
+    fn the_newer_of_two_later_identities_is_said_something_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        for (sequence, place, image) in [(5, layout::IDENTITY_A, "9.1.0"), (4, layout::IDENTITY_B, "9.0.0")] {
+            let mut later = serde_json::to_value(Identity { image_version: image.into(), ..identity() }).unwrap();
+            later["new"] = 1.into();
+            let block = frame::encode(MAGIC, sequence, later.to_string().as_bytes(), SLOT_SIZE).unwrap();
+            write_block(&disk, place, &block).unwrap();
+        }
+        let said = Slots::read(&disk).unwrap().later().unwrap().to_string();
+        assert!(said.starts_with(&format!("it was last used by node {} with image 9.1.0,", identity().node)), "{said}");
+        // What is quite another thing says nothing of itself.
+        let block = frame::encode(MAGIC, 6, br#"{"node": 1}"#, SLOT_SIZE).unwrap();
+        write_block(&disk, layout::IDENTITY_B, &block).unwrap();
+        let later = Later::Content { sequence: 6, said: None };
+        assert_eq!(Slots::read(&disk).unwrap().later(), Some(&later));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use contract::ports;
@@ -50,9 +50,6 @@ use crate::upgrade::swap::desk::Desk;
 
 /// The server's certificate and key, without their extensions: on the data disk.
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
-
-/// How long the TLS handshake may take, and then the header.
-const BEGINNING: Duration = Duration::from_secs(10);
 
 /// What answers are made from.
 pub(crate) struct Site {
@@ -74,7 +71,7 @@ pub struct Endpoint {
 
 struct Shared {
     site: Arc<Site>,
-    beginning: Duration,
+    patience: server::Patience,
     /// The TLS configuration that new connections get; none while closed.
     open: Mutex<Option<Open>>,
 }
@@ -88,17 +85,17 @@ struct Open {
 impl Endpoint {
     /// An endpoint of the system below `root`, closed.
     pub fn new(root: &Path, reporter: Reporter) -> Self {
-        Self::with_patience(root, reporter, BEGINNING)
+        Self::with_patience(root, reporter, server::Patience::USUAL)
     }
 
-    fn with_patience(root: &Path, reporter: Reporter, beginning: Duration) -> Self {
+    fn with_patience(root: &Path, reporter: Reporter, patience: server::Patience) -> Self {
         let site = Arc::new(Site {
             root: root.to_owned(),
             reporter,
             snapshots: snapshot::Desk::default(),
             swaps: Desk::default(),
         });
-        Self { shared: Arc::new(Shared { site, beginning, open: Mutex::new(None) }) }
+        Self { shared: Arc::new(Shared { site, patience, open: Mutex::new(None) }) }
     }
 
     /// Where swaps are asked for.
@@ -138,7 +135,7 @@ impl Endpoint {
             none => {
                 let tls = Arc::new(RwLock::new(tls));
                 let address =
-                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.site), self.shared.beginning)
+                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.site), self.shared.patience)
                         .with_context(|| format!("listening on {address}"))?;
                 *none = Some(Open { address, certificate, tls });
                 Ok((true, address))

@@ -30,8 +30,6 @@ use crate::host::tls;
 pub(super) const CONNECTIONS: usize = 64;
 /// … and how many of them from one address.
 pub(super) const PER_ADDRESS: usize = 16;
-/// How long a connection may stand still.
-const STILL: Duration = Duration::from_secs(30);
 /// The longest header, in bytes …
 const HEADER: usize = 16 << 10;
 /// … and how many lines it may have.
@@ -42,6 +40,20 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 const BLOCKING: usize = 4;
 /// The pause after a connection could not be accepted: there are too many files open.
 const EXHAUSTED: Duration = Duration::from_secs(1);
+
+/// How long clients are waited for.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// How long the TLS handshake may take, and then the header.
+    pub beginning: Duration,
+    /// How long a connection may stand still.
+    pub still: Duration,
+}
+
+impl Patience {
+    /// What every endpoint outside of tests has.
+    pub(super) const USUAL: Self = Self { beginning: Duration::from_secs(10), still: Duration::from_secs(30) };
+}
 
 /// The configuration that the next connection gets.
 pub(super) type Tls = Arc<RwLock<Arc<ServerConfig>>>;
@@ -70,20 +82,20 @@ pub(super) fn tls(authority: &str, certificate: &str, key: &str) -> anyhow::Resu
 }
 
 /// Opens the port and serves on a thread of its own. Says which address it
-/// got. `beginning` limits the TLS handshake, and then the header.
-pub(super) fn start(address: SocketAddr, tls: Tls, site: Arc<Site>, beginning: Duration) -> anyhow::Result<SocketAddr> {
+/// got.
+pub(super) fn start(address: SocketAddr, tls: Tls, site: Arc<Site>, patience: Patience) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
     thread::Builder::new()
         .name("endpoint".to_owned())
-        .spawn(move || runtime.block_on(serve(listener, tls, site, beginning)))
+        .spawn(move || runtime.block_on(serve(listener, tls, site, patience)))
         .context("starting a thread")?;
     Ok(address)
 }
 
-async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, beginning: Duration) {
+async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, patience: Patience) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return log::error!("the endpoint cannot serve: {error}"),
@@ -105,7 +117,7 @@ async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, begin
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
                 let site = Arc::clone(&site);
                 tokio::spawn(async move {
-                    if let Err(error) = converse(stream, acceptor, &site, beginning).await {
+                    if let Err(error) = converse(stream, acceptor, &site, patience).await {
                         log::debug!("the endpoint, with {from}: {error:#}");
                     }
                     drop(place);
@@ -124,9 +136,9 @@ async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     site: &Arc<Site>,
-    beginning: Duration,
+    patience: Patience,
 ) -> anyhow::Result<()> {
-    let stream = timeout(beginning, acceptor.accept(Patient::new(stream, STILL)))
+    let stream = timeout(patience.beginning, acceptor.accept(Patient::new(stream, patience.still)))
         .await
         .context("TLS handshake: too slow")?
         .context("TLS handshake")?;
@@ -138,7 +150,7 @@ async fn converse(
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(beginning)
+        .header_read_timeout(patience.beginning)
         .max_buf_size(HEADER)
         .max_headers(HEADER_LINES)
         .keep_alive(false)

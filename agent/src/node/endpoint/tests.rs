@@ -25,12 +25,17 @@ struct Stage {
 }
 
 fn stage() -> Stage {
+    stage_with(HANGS)
+}
+
+/// With a server that gives a client so long for the handshake, and then for the header.
+fn stage_with(beginning: Duration) -> Stage {
     let root = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     let authorities = Authorities::make(now).unwrap();
     authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
     let reporter = Reporter::new(root.path(), Status::default());
-    let endpoint = Endpoint::with_patience(root.path(), reporter.clone(), Duration::from_secs(2));
+    let endpoint = Endpoint::with_patience(root.path(), reporter.clone(), server::Patience { beginning, still: HANGS });
     let (changed, address) =
         endpoint.open_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &leaf(&three_nodes()), now).unwrap();
     assert!(changed);
@@ -60,7 +65,7 @@ impl Stage {
                 .unwrap(),
         };
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(HANGS)).unwrap();
         let name = ServerName::from(self.address.ip());
         rustls::StreamOwned::new(rustls::ClientConnection::new(Arc::new(config), name).unwrap(), stream)
     }
@@ -226,7 +231,7 @@ fn one_address_does_not_keep_others_out_for_ever() {
 
 #[test]
 fn a_client_that_says_nothing_is_sent_away() {
-    let stage = stage();
+    let stage = stage_with(Duration::from_secs(2));
     // The end of the stream, or its breaking off; not the end of this test's own patience.
     let sent_away = |stream: &mut dyn Read| match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
@@ -237,7 +242,6 @@ fn a_client_that_says_nothing_is_sent_away() {
     assert!(sent_away(&mut stream), "during the handshake");
 
     let mut stream = stage.connect(None);
-    stream.sock.set_read_timeout(Some(HANGS)).unwrap();
     stream.write_all(b"GET /livez HTTP/1.1\r\nHo").unwrap();
     assert!(sent_away(&mut stream), "during the header");
 }

@@ -54,7 +54,7 @@ fn save(site: &Site, records: &Records, request: &Request) -> anyhow::Result<()>
         drain_seconds: request.drain_seconds,
         error: None,
     };
-    records.save_entry(&begun)?;
+    records.begin_entry(&begun)?;
     site.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));
     Ok(())
 }

@@ -45,7 +45,7 @@ pub fn go_on(site: &Site) -> anyhow::Result<Findings> {
             virtual_address::hold_back(&site.root, false)?;
             uncordon(site, &Host)?;
             let given = Begun { error: Some(error.clone()), ..begun };
-            records.save_entry(&given)?;
+            records.update_entry(&given)?;
             site.teller.tell(None)?;
             Ok(given_up(&given, &error))
         }
@@ -78,7 +78,7 @@ fn change_over(site: &Site, begun: &Begun) -> anyhow::Result<()> {
     config.cluster.kubernetes_minor.clone_from(&begun.to);
     good::forget(&site.root)?;
     // From here on there is no way but forward.
-    records.update_config(&config)?;
+    records.update_config(&config, None)?;
     Ok(())
 }
 

@@ -102,14 +102,18 @@ impl Leave<'_> {
     pub fn drain(&self) -> anyhow::Result<bool> {
         let (site, node) = (self.site, &self.site.config.node.name);
         let records = site.records();
-        let mut ours = records.entry::<Cordon>()?.is_some();
+        let noted = records.entry::<Cordon>()?;
+        let mut ours = noted.is_some();
         if !ours {
             let said = self.kubectl(&["get", "node", node, "--output=jsonpath={.spec.unschedulable}"])?;
             // Who cordoned it before us uncordons it, too.
             ours = said.trim() != "true";
         }
         if ours {
-            records.save_entry(&Cordon { swap: self.id })?;
+            let cordon = Cordon { swap: self.id };
+            if noted != Some(cordon) {
+                records.begin_entry(&cordon)?;
+            }
             self.kubectl(&["cordon", node])?;
         }
         let until = Instant::now() + Duration::from_secs(self.drain_seconds);
