@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use contract::ports;
 use contract::properties::ControlNode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::CLIENT_PORT;
 use crate::host::https::Client;
 
 /// The member of one node.
@@ -158,7 +158,7 @@ impl Gateway {
             fs::read_to_string(&path).map(Zeroizing::new).with_context(|| format!("reading {}", path.display()))
         };
         let (certificate, key) = (read("healthcheck-client.crt")?, read("healthcheck-client.key")?);
-        let server = SocketAddr::from((node.address, CLIENT_PORT));
+        let server = SocketAddr::from((node.address, ports::ETCD_CLIENT));
         Ok(Self { client: Client::new(server, &read("ca.crt")?, &certificate, &key, patience)? })
     }
 

@@ -6,19 +6,19 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use contract::ports;
 use contract::properties::ControlNode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::gateway::{Gateway, Member};
 use super::restore::Restored;
-use super::{CLIENT_PORT, DATA, client_url, log, peer_url, replace};
+use super::{DATA, client_url, log, peer_url, replace};
 use crate::host::files;
 use crate::host::https::Client;
 use crate::intake::config::Config;
 
 const PKI: &str = "/etc/kubernetes/pki";
-const METRICS_PORT: u16 = 2381;
 /// Above this size etcd refuses writes, in bytes. 8 GiB is the largest that upstream recommends.
 const QUOTA: u64 = 4 << 30;
 
@@ -77,11 +77,11 @@ pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
     Some(json!({
         "name": node.name,
         "data-dir": DATA,
-        "listen-client-urls": format!("https://127.0.0.1:{CLIENT_PORT},{}", client_url(node)),
+        "listen-client-urls": format!("https://127.0.0.1:{},{}", ports::ETCD_CLIENT, client_url(node)),
         "advertise-client-urls": client_url(node),
         "listen-peer-urls": peer_url(node),
         "initial-advertise-peer-urls": peer_url(node),
-        "listen-metrics-urls": format!("http://127.0.0.1:{METRICS_PORT}"),
+        "listen-metrics-urls": format!("http://127.0.0.1:{}", ports::ETCD_METRICS),
         "initial-cluster": beginning.members.join(","),
         "initial-cluster-state": if beginning.existing { "existing" } else { "new" },
         "initial-cluster-token": beginning.token,
@@ -117,7 +117,7 @@ pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
 
 /// Whether this node's member sees a leader and answers a read that needs a quorum.
 pub fn own_healthy(patience: Duration) -> bool {
-    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS));
     Client::plain(server, patience).get("/health").is_ok_and(|answer| answer.code == 200)
 }
 

@@ -16,6 +16,7 @@ pub mod upkeep;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use contract::ports;
 use contract::properties::ControlNode;
 
 /// Where the configuration is laid at each boot.
@@ -25,22 +26,17 @@ pub const DATA: &str = "/var/lib/etcd";
 /// The systemd unit.
 pub const UNIT: &str = "etcd.service";
 
-/// Where members listen for each other.
-pub const PEER_PORT: u16 = 2380;
-/// Where members listen for clients.
-pub const CLIENT_PORT: u16 = 2379;
-
 /// Where clients reach a node's member.
 pub fn client_url(node: &ControlNode) -> String {
-    format!("https://{}:{CLIENT_PORT}", node.address)
+    format!("https://{}:{}", node.address, ports::ETCD_CLIENT)
 }
 
 /// Where members reach a node's member.
 pub fn peer_url(node: &ControlNode) -> String {
-    format!("https://{}:{PEER_PORT}", node.address)
+    format!("https://{}:{}", node.address, ports::ETCD_PEER)
 }
 
 /// Whether etcd listens for its peers on a node.
 pub fn listens(node: &ControlNode, patience: Duration) -> bool {
-    TcpStream::connect_timeout(&SocketAddr::from((node.address, PEER_PORT)), patience).is_ok()
+    TcpStream::connect_timeout(&SocketAddr::from((node.address, ports::ETCD_PEER)), patience).is_ok()
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::gateway::{Gateway, Member};
-use super::{CLIENT_PORT, PEER_PORT, peer_url};
+use super::peer_url;
 use crate::cluster::kubernetes::{PKI, api};
 use crate::cluster::records::{Entry, Records};
 use crate::cluster::rendezvous::Proof;
@@ -37,8 +37,6 @@ const REQUEST: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a code is good for.
 const GOOD_FOR: Duration = Duration::from_secs(60 * 60);
-/// The kubelet's port.
-const KUBELET_PORT: u16 = 10250;
 
 /// What an administrator says.
 #[derive(Args)]
@@ -180,8 +178,12 @@ fn listed<'a>(config: &'a Config, name: &str) -> Result<&'a ControlNode, Refusal
 /// What of a living node answers at the lost one's address, if anything. A blank
 /// VM that waits has none of these.
 fn answering(config: &Config, lost: &ControlNode) -> Option<&'static str> {
-    let ports =
-        [("etcd", PEER_PORT), ("etcd", CLIENT_PORT), ("the Kubernetes API", ports::API), ("the kubelet", KUBELET_PORT)];
+    let ports = [
+        ("etcd", ports::ETCD_PEER),
+        ("etcd", ports::ETCD_CLIENT),
+        ("the Kubernetes API", ports::API),
+        ("the kubelet", ports::KUBELET),
+    ];
     let patience = config.patiently(SILENCE);
     let open = |port: u16| TcpStream::connect_timeout(&SocketAddr::from((lost.address, port)), patience).is_ok();
     ports.into_iter().find(|(_, port)| open(*port)).map(|(what, _)| what)

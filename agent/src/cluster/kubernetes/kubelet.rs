@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use contract::ports;
 use contract::properties::ControlNode;
 use serde_json::{Value, json};
 
@@ -63,7 +64,7 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "clusterDomain": DOMAIN,
         "containerRuntimeEndpoint": RUNTIME,
         "healthzBindAddress": "127.0.0.1",
-        "healthzPort": 10248,
+        "healthzPort": ports::KUBELET_HEALTH,
         "rotateCertificates": true,
         "staticPodPath": MANIFESTS,
         "tlsCertFile": format!("{SERVING}.crt"),

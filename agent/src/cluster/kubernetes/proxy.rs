@@ -1,6 +1,7 @@
 //! kube-proxy as a host service: its configuration
 //! (`kubeproxy.config.k8s.io/v1alpha1`).
 
+use contract::ports;
 use serde_json::{Value, json};
 
 use crate::host::platform::Platform;
@@ -22,8 +23,8 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "clientConnection": {"kubeconfig": KUBECONFIG},
         "clusterCIDR": config.cluster.pod_range,
         "hostnameOverride": config.node.name,
-        "healthzBindAddress": "127.0.0.1:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
+        "healthzBindAddress": format!("127.0.0.1:{}", ports::PROXY_HEALTH),
+        "metricsBindAddress": format!("127.0.0.1:{}", ports::PROXY_METRICS),
     });
     if platform.is_container() {
         // The kernel's connection tracking is the host's: zero leaves it alone.

@@ -1,7 +1,7 @@
 //! The control nodes' meeting before there is a cluster.
 //!
 //! Each control node runs a [`Rendezvous`] until the cluster has been formed:
-//! a server on [`PORT`] of its own address, and calls that the boot flow makes,
+//! a server on [`contract::ports::RENDEZVOUS`] of its own address, and calls that the boot flow makes,
 //! which block until something has been reached. It knows nothing of etcd,
 //! kubeadm or systemd; it hands out keys, and remembers who holds them and
 //! who has joined.
@@ -109,7 +109,7 @@ pub use error::Error;
 pub use message::{Difference, Progress, State};
 pub use record::Record;
 pub use report::{Report, Waiting, Why};
-pub use settings::{Keep, PORT, Settings};
+pub use settings::{Keep, Settings};
 
 use channel::Endpoint;
 use hall::Hall;

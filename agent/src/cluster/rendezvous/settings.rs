@@ -8,9 +8,6 @@ use super::channel::Proof;
 use super::record::Record;
 use crate::intake::config::Config;
 
-/// The TCP port of the rendezvous.
-pub const PORT: u16 = 9443;
-
 /// How long to wait between two rounds.
 const PACE: Duration = Duration::from_secs(2);
 
@@ -38,6 +35,6 @@ pub struct Settings {
 impl Settings {
     /// The settings of an appliance.
     pub fn new(config: Config, proof: Proof, image: impl Into<String>) -> Self {
-        Self { config, proof, image: image.into(), port: PORT, api_port: ports::API, pace: PACE }
+        Self { config, proof, image: image.into(), port: ports::RENDEZVOUS, api_port: ports::API, pace: PACE }
     }
 }

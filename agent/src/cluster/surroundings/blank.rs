@@ -9,7 +9,6 @@ use contract::finding::Finding;
 use contract::ports;
 use contract::properties::ControlNode;
 
-use crate::cluster::rendezvous;
 use crate::host::at_once;
 use crate::intake::config::Config;
 
@@ -32,7 +31,7 @@ pub fn beside_a_cluster(config: &Config) -> Option<Finding> {
         TcpStream::connect_timeout(&SocketAddr::from((node.address, port)), config.patiently(PROBE)).is_ok()
     };
     let seen = at_once::ask(config.peers().cloned(), |node| Open {
-        rendezvous: listens(node, rendezvous::PORT),
+        rendezvous: listens(node, ports::RENDEZVOUS),
         api: listens(node, ports::API),
     });
     judge(&config.node.name, &seen)

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::SystemTime;
 
+use contract::ports;
 use contract::properties::ControlNode;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
-use crate::cluster::etcd::CLIENT_PORT;
 use crate::cluster::pki::{self, Authorities};
 use crate::intake::config::Config;
 
@@ -77,7 +77,7 @@ impl FakeEtcd {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let tls = Arc::new(tls.with_no_client_auth().with_single_cert(chain, key).unwrap());
-        let listener = TcpListener::bind((node.address, CLIENT_PORT)).unwrap();
+        let listener = TcpListener::bind((node.address, ports::ETCD_CLIENT)).unwrap();
         let etcd = self.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
