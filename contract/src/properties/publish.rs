@@ -77,7 +77,7 @@ pub fn options_json(kubernetes_minors: &[String], networks: &[&str]) -> Json {
     })
 }
 
-/// The README's property table, in Markdown.
+/// The table for the documentation, in Markdown.
 pub fn reference_markdown() -> String {
     let mut text = String::new();
     let mut category = None;
