@@ -47,6 +47,7 @@ codes! {
     ENVIRONMENT_CONFLICT, "environment.conflict", Error, "guestinfo and a CD-ROM, or two CD-ROMs, give different OVF environments.";
     ENVIRONMENT_MEDIUM, "environment.medium-unreadable", Error, "A CD-ROM holds a damaged ISO 9660 file system, or reading it failed.";
     MEDIUM_NOT_EJECTED, "environment.medium-not-ejected", Warning, "The CD-ROM that the OVF environment came on could not be ejected. It holds secrets and cannot be scrubbed.";
+    GUESTINFO_NOT_SCRUBBED, "guestinfo.not-scrubbed", Warning, "The secrets of the OVF environment could not be removed from guestinfo.";
     ENVIRONMENT_GUESTINFO, "environment.guestinfo-unreadable", Error, "The hypervisor refused or broke off the reading of guestinfo.";
     ENVIRONMENT_IGNORED, "environment.source-ignored", Warning, "One source of the OVF environment could not be used; another one was.";
 
@@ -109,6 +110,8 @@ codes! {
     PEERS_DISAGREE, "peers.disagree", Error, "Two control nodes were given different cluster properties, images or names.";
     CLUSTER_EXISTS, "cluster.exists", Error, "This node or another one is blank, while the rest belongs to a cluster already. No second cluster is started.";
     MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
+    SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is gone from the data disk before the cluster is complete.";
+    ETCD_DATA_LOST, "etcd.data-lost", Error, "This node's etcd member was part of the cluster, and its data is gone from the data disk.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
     DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
@@ -152,6 +155,7 @@ codes! {
     DISK_SPARE, "disk.spare", Warning, "There is another disk beside the data disk; it is left alone.";
     DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.";
     EARLY_FAILED, "early.failed", Warning, "The stage before the system starts could not do all of its work; the machine ID may be that of one boot.";
+    AGENT_FAILED, "agent.failed", Error, "The agent failed before the first step of its plan. It is tried again.";
     NETWORK_NO_ADAPTER, "network.no-adapter", Error, "The VM has no network adapter.";
     NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
@@ -184,6 +188,7 @@ codes! {
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
+    CARE_FAILED, "care.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 
 /// The documentation's table of codes, in Markdown.

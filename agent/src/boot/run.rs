@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::secret::Secret;
@@ -73,13 +74,8 @@ pub fn run(root: &Path) -> ExitCode {
         log::error!("{error:#}");
         reporter.update(|status| {
             status.phase = Phase::Refused;
-            status.findings = Finding::error(
-                "agent.failed",
-                "the appliance",
-                format!("{error:#}"),
-                "It is tried again; if it stays, look at the journal of kaas-agent",
-            )
-            .into();
+            let action = "It is tried again; if it stays, look at the journal of kaas-agent";
+            status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
         });
         thread::sleep(LATER);
     }

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use contract::finding::{Finding, Findings};
+use contract::codes;
+use contract::finding::Findings;
 
 /// What is done on the thread. It may tell what it finds as it goes on, and ends
 /// with what there is to say until the next time.
@@ -32,11 +33,6 @@ impl Told {
 
 /// Says that looking after something failed.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Findings {
-    Finding::warning(
-        "care.failed",
-        what,
-        format!("looking after it failed: {error:#}"),
-        "It is tried again; if it stays, look at the journal of kaas-agent",
-    )
-    .into()
+    let action = "It is tried again; if it stays, look at the journal of kaas-agent";
+    codes::CARE_FAILED.finding(what, format!("looking after it failed: {error:#}"), action).into()
 }

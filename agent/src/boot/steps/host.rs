@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
-use contract::finding::{Finding, Findings};
+use contract::codes;
+use contract::finding::Findings;
 use contract::image;
 
 use super::{Done, StepContext, Trouble};
@@ -104,8 +105,7 @@ impl StepContext {
         match guestinfo.scrub() {
             Ok(scrubbed) => Ok((ejected || scrubbed != Scrubbed::Nothing).into()),
             Err(error) => {
-                self.warn(Findings::from(Finding::warning(
-                    "guestinfo.not-scrubbed",
+                self.warn(Findings::from(codes::GUESTINFO_NOT_SCRUBBED.finding(
                     "guestinfo",
                     format!("the secrets of the OVF environment are still there: {error}"),
                     "Remove guestinfo.ovfEnv from the VM's settings",
@@ -205,7 +205,6 @@ fn renewed(before: &Findings, clock: Findings) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::codes;
 
     #[test]
     fn what_is_found_of_the_clock_takes_the_place_of_what_was() {
