@@ -19,7 +19,7 @@ SPEC := image/specs/control-plane.toml
 # What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
 EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: scenario help readme ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: scenario help reference ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -80,5 +80,5 @@ setup: ## Install what is missing on the build host
 root:
 	@$(AS_ROOT) --check
 
-readme: ## Renew the generated parts of the README
-	cargo run --locked -p kaas -- image reference --write README.md
+reference: ## Renew the generated parts of docs/reference.md
+	cargo run --locked -p kaas -- image reference --write docs/reference.md

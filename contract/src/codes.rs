@@ -47,6 +47,7 @@ codes! {
     ENVIRONMENT_CONFLICT, "environment.conflict", Error, "guestinfo and a CD-ROM, or two CD-ROMs, give different OVF environments.";
     ENVIRONMENT_MEDIUM, "environment.medium-unreadable", Error, "A CD-ROM holds a damaged ISO 9660 file system, or reading it failed.";
     MEDIUM_NOT_EJECTED, "environment.medium-not-ejected", Warning, "The CD-ROM that the OVF environment came on could not be ejected. It holds secrets and cannot be scrubbed.";
+    GUESTINFO_NOT_SCRUBBED, "guestinfo.not-scrubbed", Warning, "The secrets of the OVF environment could not be removed from guestinfo.";
     ENVIRONMENT_GUESTINFO, "environment.guestinfo-unreadable", Error, "The hypervisor refused or broke off the reading of guestinfo.";
     ENVIRONMENT_IGNORED, "environment.source-ignored", Warning, "One source of the OVF environment could not be used; another one was.";
 
@@ -109,6 +110,8 @@ codes! {
     PEERS_DISAGREE, "peers.disagree", Error, "Two control nodes were given different cluster properties, images or names.";
     CLUSTER_EXISTS, "cluster.exists", Error, "This node or another one is blank, while the rest belongs to a cluster already. No second cluster is started.";
     MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
+    SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is gone from the data disk before the cluster is complete.";
+    ETCD_DATA_LOST, "etcd.data-lost", Error, "This node's etcd member was part of the cluster, and its data is gone from the data disk.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
     DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
@@ -131,11 +134,6 @@ codes! {
     DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
-    AGENT_FAILED, "agent.failed", Error, "The agent could not go on, for a reason that the finding names. It tries again by itself.";
-    SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is missing on the data disk although the cluster is not complete.";
-    ETCD_DATA_LOST, "etcd.data-lost", Error, "This node was a member of the cluster's etcd, but its data is gone from the data disk.";
-    GUESTINFO_NOT_SCRUBBED, "guestinfo.not-scrubbed", Warning, "The secrets of the OVF environment could not be removed from guestinfo, where each local user can read them.";
-    MAINTENANCE_FAILED, "maintenance.failed", Warning, "Looking after a part of the node failed; the finding names the part and the reason. It is tried again at the part's pace.";
     ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes, such as a tenant cluster's in a VM of the control cluster.";
     KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";
     KUBERNETES_SKEW, "kubernetes.skew", Error, "An upgrade of Kubernetes was asked for that skips minors or goes back.";
@@ -158,6 +156,7 @@ codes! {
     DISK_SPARE, "disk.spare", Warning, "There is another disk beside the data disk; it is left alone.";
     DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.";
     EARLY_FAILED, "early.failed", Warning, "The stage before the system starts could not do all of its work; the machine ID may be that of one boot.";
+    AGENT_FAILED, "agent.failed", Error, "The agent failed before the first step of its plan. It is tried again.";
     NETWORK_NO_ADAPTER, "network.no-adapter", Error, "The VM has no network adapter.";
     NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
@@ -190,6 +189,7 @@ codes! {
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
+    MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -1,31 +1,153 @@
-//! The TCP ports of a control node.
+//! The one table of the ports that a control node is reached at. The code that listens and connects takes its numbers
+//! from here, and the documentation is made from it.
+
+use std::fmt::Write;
+
+/// SSH, as Debian's sshd has it.
+pub const SSH: u16 = 22;
+
+/// etcd, towards its clients.
+pub const ETCD_CLIENT: u16 = 2379;
+
+/// etcd, towards its other members.
+pub const ETCD_PEER: u16 = 2380;
+
+/// etcd's health and metrics, on loopback.
+pub const ETCD_METRICS: u16 = 2381;
 
 /// The Kubernetes API, on each control node and on the virtual address.
 pub const API: u16 = 6443;
 
+/// The pod network, unless the property says otherwise.
+pub const VXLAN: u16 = 8472;
+
 /// The node's endpoint: status, metrics, swaps.
 pub const NODE: u16 = 9441;
 
-/// etcd, for its clients.
-pub const ETCD_CLIENT: u16 = 2379;
-
-/// etcd, for its other members.
-pub const ETCD_PEER: u16 = 2380;
-
-/// etcd's health without a client certificate, on loopback alone.
-pub const ETCD_METRICS: u16 = 2381;
-
-/// The rendezvous, until the cluster is complete.
+/// The rendezvous of the control nodes.
 pub const RENDEZVOUS: u16 = 9443;
 
-/// The kubelet, for the Kubernetes API.
-pub const KUBELET: u16 = 10250;
-
-/// The kubelet's health, on loopback alone.
+/// The kubelet's health, on loopback.
 pub const KUBELET_HEALTH: u16 = 10248;
 
-/// kube-proxy's health, on loopback alone.
+/// kube-proxy's metrics, on loopback.
+pub const PROXY_METRICS: u16 = 10249;
+
+/// The kubelet.
+pub const KUBELET: u16 = 10250;
+
+/// kube-proxy's health, on loopback.
 pub const PROXY_HEALTH: u16 = 10256;
 
-/// kube-proxy's metrics, on loopback alone.
-pub const PROXY_METRICS: u16 = 10249;
+/// The controller manager, on loopback: kubeadm's default.
+const CONTROLLER_MANAGER: u16 = 10257;
+
+/// The scheduler, on loopback: kubeadm's default.
+const SCHEDULER: u16 = 10259;
+
+/// What a port belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// VRRP: the IP protocol 112 (RFC 5798, section 5.1.1.4), which has no ports.
+    Vrrp,
+}
+
+/// A port at which a control node is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Its number; none where the protocol has no ports.
+    pub number: Option<u16>,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Who connects.
+    pub from: &'static str,
+    /// What it is for, and when it is open.
+    pub why: &'static str,
+}
+
+const fn tcp(number: u16, from: &'static str, why: &'static str) -> Port {
+    Port { number: Some(number), protocol: Protocol::Tcp, from, why }
+}
+
+const PEERS: &str = "control nodes";
+const LOOPBACK: &str = "the node itself, on loopback";
+
+/// All ports of a control node, those on loopback last.
+pub const TABLE: &[Port] = &[
+    tcp(SSH, "administrators", "SSH as `admin` with a key; closed without `ssh-authorized-keys`"),
+    tcp(API, "Kubernetes clients, control nodes, pods", "the Kubernetes API, on each node and on the virtual IP"),
+    tcp(
+        NODE,
+        "load balancers, monitoring, administrators",
+        "the node's endpoint: status, metrics, snapshots, upgrades",
+    ),
+    tcp(ETCD_CLIENT, PEERS, "etcd for API servers and agents, with client certificates of etcd's authority"),
+    tcp(ETCD_PEER, PEERS, "etcd's members among themselves, with certificates of etcd's authority"),
+    tcp(RENDEZVOUS, PEERS, "the rendezvous; open while the cluster forms or a lost node is replaced"),
+    tcp(KUBELET, "API servers", "the kubelet: logs, exec, metrics; the Kubernetes API authorizes each request"),
+    Port {
+        number: Some(VXLAN),
+        protocol: Protocol::Udp,
+        from: PEERS,
+        why: "the pod network (VXLAN, not encrypted); `vxlan-port` changes it",
+    },
+    Port {
+        number: None,
+        protocol: Protocol::Vrrp,
+        from: PEERS,
+        why: "who holds the virtual IP (unicast VRRP version 3)",
+    },
+    tcp(ETCD_METRICS, LOOPBACK, "etcd's health and metrics"),
+    tcp(KUBELET_HEALTH, LOOPBACK, "the kubelet's health"),
+    tcp(PROXY_METRICS, LOOPBACK, "kube-proxy's metrics"),
+    tcp(PROXY_HEALTH, LOOPBACK, "kube-proxy's health"),
+    tcp(CONTROLLER_MANAGER, LOOPBACK, "the controller manager"),
+    tcp(SCHEDULER, LOOPBACK, "the scheduler"),
+];
+
+/// The table for the documentation.
+pub fn markdown() -> String {
+    let mut text = String::from("| Port | From | What for |\n| --- | --- | --- |\n");
+    for port in TABLE {
+        let protocol = match port.protocol {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Vrrp => "IP protocol 112",
+        };
+        let number = port.number.map(|number| format!("{number}/")).unwrap_or_default();
+        let _ = writeln!(text, "| {number}{protocol} | {} | {} |", port.from, port.why);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::properties;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_number_is_there_once() {
+        let numbers: BTreeSet<_> = TABLE.iter().map(|port| port.number).collect();
+        assert_eq!(numbers.len(), TABLE.len());
+    }
+
+    #[test]
+    fn the_pod_network_has_the_property_s_default() {
+        let default =
+            properties::table().iter().find(|property| property.key == properties::VXLAN_PORT).unwrap().default(crate::role::Role::ControlPlane);
+        assert_eq!(default, Some(VXLAN.to_string().as_str()));
+    }
+
+    #[test]
+    fn the_documentation_names_number_protocol_and_caller() {
+        let text = markdown();
+        assert!(text.contains("| 8472/UDP | control nodes | the pod network"), "{text}");
+        assert!(text.contains("| IP protocol 112 | control nodes |"), "{text}");
+        assert_eq!(text.lines().count(), TABLE.len() + 2);
+    }
+}

@@ -20,7 +20,6 @@ pub mod payload;
 pub mod process;
 pub mod programs;
 pub mod progress;
-pub mod reference;
 pub mod renew;
 pub mod root_image;
 pub mod rootfs;

@@ -14,6 +14,8 @@ use image::tools::ToolsTree;
 use ova::signature::Signer;
 use serde_json::json;
 
+use crate::reference;
+
 /// Builds appliance images from their specs.
 #[derive(Subcommand)]
 pub enum Image {
@@ -28,7 +30,7 @@ pub enum Image {
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its folder.
     Tools(Sources),
-    /// Prints the tables of the documentation that come from the code: properties, findings and written paths.
+    /// Prints the tables of the documentation that come from the code.
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
     ///
@@ -127,7 +129,7 @@ pub fn run(command: Image) -> Result<()> {
         Image::Build(arguments) => build(arguments),
         Image::Lock(arguments) => lock(arguments),
         Image::Tools(sources) => tools(sources),
-        Image::Reference(arguments) => reference(&arguments),
+        Image::Reference(arguments) => renew_reference(&arguments),
         Image::Clean(arguments) => clean(&arguments),
     }
 }
@@ -203,16 +205,16 @@ fn tools(sources: Sources) -> Result<()> {
     Ok(())
 }
 
-fn reference(arguments: &Reference) -> Result<()> {
+fn renew_reference(arguments: &Reference) -> Result<()> {
     let Some(path) = &arguments.write else {
-        for (_, part) in image::reference::parts() {
+        for (_, part) in reference::parts() {
             println!("{part}");
         }
         return Ok(());
     };
     let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let renewed = image::reference::renew(&document)
-        .map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
+    let renewed =
+        reference::renew(&document).map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
     image::renew::write(path, &renewed)
 }
 

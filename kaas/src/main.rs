@@ -4,6 +4,7 @@ mod backup;
 mod image;
 mod lab;
 mod ova;
+mod reference;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ use clap::Parser;
 
 /// Kubernetes clusters from virtual appliances.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "kaas", version)]
 enum Arguments {
     /// Pulls a fresh snapshot of a cluster's store from a control node.
     Backup(backup::Backup),

@@ -12,6 +12,8 @@ pub mod by_hand;
 pub mod certificates;
 #[cfg(test)]
 mod deny;
+#[cfg(test)]
+mod docs;
 pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;

@@ -74,13 +74,8 @@ pub fn run(root: &Path) -> ExitCode {
         log::error!("{error:#}");
         reporter.update(|status| {
             status.phase = Phase::Refused;
-            status.findings = codes::AGENT_FAILED
-                .finding(
-                    "the appliance",
-                    format!("{error:#}"),
-                    "It is tried again; if it stays, look at the journal of kaas-agent",
-                )
-                .into();
+            let action = "It is tried again; if it stays, look at the journal of kaas-agent";
+            status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
         });
         thread::sleep(LATER);
     }

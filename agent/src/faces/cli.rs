@@ -329,4 +329,25 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// A line of the reference for each command that is shown.
+    fn listed(command: &clap::Command, name: &str) -> String {
+        let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+        shown.fold(String::new(), |text, below| {
+            let name = format!("{name} {}", below.get_name());
+            if below.has_subcommands() {
+                return text + &listed(below, &name);
+            }
+            format!("{text}| `{name}` | {} |\n", below.get_about().map(ToString::to_string).unwrap_or_default())
+        })
+    }
+
+    #[test]
+    fn the_reference_lists_the_commands() {
+        let reference = include_str!("../../../docs/reference.md");
+        let (_, block) = reference.split_once("<!-- agent-commands:begin -->\n").unwrap();
+        let (block, _) = block.split_once("<!-- agent-commands:end -->").unwrap();
+        let expected = format!("| Command | What it does |\n| --- | --- |\n{}", listed(&Cli::command(), "kaas-agent"));
+        assert!(block == expected, "docs/reference.md is behind the code; it has to say:\n{expected}");
+    }
 }

@@ -39,11 +39,6 @@ impl LastFound {
 
 /// Says that looking after something failed.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Findings {
-    codes::MAINTENANCE_FAILED
-        .finding(
-            what,
-            format!("looking after it failed: {error:#}"),
-            "It is tried again; if it stays, look at the journal of kaas-agent",
-        )
-        .into()
+    let action = "It is tried again; if it stays, look at the journal of kaas-agent";
+    codes::MAINTENANCE_FAILED.finding(what, format!("looking after it failed: {error:#}"), action).into()
 }

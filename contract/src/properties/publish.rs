@@ -78,7 +78,7 @@ pub fn options_json(role: Role, kubernetes_minors: &[String], networks: &[&str])
     })
 }
 
-/// The README's property table, in Markdown.
+/// The table for the documentation, in Markdown.
 pub fn reference_markdown() -> String {
     let mut text = String::new();
     let mut category = None;

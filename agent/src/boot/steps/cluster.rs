@@ -54,13 +54,9 @@ impl StepContext {
 
     fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, Trouble> {
         let Some(secret) = self.secret.clone() else {
-            return Err(codes::SECRET_LOST
-                .finding(
-                    "data disk",
-                    "the deployment secret is missing although the cluster is not complete",
-                    "Deploy this VM again with a blank data disk",
-                )
-                .into());
+            let seen = "the deployment secret is missing although the cluster is not complete";
+            let action = "Deploy this VM again with a blank data disk";
+            return Err(codes::SECRET_LOST.finding("data disk", seen, action).into());
         };
         let records = crate::cluster::records::Records::new(self.node.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
@@ -103,12 +99,9 @@ impl StepContext {
 
     pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
         if self.progress.etcd && !member::has_data(self.node.root()) {
-            return Err(codes::ETCD_DATA_LOST.finding(
-                etcd::DATA,
-                "this member was part of the cluster, but its data is gone from the data disk",
-                "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk",
-            )
-            .into());
+            let seen = "this member was part of the cluster, but its data is gone from the data disk";
+            let action = "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk";
+            return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
         }
         let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
         if stopped && self.progress.formed {

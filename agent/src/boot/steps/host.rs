@@ -205,7 +205,6 @@ fn renewed(before: &Findings, clock: Findings) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::codes;
 
     #[test]
     fn what_is_found_of_the_clock_takes_the_place_of_what_was() {

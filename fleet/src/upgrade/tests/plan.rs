@@ -230,11 +230,3 @@ fn all_reasons_are_said_at_once() {
     });
     assert_eq!(refused, ["upgrade.unsigned", "upgrade.node-silent", "upgrade.node-not-ready"]);
 }
-
-#[test]
-fn every_code_stands_in_the_readme() {
-    let readme = include_str!("../../../../README.md");
-    for (code, meaning) in crate::upgrade::CODES {
-        assert!(readme.contains(&format!("| `{code}` | {meaning} |")), "{code}");
-    }
-}

@@ -1,0 +1,190 @@
+//! Holds the documentation to what it refers to: each link leads to a file and a heading that exist, and each command of
+//! `kaas` is in the reference.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// README.md, CONTRIBUTING.md and each page in `docs/`, by their paths in the repository.
+fn pages() -> BTreeMap<String, String> {
+    let root = repository();
+    let read = |name: String| (name.clone(), fs::read_to_string(root.join(name)).unwrap());
+    let docs = fs::read_dir(root.join("docs")).unwrap();
+    let docs = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().into_string().unwrap()));
+    let ends = ["README.md", "CONTRIBUTING.md"].map(str::to_owned);
+    ends.into_iter().chain(docs.filter(|name| name.ends_with(".md"))).map(read).collect()
+}
+
+/// The text without fenced code and code spans, where neither links nor headings are.
+fn prose(page: &str) -> String {
+    let mut text = String::new();
+    let mut fenced = false;
+    for line in page.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    // A code span may go on in the next line, not in the next paragraph.
+    text.split("\n\n").flat_map(|paragraph| paragraph.split('`').step_by(2).chain(["\n\n"])).collect()
+}
+
+/// Where the links of a page lead, as they are written.
+fn links(page: &str) -> Vec<String> {
+    let prose = prose(page);
+    prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+}
+
+/// The anchors that GitHub gives a page's headings.
+fn anchors(page: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut found = Vec::new();
+    for line in page.lines() {
+        fenced ^= line.starts_with("```");
+        let Some(heading) = line.strip_prefix('#').filter(|_| !fenced) else { continue };
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        found.push(kept.map(|c| if c == ' ' { '-' } else { c }).collect());
+    }
+    found
+}
+
+/// What is wrong with the links of a page. `page` of a path is the text of another page, `exists` whether there is a
+/// file or a directory.
+fn broken(name: &str, text: &str, page: impl Fn(&str) -> Option<String>, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let is_broken = |link: &String| {
+        if link.contains("://") {
+            return false;
+        }
+        let (path, anchor) = link.split_once('#').map_or((link.as_str(), None), |(path, anchor)| (path, Some(anchor)));
+        let target = if path.is_empty() { name.to_owned() } else { join(directory, path) };
+        match anchor {
+            Some(anchor) => !page(&target).is_some_and(|page| anchors(&page).iter().any(|known| known == anchor)),
+            None => !exists(&target),
+        }
+    };
+    links(text).into_iter().filter(is_broken).map(|link| format!("{name}: {link}")).collect()
+}
+
+fn join(directory: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// The commands in a page's tables, each with those that it belongs to: `kaas`, `kaas lab`, `kaas lab up`.
+fn listed(reference: &str) -> BTreeSet<String> {
+    let rows = reference.lines().filter_map(|line| line.strip_prefix("| `kaas ")?.split_once('`'));
+    rows.flat_map(|(command, _)| {
+        let words: Vec<&str> = command.split(' ').collect();
+        (0..=words.len()).map(move |length| format!("kaas {}", words[..length].join(" ")).trim_end().to_owned())
+    })
+    .collect()
+}
+
+/// The commands of `kaas` that a page names, as far as they are plain words; `known` says which go on.
+fn named(page: &str, known: &BTreeSet<String>) -> Vec<String> {
+    let words: Vec<&str> = page.split_whitespace().collect();
+    let starts = (0..words.len()).filter(|&at| words[at].trim_start_matches(['`', '(', '*']) == "kaas");
+    starts
+        .map(|start| {
+            let mut command = "kaas".to_owned();
+            for word in &words[start + 1..] {
+                let plain: String = word.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+                let goes_on = known.iter().any(|other| other.starts_with(&format!("{command} ")));
+                if plain.is_empty() || !goes_on {
+                    break;
+                }
+                command = format!("{command} {plain}");
+                if plain != *word {
+                    break;
+                }
+            }
+            command
+        })
+        .collect()
+}
+
+#[test]
+fn each_command_is_in_the_reference() {
+    let pages = pages();
+    let known = listed(&pages["docs/reference.md"]);
+    for (name, text) in &pages {
+        let unknown: Vec<String> = named(text, &known).into_iter().filter(|command| !known.contains(command)).collect();
+        assert!(unknown.is_empty(), "{name} names commands that are not there: {}", unknown.join(", "));
+    }
+}
+
+#[test]
+fn commands_are_seen_in_code_and_prose() {
+    let known = listed("| `kaas backup` | x |\n| `kaas lab up` | x |\n");
+    let seen =
+        named("`kaas lab up` and\n    kaas backup --node 1\n`kaas lab`, (`kaas lab boot`) by `kaas`, kaas x", &known);
+    assert_eq!(seen, ["kaas lab up", "kaas backup", "kaas lab", "kaas lab boot", "kaas x"]);
+    assert_eq!(known.len(), 4);
+}
+
+#[test]
+fn each_link_leads_somewhere() {
+    let (root, pages) = (repository(), pages());
+    let broken: Vec<String> = pages
+        .iter()
+        .flat_map(|(name, text)| broken(name, text, |page| pages.get(page).cloned(), |path| root.join(path).exists()))
+        .collect();
+    assert!(broken.is_empty(), "links to nothing:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_readme_is_short_and_leads_to_each_page() {
+    let pages = pages();
+    let readme = &pages["README.md"];
+    assert!(readme.lines().count() <= 150, "README.md has {} lines: move some of it to docs/", readme.lines().count());
+    let linked = links(readme);
+    for page in pages.keys().filter(|name| name.starts_with("docs/")) {
+        assert!(linked.iter().any(|link| link.split('#').next() == Some(page)), "README.md has no link to {page}");
+    }
+}
+
+/// What is wrong with this link on `docs/one.md`, beside `docs/two.md` with the heading "Ports, and *why*".
+fn judged(link: &str) -> Vec<String> {
+    let two = "# Two\n\n```\n# not a heading\n```\n\n## Ports, and `why`\n";
+    let text = format!("# One\n\nSee [it]({link}).\n");
+    let page = |name: &str| match name {
+        "docs/one.md" => Some(text.clone()),
+        "docs/two.md" => Some(two.to_owned()),
+        _ => None,
+    };
+    broken("docs/one.md", &text, page, |path| ["docs/two.md", "LICENSE"].contains(&path))
+}
+
+#[test]
+fn good_links_are_left_alone() {
+    for link in ["two.md", "../LICENSE", "#one", "two.md#ports-and-why", "https://example.com/no"] {
+        assert_eq!(judged(link), Vec::<String>::new(), "{link}");
+    }
+}
+
+#[test]
+fn bad_links_are_named() {
+    for link in ["three.md", "LICENSE", "#two", "two.md#ports", "two.md#not-a-heading", "three.md#one"] {
+        assert_eq!(judged(link), [format!("docs/one.md: {link}")]);
+    }
+}
+
+#[test]
+fn code_has_no_links() {
+    assert_eq!(links("`[a](b)` and\n```\n[c](d)\n```\n[e](f), `over two\nlines` and [g](h)"), ["f", "h"]);
+}
