@@ -9,7 +9,8 @@
 //!
 //! - What is *told or kept* (answers, records, what an engine tells a VM) is read tolerantly: an unknown field is left
 //!   aside, and a field that came later has a default. A record that is written anew keeps what its writer does not
-//!   know, but of an element of a list that it changes ([`json::keep_unknown`]).
+//!   know, but of an element of a list that it changes ([`json::keep_unknown`]). What begins in the place of something
+//!   else has nothing of it.
 //! - What *asks for an act* (the bodies of `POST`) is read strictly: whoever does not know a field must not act as
 //!   if it were not there ([`json::read_strictly`]). So are the identity slots of a data disk: an identity that is not
 //!   understood to its end is one of a later version, and is left alone.
