@@ -68,10 +68,13 @@ impl Cache {
     /// # Errors
     /// When the folder cannot be made.
     pub fn at(root: &Path) -> Result<Self> {
-        let cache = Self { root: root.to_owned(), in_use: Arc::default() };
+        let making = |error, folder: &Path| failed(error, &format!("making the cache folder {}", folder.display()));
+        let found = fs::create_dir_all(root).and_then(|()| root.canonicalize());
+        // Whoever is told of a result may compare it with what was found another way.
+        let root = found.map_err(|error| making(error, root))?;
+        let cache = Self { root, in_use: Arc::default() };
         for folder in [cache.work_folder(), cache.packages()] {
-            let made = fs::create_dir_all(&folder);
-            made.map_err(|error| failed(error, &format!("making the cache folder {}", folder.display())))?;
+            fs::create_dir_all(&folder).map_err(|error| making(error, &folder))?;
         }
         cache.clear_abandoned();
         Ok(cache)
@@ -426,6 +429,16 @@ mod tests {
         let second = build(&cache, "b", &mut made);
         assert_ne!(first, second);
         assert_eq!((made, fs::read_to_string(second.join("out")).unwrap().as_str()), (2, "b"));
+    }
+
+    #[test]
+    fn a_cache_behind_a_link_is_named_by_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        fs::create_dir(folder.path().join("place")).unwrap();
+        std::os::unix::fs::symlink("place", &link).unwrap();
+        let cache = Cache::at(&link.join("kaas")).unwrap();
+        assert_eq!(cache.root(), folder.path().join("place/kaas").canonicalize().unwrap());
     }
 
     #[test]

@@ -34,7 +34,11 @@ macro_rules! stages {
 
 stages! {
     /// The agent's program.
-    AGENT = "agent", keep 3, by ["../agent_program/mod.rs", "../agent_program/sources.rs"];
+    AGENT = "agent", keep 3, by [
+        "../agent_program/mod.rs",
+        "../agent_program/settings.rs",
+        "../agent_program/sources.rs"
+    ];
     /// The programs of the upstream parts: two minors of Kubernetes and a few more, each in a few versions.
     COMPONENTS = "components", keep 24, by [
         "../component/build.rs",
