@@ -158,13 +158,17 @@ pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Resul
     let sources = Sources::find(sources, Path::new("/"))?;
     let path = Lock::path_for(spec);
     let former = Lock::read_former(&path)?;
-    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
-    if let Some(former) = &former {
-        former.refuse_older(&lock, &path)?;
+    put(former.as_ref(), &resolve::resolve(&set, &sources, &cache, progress)?, path)
+}
+
+/// Writes a lock in the place of the former one.
+fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<Renewed> {
+    if let Some(former) = former {
+        former.refuse_older(lock, &path)?;
     }
     renew::write(&path, &lock.text())?;
     let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
-    Ok(Renewed { path, packages, changes: Changes::between(former.as_ref(), &lock) })
+    Ok(Renewed { path, packages, changes: Changes::between(former, lock) })
 }
 
 fn package_set(spec: &Path) -> Result<PackageSet> {
@@ -220,4 +224,30 @@ fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Pro
     // The kernel's package is fetched here as well, and may be missing while the tree is there.
     fetch::fetch(lock, &request.sources, cache, progress, &advice(request.spec))?;
     bootstrap::archive(lock, cache, progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use debian::lock::{Index, Package, Pocket};
+
+    #[test]
+    fn an_older_index_leaves_the_lock_as_it_was_and_a_newer_one_renews_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.lock");
+        let (pocket, sha256) = (Pocket::Release, "ab".repeat(32));
+        let lock = |date: u64, version: &str| {
+            let (name, version, sha256) = ("bash".to_owned(), version.to_owned(), sha256.clone());
+            let indexes = vec![Index { pocket, date, sha256: sha256.clone() }];
+            let packages = vec![Package { name, version, pocket, path: "pool/bash.deb".to_owned(), size: 7, sha256 }];
+            Lock { suite: "trixie".to_owned(), request: "r".to_owned(), indexes, packages, kernel: None }
+        };
+        let (former, newer) = (lock(20, "5.1"), lock(30, "5.2"));
+        assert_eq!(put(None, &former, path.clone()).unwrap().changes.added.len(), 1);
+        assert!(put(Some(&former), &lock(10, "5.2"), path.clone()).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), former.text());
+        let renewed = put(Some(&former), &newer, path.clone()).unwrap();
+        assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
+    }
 }

@@ -485,6 +485,22 @@ mod tests {
         assert_eq!(entries(&cache.work_folder()).unwrap(), Vec::<PathBuf>::new());
     }
 
+    /// It is written out before it can be found.
+    #[test]
+    fn a_result_that_cannot_be_written_out_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let key = Key::of(Stage::VMDK).finish();
+        let result = cache.stage(&key, &Progress::silent(), |folder| {
+            // Nobody can open it.
+            std::os::unix::net::UnixListener::bind(folder.join("socket"))?;
+            Ok(())
+        });
+        let error = format!("{:#}", result.unwrap_err());
+        assert!(error.starts_with("writing the result of stage vmdk to the disk: writing "), "{error}");
+        assert!(!folder.path().join("vmdk").join(key.as_str()).exists());
+    }
+
     #[test]
     fn results_of_few_and_of_many_files_are_written_out_and_links_to_nowhere_are_no_hindrance() {
         let folder = tempfile::tempdir().unwrap();
