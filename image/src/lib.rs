@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ova::signature::Signer;
 
-use cache::Cache;
+use cache::{Cache, Used};
 use component::Component;
 use component::build::Built;
 use debian::bootstrap;
@@ -57,6 +57,8 @@ pub struct Request<'r> {
     pub signer: Option<&'r Signer>,
     /// Where packages come from, if not from where the host's come from.
     pub sources: Settings,
+    /// What of the cache is in use by others.
+    pub used: Used,
 }
 
 /// What the stages work with.
@@ -93,7 +95,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let lock = Lock::read(&spec.lock_path(), &spec.packages.request(), request.spec)?;
     tools::check_host(&[("cargo", "cargo"), ("cc", "gcc")])?;
     std::fs::create_dir_all(request.output).with_context(|| format!("making {}", request.output.display()))?;
-    let cache = Cache::of_user()?;
+    let cache = Cache::of_user(request.used)?;
     let epoch = epoch(&lock)?;
     let publisher = request.signer.map(|signer| signer.public_key().fingerprint().to_string());
 
@@ -151,14 +153,13 @@ pub struct Renewed {
 /// # Errors
 /// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives an
 /// index that is older than the lock's. The lock is then as it was.
-pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<Renewed> {
+pub fn renew_lock(spec: &Path, sources: &Settings, cache: &Cache, progress: &Progress) -> Result<Renewed> {
     let set = package_set(spec)?;
     tools::check_host(&[])?;
-    let cache = Cache::of_user()?;
     let sources = Sources::find(sources, Path::new("/"))?;
     let path = Lock::path_for(spec);
     let former = Lock::read_former(&path)?;
-    put(former.as_ref(), &resolve::resolve(&set, &sources, &cache, progress)?, path)
+    put(former.as_ref(), &resolve::resolve(&set, &sources, cache, progress)?, path)
 }
 
 /// Writes a lock in the place of the former one.

@@ -390,5 +390,5 @@ fn kvm_runs_guests(tools: &Path) -> anyhow::Result<bool> {
 /// # Errors
 /// When it is not there and cannot be made.
 pub fn tools() -> anyhow::Result<ToolsTree> {
-    image::tools::ensure(&Settings::of_environment(), &Cache::of_user()?, &Progress::on_stderr())
+    image::tools::ensure(&Settings::of_environment(), &Cache::of_user(lab::tools_in_use)?, &Progress::on_stderr())
 }
