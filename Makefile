@@ -19,7 +19,7 @@ SPEC := image/specs/control-plane.toml
 # What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
 EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: scenario help reference ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: scenario named help reference ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -39,8 +39,8 @@ test: ova-earlier lint test-fast ## Build what is needed and pass the tests that
 	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) -p scenarios --test lab -- ::short:: --test-threads=2
 
 test-fast: setup root ## Pass the tests that need neither an image nor a VM
-	$(TEST) --no-fail-fast --workspace --exclude scenarios
-	$(TEST) -p scenarios --lib
+	@# The second part also runs when the first one has failed.
+	$(TEST) --no-fail-fast --workspace --exclude scenarios; first=$$?; $(TEST) -p scenarios --lib && exit $$first
 
 test-long: ova-earlier ## Pass the long scenarios as well
 	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(TEST) -p scenarios --test lab -- ::long::
@@ -56,8 +56,12 @@ lab: ova ## Start a three-node control cluster on this machine
 lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
 
-scenario: ova-earlier ## Run the scenarios whose names contain NAME
-	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --test lab -- $(or $(NAME),$(error give a part of a name: make scenario NAME=three_nodes::))
+scenario: named ova-earlier ## Run the scenarios whose names contain NAME
+	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --test lab -- $(NAME)
+
+# Says so at once, and not after both OVAs are built.
+named:
+	@test -n "$(NAME)" || { echo "give a part of a name: make scenario NAME=three_nodes::" >&2; exit 1; }
 
 bench: ova ## Measure speed and memory as ratios against other tools in the same run
 	cargo build --locked -p scenarios --bin bench

@@ -34,7 +34,7 @@ use anyhow::{Context, Result};
 use contract::image::Compilers;
 use ova::signature::Signer;
 
-use cache::Cache;
+use cache::{Cache, Used};
 use component::Component;
 use component::build::Built;
 use debian::bootstrap;
@@ -57,6 +57,8 @@ pub struct Request<'r> {
     pub signer: Option<&'r Signer>,
     /// Where packages come from, if not from where the host's come from.
     pub sources: Settings,
+    /// What of the cache is in use by others.
+    pub used: Used,
 }
 
 /// What the stages work with.
@@ -93,7 +95,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let lock = Lock::read(&spec.lock_path(), &spec.packages.request(), request.spec)?;
     tools::check_host(&[("cargo", "cargo"), ("cc", "gcc")])?;
     std::fs::create_dir_all(request.output).with_context(|| format!("making {}", request.output.display()))?;
-    let cache = Cache::of_user()?;
+    let cache = Cache::of_user(request.used)?;
     let epoch = epoch(&lock)?;
     let publisher = request.signer.map(|signer| signer.public_key().fingerprint().to_string());
 
@@ -152,20 +154,23 @@ pub struct Renewed {
 /// # Errors
 /// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives an
 /// index that is older than the lock's. The lock is then as it was.
-pub fn renew_lock(spec: &Path, sources: &Settings, progress: &Progress) -> Result<Renewed> {
+pub fn renew_lock(spec: &Path, sources: &Settings, cache: &Cache, progress: &Progress) -> Result<Renewed> {
     let set = package_set(spec)?;
     tools::check_host(&[])?;
-    let cache = Cache::of_user()?;
     let sources = Sources::find(sources, Path::new("/"))?;
     let path = Lock::path_for(spec);
     let former = Lock::read_former(&path)?;
-    let lock = resolve::resolve(&set, &sources, &cache, progress)?;
-    if let Some(former) = &former {
-        former.refuse_older(&lock, &path)?;
+    put(former.as_ref(), &resolve::resolve(&set, &sources, cache, progress)?, path)
+}
+
+/// Writes a lock in the place of the former one.
+fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<Renewed> {
+    if let Some(former) = former {
+        former.refuse_older(lock, &path)?;
     }
     renew::write(&path, &lock.text())?;
     let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
-    Ok(Renewed { path, packages, changes: Changes::between(former.as_ref(), &lock) })
+    Ok(Renewed { path, packages, changes: Changes::between(former, lock) })
 }
 
 fn package_set(spec: &Path) -> Result<PackageSet> {
@@ -221,4 +226,30 @@ fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Pro
     // The kernel's package is fetched here as well, and may be missing while the tree is there.
     fetch::fetch(lock, &request.sources, cache, progress, &advice(request.spec))?;
     bootstrap::archive(lock, cache, progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use debian::lock::{Index, Package, Pocket};
+
+    #[test]
+    fn an_older_index_leaves_the_lock_as_it_was_and_a_newer_one_renews_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.lock");
+        let (pocket, sha256) = (Pocket::Release, "ab".repeat(32));
+        let lock = |date: u64, version: &str| {
+            let (name, version, sha256) = ("bash".to_owned(), version.to_owned(), sha256.clone());
+            let indexes = vec![Index { pocket, date, sha256: sha256.clone() }];
+            let packages = vec![Package { name, version, pocket, path: "pool/bash.deb".to_owned(), size: 7, sha256 }];
+            Lock { suite: "trixie".to_owned(), request: "r".to_owned(), indexes, packages, kernel: None }
+        };
+        let (former, newer) = (lock(20, "5.1"), lock(30, "5.2"));
+        assert_eq!(put(None, &former, path.clone()).unwrap().changes.added.len(), 1);
+        assert!(put(Some(&former), &lock(10, "5.2"), path.clone()).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), former.text());
+        let renewed = put(Some(&former), &newer, path.clone()).unwrap();
+        assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
+    }
 }

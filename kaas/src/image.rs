@@ -143,6 +143,7 @@ fn build(arguments: Build) -> Result<()> {
         output: &arguments.output,
         signer: signer.as_ref(),
         sources: arguments.sources.into(),
+        used: lab::tools_in_use,
     };
     let made = image::build(&request, &progress)?;
     progress.finish();
@@ -171,9 +172,10 @@ fn signer(arguments: &Build) -> Result<Option<Signer>> {
 fn lock(arguments: Lock) -> Result<()> {
     let progress = Progress::on_stderr();
     let sources = arguments.sources.into();
+    let cache = cache()?;
     let mut locks = Vec::new();
     for spec in &arguments.specs {
-        let image::Renewed { path, packages, changes } = image::renew_lock(spec, &sources, &progress)?;
+        let image::Renewed { path, packages, changes } = image::renew_lock(spec, &sources, &cache, &progress)?;
         match arguments.report {
             Report::Text => println!("{}: {packages} packages; {changes}", path.display()),
             Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),
@@ -184,6 +186,11 @@ fn lock(arguments: Lock) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&json!({ "locks": locks }))?);
     }
     Ok(())
+}
+
+/// The user's cache, of which nothing goes that a lab uses.
+fn cache() -> Result<Cache> {
+    Cache::of_user(lab::tools_in_use)
 }
 
 /// The tools tree that this program was built with, made if it is not there.
@@ -197,7 +204,7 @@ pub fn tools_tree() -> Result<ToolsTree> {
 
 fn ensure_tools(settings: &Settings) -> Result<ToolsTree> {
     image::tools::check_host(&[])?;
-    image::tools::ensure(settings, &Cache::of_user()?, &Progress::on_stderr())
+    image::tools::ensure(settings, &cache()?, &Progress::on_stderr())
 }
 
 fn tools(sources: Sources) -> Result<()> {
@@ -222,8 +229,8 @@ fn clean(arguments: &Clean) -> Result<()> {
     let Some(seconds) = arguments.days.checked_mul(86_400) else {
         bail!("--days {} is out of range", arguments.days);
     };
-    let cache = Cache::of_user()?;
-    let cleaned = cache.clean(Duration::from_secs(seconds), &lab::tools_in_use()?)?;
+    let cache = cache()?;
+    let cleaned = cache.clean(Duration::from_secs(seconds))?;
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
         true => println!("{}: nothing removed", cache.root().display()),

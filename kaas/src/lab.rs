@@ -9,8 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::upgrade::PowerState;
 use lab::{
-    EngineRecord, Hardware, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, kvm_runs_guests,
-    state_folder,
+    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, state_folder,
 };
 
 /// Commands on labs.
@@ -198,6 +197,17 @@ fn open_door(lab: &OpenLab) -> anyhow::Result<PathBuf> {
     lab.open_door(command.args(["lab", "door", "--name", lab.name()]).arg(lab.door_argument()))
 }
 
+/// Whether VMs run under KVM; says why not.
+fn probe_kvm(tools: &Path) -> anyhow::Result<bool> {
+    let kvm = Kvm::probe(&Tools::at(tools))?;
+    match kvm {
+        Kvm::Runs => {}
+        Kvm::RunsNone => println!("KVM is there but runs no guests: the VMs are emulated and slow"),
+        Kvm::Absent => println!("there is no KVM here: the VMs are emulated and slow"),
+    }
+    Ok(kvm.runs_guests())
+}
+
 fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     let mut properties = arguments.options.as_deref().map(read_options).transpose()?.unwrap_or_default();
     properties.extend(arguments.properties);
@@ -215,13 +225,10 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     let engine = match arguments.engine {
         Engine::Container => EngineRecord::Container,
         Engine::Qemu => EngineRecord::Qemu {
-            kvm: kvm_runs_guests(&Tools::at(&tools))?,
+            kvm: probe_kvm(&tools)?,
             hardware: if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick },
         },
     };
-    if engine.is_emulated() {
-        println!("KVM runs no guests here: the VMs are emulated and slow");
-    }
     let lab = OpenLab::import_cluster(
         state,
         Up {

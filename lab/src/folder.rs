@@ -1,6 +1,7 @@
 //! Where a lab keeps what it knows: one folder, JSON records written whole.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ pub use container::HeldLimit;
 pub use directories::{cache_folder, state_folder};
 pub use engine_record::{EngineRecord, Hardware};
 pub use plan::{Plan, PlannedNode, Wishes};
-pub use qemu::{emulation_runs_guests, kvm_runs_guests};
+pub use qemu::{Kvm, emulation_runs_guests};
 pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;

@@ -33,7 +33,18 @@ impl Tools {
     /// One of the tree's programs, which may read and write `folders` of the
     /// host and use its devices. It lives on when this command ends.
     pub fn command(&self, name: &str, folders: &[&Path]) -> Command {
-        let mut command = program("bwrap", ["--cap-add", "ALL", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]);
+        self.run(&[], name, folders)
+    }
+
+    /// As [`Tools::command`], but it ends when what was started is killed, and with the thread that starts it.
+    pub fn short_command(&self, name: &str, folders: &[&Path]) -> Command {
+        // Killing bubblewrap kills the first process of the namespace, and with it every other one.
+        self.run(&["--die-with-parent", "--unshare-pid"], name, folders)
+    }
+
+    fn run(&self, how: &[&str], name: &str, folders: &[&Path]) -> Command {
+        let mut command = program("bwrap", how);
+        command.args(["--cap-add", "ALL", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]);
         for folder in ["usr", "etc"] {
             command.arg("--ro-bind").arg(self.root.join(folder)).arg(Path::new("/").join(folder));
         }
@@ -48,5 +59,41 @@ impl Tools {
         command.args(["--setenv", "PATH", "/usr/sbin:/usr/bin", "--setenv", "LC_ALL", "C.UTF-8", "--chdir", "/", "--"]);
         command.arg(name);
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::process::ProcessId;
+    use crate::wait::until;
+
+    /// Starts `sleep` from this host's own programs, kills what was started, and returns the program's process.
+    fn killed(command: impl Fn(&Tools) -> Command, argument: &str) -> ProcessId {
+        let mut child = command(&Tools::at(Path::new("/"))).arg(argument).spawn().unwrap();
+        let is_sleep = |id: &ProcessId| {
+            std::fs::read_link(format!("/proc/{}/exe", id.number())).is_ok_and(|program| program.ends_with("sleep"))
+        };
+        let mut sleeping = None;
+        until("the program to run", Duration::from_secs(60), || {
+            sleeping = ProcessId::with_argument(argument).into_iter().find(is_sleep);
+            Ok(sleeping.is_some())
+        })
+        .unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        sleeping.unwrap()
+    }
+
+    #[test]
+    fn a_short_command_ends_with_what_was_started_and_another_one_lives_on() {
+        let argument = |number: u32| format!("{number}.{}", std::process::id());
+        let lasting = killed(|tools| tools.command("sleep", &[]), &argument(3601));
+        assert!(lasting.is_running());
+        lasting.kill().unwrap();
+        let short = killed(|tools| tools.short_command("sleep", &[]), &argument(3602));
+        until("it to end", Duration::from_secs(60), || Ok(!short.is_running())).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::bail;
-use contract::node::Node;
+use contract::node;
 use contract::swap;
 use fleet::node::Client;
 use fleet::upgrade::{Asked, Nodes};
@@ -42,7 +42,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn facts(&self) -> anyhow::Result<Node> {
+    pub fn facts(&self) -> anyhow::Result<node::Node> {
         self.client.facts(self.address)
     }
 

@@ -3,7 +3,8 @@
 //! is tried in it are commands. Knows nothing of what they are.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,7 +103,7 @@ impl Bare {
         let tree = folder.path().join("root");
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
-        checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(&base).arg("-C").arg(&tree))?;
+        unpack(&base, &tree)?;
         let bare = Self { folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false, limit: None };
         bare.carry_in_settings(&sources)?;
         Ok(bare)
@@ -299,10 +300,27 @@ fn remove_abandoned(folder: &Path) -> anyhow::Result<()> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let process = name.split('-').nth(1).and_then(|process| process.parse::<u32>().ok());
         if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
-            fs::remove_dir_all(entry.path()).with_context(|| format!("removing {}", entry.path().display()))?;
+            gone(fs::remove_dir_all(entry.path())).with_context(|| format!("removing {}", entry.path().display()))?;
         }
     }
     Ok(())
+}
+
+/// What is to be removed may have been by another run.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Unpacks an archive of a tree. One that is damaged is removed: the next run makes it anew.
+fn unpack(archive: &Path, tree: &Path) -> anyhow::Result<()> {
+    let unpacked = checked(Command::new("tar").args(["--numeric-owner", "-xf"]).arg(archive).arg("-C").arg(tree));
+    if unpacked.is_err() {
+        gone(fs::remove_file(archive)).with_context(|| format!("removing {}", archive.display()))?;
+    }
+    unpacked.map(drop)
 }
 
 /// How apt on this host fetches: proxies and the like.
@@ -377,11 +395,14 @@ fn base(suite: &str, sources: &Sources, folder: &Path) -> anyhow::Result<PathBuf
         .args([OsString::from(suite), tree.clone().into()])
         .args(list.iter().filter_map(|line| line.strip_prefix("source ")))
         .run(&Progress::on_stderr())?;
+    // On the disk before it can be found, or a power cut would leave half of it under its name.
+    File::open(&tree)?.sync_all()?;
     fs::rename(&tree, &place).with_context(|| format!("keeping {}", place.display()))?;
+    File::open(folder)?.sync_all()?;
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "tar") && !is_fresh(&path) {
-            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            gone(fs::remove_file(&path)).with_context(|| format!("removing {}", path.display()))?;
         }
     }
     Ok(place)
@@ -427,6 +448,30 @@ mod tests {
         fs::write(&archive, "").unwrap();
         remove_abandoned(folder.path()).unwrap();
         assert!(mine.path().exists() && archive.exists() && !left.exists());
+    }
+
+    #[test]
+    fn an_archive_that_cannot_be_unpacked_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, tree) = (folder.path().join("trixie.0.tar"), folder.path().join("root"));
+        fs::create_dir(&tree).unwrap();
+        let pack = |what: &str| {
+            checked(Command::new("tar").arg("-cf").arg(&archive).args(["-C", "/etc", what])).unwrap();
+        };
+        pack("hostname");
+        unpack(&archive, &tree).unwrap();
+        assert!(archive.exists() && tree.join("hostname").exists());
+        let whole = fs::metadata(&archive).unwrap().len();
+        File::options().write(true).open(&archive).unwrap().set_len(whole.min(600)).unwrap();
+        assert!(unpack(&archive, &tree).is_err());
+        assert!(!archive.exists());
+        assert!(unpack(&archive, &tree).unwrap_err().to_string().contains("trixie.0.tar"));
+    }
+
+    #[test]
+    fn what_another_run_has_removed_is_gone() {
+        gone(Err(io::ErrorKind::NotFound.into())).unwrap();
+        assert!(gone(Err(io::ErrorKind::PermissionDenied.into())).is_err());
     }
 
     #[test]

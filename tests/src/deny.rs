@@ -2,39 +2,74 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
+
+use tempfile::TempDir;
 
 use crate::scenario::workspace;
 
-/// Installs as `install` says, knows its crates once they are fetched, and reaches no database.
+/// Installs as the file `install` says, knows its crates once they are fetched, finds what `check` says, and has a database
+/// of known weaknesses if there is a file `database`, which says what is in it. It stands for cargo-deny as well.
 const CARGO: &str = r#"#!/bin/sh
 here=$(dirname "$0")
+fails() { [ ! -s "$1" ] || { cat "$1" >&2; exit "$2"; }; }
 case "$1 $2" in
+"--version ") echo "cargo-deny 1" ;;
 "install "*)
-    [ ! -s "$here/install" ] || { cat "$here/install" >&2; exit 101; }
+    fails "$here/install" 101
+    echo once >>"$here/installed"
     while [ "$1" != --root ]; do shift; done
     mkdir -p "$2/bin" && cp "$0" "$2/bin/cargo-deny" ;;
 "fetch "*) touch "$here/fetched" ;;
 "deny "*)
     case "$*" in
-    *"fetch db") exit 1 ;;
-    *--offline*) [ -e "$here/fetched" ] || { echo "no crates here" >&2; exit 1; }; echo "licenses ok" ;;
+    *"fetch db") [ -e "$here/database" ] || exit 1 ;;
+    *" advisories") fails "$here/database" 1 ;;
+    *--offline*)
+        [ -e "$here/fetched" ] || { echo "no crates here" >&2; exit 1; }
+        fails "$here/check" 1
+        echo "licenses ok" ;;
     esac ;;
 esac
 "#;
 
+/// A folder with the stand-in, and with files by which it knows what to do.
+struct Stage(TempDir);
+
+impl Stage {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cargo = folder.path().join("cargo");
+        fs::write(&cargo, CARGO).unwrap();
+        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self(folder)
+    }
+
+    /// What the script says, and whether it ends well.
+    fn deny(&self, strict: bool) -> (String, bool) {
+        let path = format!("{}:{}", self.0.path().display(), std::env::var("PATH").unwrap());
+        let mut script = Command::new(workspace().join(".ci/deny"));
+        script.arg(self.cache()).args(strict.then_some("--strict")).env("PATH", path);
+        let output = script.output().unwrap();
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.0.path().join("cache")
+    }
+
+    fn installed(&self) -> usize {
+        fs::read_to_string(self.0.path().join("installed")).unwrap_or_default().lines().count()
+    }
+}
+
 /// What the script says and whether it ends well, when the installation fails with these words; without any it works.
 fn deny(install: &str, strict: bool) -> (String, bool) {
-    let folder = tempfile::tempdir().unwrap();
-    let cargo = folder.path().join("cargo");
-    fs::write(&cargo, CARGO).unwrap();
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(folder.path().join("install"), install).unwrap();
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut script = Command::new(workspace().join(".ci/deny"));
-    script.arg(folder.path().join("cache")).args(strict.then_some("--strict")).env("PATH", path);
-    let output = script.output().unwrap();
-    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
+    Stage::new(&[("install", install)]).deny(strict)
 }
 
 #[test]
@@ -63,4 +98,39 @@ fn what_was_not_checked_passes_but_for_strict() {
     assert!(well && said.contains("licenses ok") && said.contains("weaknesses are not checked"), "{said}");
     let (said, well) = deny("", true);
     assert!(!well && said.contains("weaknesses are not checked"), "{said}");
+}
+
+#[test]
+fn a_check_that_finds_something_fails() {
+    for strict in [false, true] {
+        let (said, well) = Stage::new(&[("check", "licence X is not allowed"), ("database", "")]).deny(strict);
+        assert!(!well && said.contains("licence X is not allowed"), "{said}");
+    }
+}
+
+#[test]
+fn a_known_weakness_fails_for_strict_alone() {
+    for strict in [false, true] {
+        let (said, well) = Stage::new(&[("database", "RUSTSEC-2026-0001")]).deny(strict);
+        assert!(well != strict && said.contains("RUSTSEC-2026-0001"), "{said}");
+        let (said, well) = Stage::new(&[("database", "")]).deny(strict);
+        assert!(well && !said.contains("weaknesses"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_installed_is_used_again_unless_it_does_not_run() {
+    let stage = Stage::new(&[("database", "")]);
+    for _ in 0..2 {
+        assert!(stage.deny(true).1);
+        assert_eq!(stage.installed(), 1);
+    }
+    let version = fs::read_dir(stage.cache()).unwrap().next().unwrap().unwrap().path();
+    let program = version.join("bin/cargo-deny");
+    for broken in ["", "\x7fELF cut off", "#!/bin/sh\nexit 127\n"] {
+        let before = stage.installed();
+        fs::write(&program, broken).unwrap();
+        let (said, well) = stage.deny(true);
+        assert!(well && said.contains("installing") && stage.installed() == before + 1, "{broken:?}: {said}");
+    }
 }

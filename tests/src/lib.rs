@@ -21,6 +21,8 @@ pub mod other_image;
 pub mod publisher;
 pub mod runner;
 pub mod scenario;
+#[cfg(test)]
+mod set_up;
 pub mod terminal;
 pub mod upgrade;
 pub mod workload;

@@ -14,8 +14,8 @@ use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
-    EngineRecord, Hardware, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, kvm_runs_guests,
-    obtain, state_folder, until,
+    EngineRecord, Hardware, Kvm, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, obtain,
+    state_folder, until,
 };
 
 /// 4 GiB: enough for every scenario, and quick to format.
@@ -89,7 +89,7 @@ impl Scenario {
         let engine = |hardware: Option<Hardware>| -> anyhow::Result<EngineRecord> {
             Ok(match hardware {
                 None => EngineRecord::Container,
-                Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&Tools::at(&tools))?, hardware },
+                Some(hardware) => EngineRecord::Qemu { kvm: kvm_runs_guests(&tools)?, hardware },
             })
         };
         let replacements = engine(setting.replacements.or(setting.hardware))?;
@@ -374,10 +374,21 @@ pub fn kaas() -> String {
     found.display().to_string()
 }
 
+/// Whether KVM runs guests here. It is asked once in a run: where guests hang, the answer takes more than a minute.
+fn kvm_runs_guests(tools: &Path) -> anyhow::Result<bool> {
+    static KNOWN: Mutex<Option<Kvm>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(|broken| broken.into_inner());
+    let kvm = match *known {
+        Some(kvm) => kvm,
+        None => *known.insert(Kvm::probe(&Tools::at(tools))?),
+    };
+    Ok(kvm.runs_guests())
+}
+
 /// The image builder's tools tree, as it stands in the cache or made now.
 ///
 /// # Errors
 /// When it is not there and cannot be made.
 pub fn tools() -> anyhow::Result<ToolsTree> {
-    image::tools::ensure(&Settings::of_environment(), &Cache::of_user()?, &Progress::on_stderr())
+    image::tools::ensure(&Settings::of_environment(), &Cache::of_user(lab::tools_in_use)?, &Progress::on_stderr())
 }

@@ -414,7 +414,7 @@ mod tests {
     fn the_configuration_of_another_form_has_nothing_of_the_former_one() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let (mut config, secret) = (crate::boot::plan::tests::three_nodes(), Secret::new("s".into()));
+        let (mut config, secret) = (crate::intake::config::fixture::three_nodes(), Secret::new("s".into()));
         records.save_config(&config, &secret).unwrap();
         note(&records, CONFIG);
         assert!(!records.save_config(&config, &secret).unwrap() && is_noted(&records, CONFIG), "the same");

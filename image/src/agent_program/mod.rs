@@ -1,8 +1,9 @@
 //! The agent, built by Cargo for the image.
 
+mod settings;
 mod sources;
 
-use std::os::unix::fs::MetadataExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -53,29 +54,20 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
     let sources = cache.sources()?;
     sources::lay_out(&workspace, sources.path())?;
-    // Asked where Cargo builds: rustup chooses by folders.
     let first_line = |program: &str| -> Result<String> {
-        let said = Tool::as_caller(program).current_dir(sources.path()).arg("--version").output(progress)?;
-        let said = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned();
+        let asked = settings::start(Tool::as_caller(program), &workspace)?.arg("--version");
+        let said =
+            String::from_utf8_lossy(&asked.output(progress)?).lines().next().unwrap_or_default().trim().to_owned();
         if said.is_empty() { bail!("{program} --version says nothing") } else { Ok(said) }
     };
     let (rust, cc) = (first_line("rustc")?, first_line(CC)?);
-    let mut key = Key::of(Stage::AGENT)
-        .text("compiler", &rust)
-        .text("C compiler", &cc)
-        .file("manifest", &workspace.join("Cargo.toml"))?
-        .file("lock", &workspace.join("Cargo.lock"))?
-        // It may name a linker, flags or another profile.
-        .text("Cargo's configuration", configuration(sources.path(), cargo_home().as_deref())?)
-        .key("tools", tools.key());
-    for package in sources::packages(&workspace, "agent")? {
-        key = key.folder(&package, &workspace.join(&package))?;
-    }
-    let key = key.finish();
+    let settings = settings::read(Path::new(settings::START), settings::home().as_deref())?;
+    let key = key(&workspace, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
     let place =
         cache.stage(&key, progress, |folder| {
             let program = folder.join("kaas-agent");
-            caller::take(&compile(sources.path(), workshop)?, &program).context("keeping the agent's program")?;
+            caller::take(&compile(&workspace, sources.path(), workshop)?, &program)
+                .context("keeping the agent's program")?;
             // Of two C libraries the older one's programs run with the newer one, not the other way round.
             tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
                 "the agent does not run with the image's C library: build on a host whose C library is not newer",
@@ -84,9 +76,32 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
     Ok(Agent { program: place.join("kaas-agent"), rust, cc })
 }
 
-fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
+/// What the program depends on besides its sources.
+struct Inputs<'i> {
+    rust: &'i str,
+    cc: &'i str,
+    settings: &'i str,
+    tools: &'i Key,
+}
+
+fn key(workspace: &Path, inputs: &Inputs<'_>) -> Result<Key> {
+    let mut key = Key::of(Stage::AGENT)
+        .text("compiler", inputs.rust)
+        .text("C compiler", inputs.cc)
+        .file("manifest", &workspace.join("Cargo.toml"))?
+        .file("lock", &workspace.join("Cargo.lock"))?
+        // It may name a linker, flags or another profile.
+        .text("Cargo's configuration", inputs.settings)
+        .key("tools", inputs.tools);
+    for package in sources::packages(workspace, "agent")? {
+        key = key.folder(&package, &workspace.join(&package))?;
+    }
+    Ok(key.finish())
+}
+
+fn compile(workspace: &Path, sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
     let &Workshop { cache, progress, .. } = workshop;
-    let home = cargo_home();
+    let home = settings::home();
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
@@ -99,49 +114,23 @@ fn compile(sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
         std::fs::remove_dir_all(&former).with_context(|| format!("removing {}", former.display()))?;
     }
     caller::lend(&programs)?;
-    let said = settle(Tool::as_caller("cargo").current_dir(sources), flags)
+    let cargo = settings::start(Tool::as_caller("cargo"), workspace)?;
+    let said = settle(cargo, flags)
         // A target folder of its own: other flags would make the developer's builds start over.
         .env("CARGO_TARGET_DIR", cache.programs())
-        .args(["build", "--locked", "--package", "agent", "--bin", "kaas-agent", "--profile", "appliance"])
-        .arg("--message-format=json-render-diagnostics")
+        .args(arguments(sources))
         .output(progress)?;
     executable(&said).context("cargo named no program of the agent")
 }
 
-/// Cargo's folder of the user who builds.
-fn cargo_home() -> Option<PathBuf> {
-    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME")?;
-        Some(PathBuf::from(home).join(".cargo"))
-    })
-}
-
-/// What is set for Cargo where it builds: the files of the folder `sources`, of those above it and of the user, as Cargo
-/// takes them ("Hierarchical structure" of its configuration).
-///
-/// # Errors
-/// When somebody else has written one: it could make Cargo run any program.
-fn configuration(sources: &Path, home: Option<&Path>) -> Result<String> {
-    let above = sources.ancestors().map(|folder| folder.join(".cargo"));
-    let mut all = String::new();
-    for folder in above.chain(home.map(Path::to_owned)) {
-        let Some(file) =
-            ["config", "config.toml"].map(|name| folder.join(name)).into_iter().find(|file| file.is_file())
-        else {
-            continue;
-        };
-        let owner = std::fs::metadata(&file).with_context(|| format!("looking at {}", file.display()))?.uid();
-        let builder = caller::Caller::of_environment().map_or(nix::unistd::geteuid().as_raw(), |caller| caller.user);
-        if owner != 0 && owner != builder {
-            bail!(
-                "{} is another user's, and Cargo would do what it says: remove it, or build elsewhere",
-                file.display()
-            );
-        }
-        all += &std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        all.push('\0');
-    }
-    Ok(all)
+/// What has Cargo build the program from the workspace in the folder `sources`.
+fn arguments(sources: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = ["build", "--locked", "--manifest-path"].map(OsString::from).to_vec();
+    arguments.push(sources.join("Cargo.toml").into());
+    let what = ["--package", "agent", "--bin", "kaas-agent", "--profile", "appliance"];
+    arguments.extend(what.map(OsString::from));
+    arguments.push("--message-format=json-render-diagnostics".into());
+    arguments
 }
 
 /// Leaves of the environment only what does not change the program.
@@ -165,27 +154,61 @@ fn executable(messages: &[u8]) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
+    fn write(file: &Path, text: &str) {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+
+    /// A workspace with nothing but an agent that does nothing.
+    fn workspace(folder: &Path) {
+        let manifest = "[workspace]\nresolver = \"3\"\nmembers = [\"agent\"]\n[workspace.dependencies]\n\
+                        agent = { path = \"agent\" }\n[profile.appliance]\ninherits = \"dev\"\n";
+        let agent = "[package]\nname = \"agent\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+                     [[bin]]\nname = \"kaas-agent\"\npath = \"main.rs\"\n";
+        write(&folder.join("Cargo.toml"), manifest);
+        write(&folder.join("Cargo.lock"), "version = 4\n\n[[package]]\nname = \"agent\"\nversion = \"0.1.0\"\n");
+        write(&folder.join("agent/Cargo.toml"), agent);
+        write(&folder.join("agent/main.rs"), "fn main() {}\n");
+    }
+
     #[test]
-    fn all_that_is_set_for_cargo_is_read_and_a_strangers_file_is_refused() {
+    fn settings_above_the_sources_are_not_heeded() {
         let folder = tempfile::tempdir().unwrap();
-        let (home, sources) = (folder.path().join("home"), folder.path().join("a/sources"));
-        let none = configuration(&sources, Some(&home)).unwrap();
-        let write = |file: PathBuf, text: &str| {
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
-        write(home.join("config.toml"), "[profile.appliance]\n");
-        let own = configuration(&sources, Some(&home)).unwrap();
-        assert!(own != none && own.contains("[profile.appliance]"));
-        let above = folder.path().join("a/.cargo/config.toml");
-        write(above.clone(), "[build]\n");
-        assert!(configuration(&sources, Some(&home)).unwrap().contains("[build]"));
-        // Only root can make a file somebody else's.
-        if nix::unistd::geteuid().is_root() {
-            std::os::unix::fs::chown(&above, Some(12345), None).unwrap();
-            let refused = configuration(&sources, Some(&home)).unwrap_err().to_string();
-            assert!(refused.contains("another user's"), "{refused}");
-        }
+        let sources = folder.path().join("cache/sources");
+        workspace(&sources);
+        write(&folder.path().join(".cargo/config.toml"), "[build]\nrustc-wrapper = \"/of/a/stranger\"\n");
+        let cargo = settings::start(Tool::on_host("cargo").current_dir(&sources), &sources).unwrap();
+        let cargo = cargo.env("CARGO_TARGET_DIR", folder.path().join("target")).args(arguments(&sources));
+        let said = cargo.output(&crate::progress::Progress::silent()).unwrap();
+        assert!(executable(&said).unwrap().starts_with(folder.path().join("target")));
+    }
+
+    #[test]
+    fn the_compiler_is_the_one_that_the_workspace_asks_for_unless_the_user_asks_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder.path().join("rust-toolchain.toml"), "[toolchain]\nchannel = \"1.2.3\"\n");
+        let env = settings::start(Tool::on_host("env"), folder.path()).unwrap();
+        let said = String::from_utf8(env.output(&crate::progress::Progress::silent()).unwrap()).unwrap();
+        let expected = std::env::var("RUSTUP_TOOLCHAIN").unwrap_or("1.2.3".to_owned());
+        assert!(said.lines().any(|line| line == format!("RUSTUP_TOOLCHAIN={expected}")), "{said}");
+    }
+
+    #[test]
+    fn another_compiler_or_setting_or_source_makes_another_program() {
+        let folder = tempfile::tempdir().unwrap();
+        workspace(folder.path());
+        let tools = |value: &str| Key::of(Stage::TOOLS).text("tools", value).finish();
+        let (some, other) = (tools("some"), tools("other"));
+        let inputs = || Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &some };
+        let key = |inputs: Inputs<'_>| key(folder.path(), &inputs).unwrap();
+        let first = key(inputs());
+        assert_eq!(key(inputs()), first);
+        assert_ne!(key(Inputs { rust: "rustc 2", ..inputs() }), first);
+        assert_ne!(key(Inputs { cc: "cc 2", ..inputs() }), first);
+        assert_ne!(key(Inputs { settings: "[build]", ..inputs() }), first);
+        assert_ne!(key(Inputs { tools: &other, ..inputs() }), first);
+        write(&folder.path().join("agent/main.rs"), "fn main() { }\n");
+        assert_ne!(key(inputs()), first);
     }
 
     #[test]

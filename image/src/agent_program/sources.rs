@@ -20,10 +20,6 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     for file in ["Cargo.toml", "Cargo.lock"] {
         wanted.insert(PathBuf::from(file));
     }
-    // Which Rust is used, where the workspace says it.
-    if workspace.join(TOOLCHAIN).is_file() {
-        wanted.insert(PathBuf::from(TOOLCHAIN));
-    }
     for member in members(workspace)? {
         for entry in walkdir::WalkDir::new(workspace.join(&member)) {
             let entry = entry.with_context(|| format!("reading the sources in {member}"))?;
@@ -50,6 +46,21 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The version of Rust that the workspace asks for, if it does.
+///
+/// # Errors
+/// When the file that says it cannot be read or understood.
+pub fn toolchain(workspace: &Path) -> Result<Option<String>> {
+    let path = workspace.join(TOOLCHAIN);
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.with_context(|| format!("reading {}", path.display()))?,
+    };
+    let table: toml::Table = text.parse().with_context(|| format!("understanding {}", path.display()))?;
+    let channel = table.get("toolchain").and_then(|table| table.get("channel")).and_then(toml::Value::as_str);
+    Ok(Some(channel.with_context(|| format!("{} names no channel", path.display()))?.to_owned()))
 }
 
 /// The folders of the workspace's members, as its manifest lists them.
@@ -133,9 +144,6 @@ mod tests {
         }
         lay_out(from, to).unwrap();
         assert!(to.join("a/src/old.rs").exists() && !to.join("b").exists());
-        fs::write(from.join("rust-toolchain.toml"), "[toolchain]\n").unwrap();
-        lay_out(from, to).unwrap();
-        assert!(to.join("rust-toolchain.toml").exists(), "another compiler than the workspace's would be taken");
 
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         for file in ["a/src/lib.rs", "Cargo.toml"] {
@@ -145,9 +153,7 @@ mod tests {
         fs::write(from.join("a/src/lib.rs"), "two").unwrap();
         // Older than the copy, as in a clone that was made before the last build.
         fs::File::options().write(true).open(from.join("a/src/lib.rs")).unwrap().set_modified(long_ago).unwrap();
-        fs::write(from.join(TOOLCHAIN), "[toolchain]\n").unwrap();
         lay_out(from, to).unwrap();
-        assert!(to.join(TOOLCHAIN).exists());
         assert_eq!(fs::read_to_string(to.join("a/src/lib.rs")).unwrap(), "two");
         let time = |file: &str| fs::metadata(to.join(file)).unwrap().modified().unwrap();
         assert!(time("a/src/lib.rs") > long_ago && time("Cargo.toml") == long_ago);

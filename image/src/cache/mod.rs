@@ -26,10 +26,15 @@ const FEW: usize = 200;
 /// The file in each folder that is locked in the folder's stead.
 const LOCK: &str = ".lock";
 
+/// Says which results, or folders in them, others than builds work with.
+pub type Used = fn() -> Result<Vec<PathBuf>>;
+
 /// The cache folder. What a build takes from it counts as in use until the value and its clones are dropped.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
+    /// What is spared besides.
+    used: Used,
     /// Shared locks on the results in use.
     in_use: Arc<Mutex<Vec<File>>>,
 }
@@ -47,11 +52,11 @@ pub struct Cleaned {
 
 impl Cache {
     /// The user's cache: `kaas` in `$XDG_CACHE_HOME` or `~/.cache`. Clears away what builds left
-    /// that were cut off.
+    /// that were cut off. What `used` names is never removed from it: labs run from tools trees when no build does.
     ///
     /// # Errors
     /// When neither variable is set, or the folder cannot be made.
-    pub fn of_user() -> Result<Self> {
+    pub fn of_user(used: Used) -> Result<Self> {
         let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
             Some(base) => PathBuf::from(base),
             None => {
@@ -60,18 +65,25 @@ impl Cache {
                     .join(".cache")
             }
         };
-        Self::at(&base.join("kaas"))
+        Self::sparing(&base.join("kaas"), used)
     }
 
-    /// A cache in this folder.
+    /// A cache in this folder, which builds alone work with.
     ///
     /// # Errors
     /// When the folder cannot be made.
     pub fn at(root: &Path) -> Result<Self> {
-        let cache = Self { root: root.to_owned(), in_use: Arc::default() };
+        Self::sparing(root, || Ok(Vec::new()))
+    }
+
+    fn sparing(root: &Path, used: Used) -> Result<Self> {
+        let making = |error, folder: &Path| failed(error, &format!("making the cache folder {}", folder.display()));
+        let found = fs::create_dir_all(root).and_then(|()| root.canonicalize());
+        // Whoever is told of a result may compare it with what was found another way.
+        let root = found.map_err(|error| making(error, root))?;
+        let cache = Self { root, used, in_use: Arc::default() };
         for folder in [cache.work_folder(), cache.packages()] {
-            let made = fs::create_dir_all(&folder);
-            made.map_err(|error| failed(error, &format!("making the cache folder {}", folder.display())))?;
+            fs::create_dir_all(&folder).map_err(|error| making(error, &folder))?;
         }
         cache.clear_abandoned();
         Ok(cache)
@@ -215,12 +227,13 @@ impl Cache {
     }
 
     /// Removes every result of the build's stages, and every package, that no build has used for `unused`. What a
-    /// command that runs uses stays, and so do results that `spared` names or names something in, and everything in the
-    /// cache folder that belongs to no stage: what Cargo builds, and what the lab unpacks.
+    /// command that runs or anybody else uses stays, and so does everything in the cache folder that belongs to no stage: what
+    /// Cargo builds, and what the lab unpacks.
     ///
     /// # Errors
-    /// When the cache cannot be read, or something in it cannot be removed.
-    pub fn clean(&self, unused: Duration, spared: &[PathBuf]) -> Result<Cleaned> {
+    /// When it is not known what others use, the cache cannot be read, or something in it cannot be removed.
+    pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
+        let spared = self.spared()?;
         let mut cleaned = Cleaned::default();
         for name in Stage::ALL.iter().map(|stage| stage.name).chain([PACKAGES]) {
             let folder = self.root.join(name);
@@ -231,8 +244,7 @@ impl Cache {
             let lock = lock_of(&folder)?;
             let mut removed = 0;
             for result in &old {
-                let spared = spared.iter().any(|path| path.starts_with(result));
-                if spared || lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
+                if spared.has(result) || lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
                     if !cleaned.in_use.contains(&name) {
                         cleaned.in_use.push(name);
                     }
@@ -261,10 +273,24 @@ impl Cache {
         Ok(true)
     }
 
+    fn spared(&self) -> Result<Spared> {
+        let used = (self.used)().context("asking what of the cache labs use")?;
+        // They may have been found through a link.
+        Ok(Spared(used.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect()))
+    }
+
     fn prune(&self, folder: &Path, keep: usize) {
         let mut results = results(folder).unwrap_or_default();
         results.sort_by_key(|result| age(result));
-        for old in results.into_iter().skip(keep.max(1)) {
+        let old = results.split_off(results.len().min(keep.max(1)));
+        if old.is_empty() {
+            return;
+        }
+        let spared = match self.spared() {
+            Ok(spared) => spared,
+            Err(error) => return log::warn!("older results stay in the cache: {error:#}"),
+        };
+        for old in old.into_iter().filter(|result| !spared.has(result)) {
             if let Err(error) = self.discard(&old, &mut 0) {
                 log::warn!("{error:#}");
             }
@@ -304,6 +330,16 @@ pub(crate) fn write_out(folder: &Path) -> Result<()> {
         file.with_context(|| format!("writing {}", entry.path().display()))?;
     }
     Ok(())
+}
+
+/// What others than builds work with.
+struct Spared(Vec<PathBuf>);
+
+impl Spared {
+    /// Whether it is a result or in one.
+    fn has(&self, result: &Path) -> bool {
+        self.0.iter().any(|path| path.starts_with(result))
+    }
 }
 
 /// The folder where sources are laid out for Cargo, held.
@@ -429,6 +465,16 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_behind_a_link_is_named_by_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        fs::create_dir(folder.path().join("place")).unwrap();
+        std::os::unix::fs::symlink("place", &link).unwrap();
+        let cache = Cache::at(&link.join("kaas")).unwrap();
+        assert_eq!(cache.root(), folder.path().join("place/kaas").canonicalize().unwrap());
+    }
+
+    #[test]
     fn sources_are_laid_out_where_no_link_leads_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(&folder.path().join("cache")).unwrap();
@@ -470,6 +516,22 @@ mod tests {
         assert_eq!(format!("{:#}", result.unwrap_err()), "stage vmdk: the tool failed");
         assert!(!folder.path().join("vmdk").join(key.as_str()).exists());
         assert_eq!(entries(&cache.work_folder()).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    /// It is written out before it can be found.
+    #[test]
+    fn a_result_that_cannot_be_written_out_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let key = Key::of(Stage::VMDK).finish();
+        let result = cache.stage(&key, &Progress::silent(), |folder| {
+            // Nobody can open it.
+            std::os::unix::net::UnixListener::bind(folder.join("socket"))?;
+            Ok(())
+        });
+        let error = format!("{:#}", result.unwrap_err());
+        assert!(error.starts_with("writing the result of stage vmdk to the disk: writing "), "{error}");
+        assert!(!folder.path().join("vmdk").join(key.as_str()).exists());
     }
 
     #[test]
@@ -543,13 +605,13 @@ mod tests {
             make_older(place);
         }
 
-        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::from_secs(60), &[]).unwrap();
+        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
         assert_eq!((cleaned.removed, cleaned.in_use), (vec![("vmdk", 1), ("packages", 1)], vec![]));
         assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
         assert!(!old.exists() && !package.exists() && new.exists());
         assert!(foreign.iter().all(|path| path.exists()));
 
-        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::ZERO, &[]).unwrap();
+        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
         assert_eq!(cleaned.removed, [("vmdk", 1)]);
         assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
     }
@@ -562,7 +624,7 @@ mod tests {
         let package = running.packages().join("0123456789abcdef".repeat(4));
         fs::write(&package, "").unwrap();
         running.use_packages().unwrap();
-        let clean = || Cache::at(folder.path()).unwrap().clean(Duration::ZERO, &[]).unwrap();
+        let clean = || Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
         assert_eq!(clean(), Cleaned { in_use: vec!["vmdk", "packages"], ..Cleaned::default() });
         assert!(place.exists() && package.exists());
 
@@ -575,15 +637,49 @@ mod tests {
         assert_eq!(clean().removed, [("vmdk", 1)]);
     }
 
+    thread_local! {
+        /// What of the cache a lab uses in the test of this thread.
+        static USED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    fn used() -> Result<Vec<PathBuf>> {
+        Ok(USED.with_borrow(Clone::clone))
+    }
+
     #[test]
-    fn cleaning_leaves_what_it_is_told_to_spare() {
+    fn cleaning_leaves_what_labs_use() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = || Cache::at(folder.path()).unwrap();
+        let cache = || Cache::sparing(folder.path(), used).unwrap();
         let place = build(&cache(), "a", &mut 0);
-        let cleaned = cache().clean(Duration::ZERO, &[place.join("root"), PathBuf::from("/elsewhere")]).unwrap();
+        fs::create_dir(place.join("root")).unwrap();
+        std::os::unix::fs::symlink(&place, folder.path().join("link")).unwrap();
+        USED.set(vec![folder.path().join("link/root"), PathBuf::from("/elsewhere")]);
+        let cleaned = cache().clean(Duration::ZERO).unwrap();
         assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["vmdk"]));
         assert!(place.exists());
-        assert_eq!(cache().clean(Duration::ZERO, &[]).unwrap().removed, [("vmdk", 1)]);
+        USED.set(Vec::new());
+        assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("vmdk", 1)]);
+    }
+
+    #[test]
+    fn what_labs_use_gives_way_to_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let build_one = |text: &str, used: Used| {
+            let place = build(&Cache::sparing(folder.path(), used).unwrap(), text, &mut 0);
+            results(&folder.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
+            place
+        };
+        let place = build_one("a", used);
+        USED.set(vec![place.join("root")]);
+        for text in ["b", "c", "d"] {
+            build_one(text, used);
+        }
+        assert!(place.exists());
+        build_one("e", || bail!("a lab's record is damaged"));
+        assert!(place.exists(), "it is not known what labs use");
+        USED.set(Vec::new());
+        build_one("f", used);
+        assert!(!place.exists());
     }
 
     #[test]

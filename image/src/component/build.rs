@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Component, Source, download, go, toolchain};
+use super::{Component, GoModule, Source, download, go, toolchain};
 use crate::cache::{Cache, Key, Stage, file_digest};
 use crate::progress::Progress;
 
@@ -39,9 +39,11 @@ fn key(component: &Component) -> Result<Key> {
     let key = Key::of(Stage::COMPONENTS).text("name", &component.name).text("version", &component.version);
     let key = match &component.source {
         Source::GoModule(module) => {
-            let mut module = module.clone();
-            let folder = std::mem::take(&mut module.folder);
-            key.text("module", format!("{module:?}")).folder("source", &folder)?
+            let GoModule { go, folder, modfile, tags, ldflags, packages } = module;
+            key.text("go", &go.version)
+                .text("go sum", &go.sum)
+                .text("module", format!("{modfile:?} {tags:?} {ldflags:?} {packages:?}"))
+                .folder("source", folder)?
         }
         Source::Url(downloads) => {
             // The digest decides, wherever the file comes from.
@@ -100,7 +102,8 @@ fn make(component: &Component, folder: &Path, cache: &Cache, progress: &Progress
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::component::{LocalFile, Program};
+    use crate::component::toolchain::Pin;
+    use crate::component::{GoPackage, LocalFile, Program};
     use std::process::Command;
 
     fn component(path: &Path, sha256: Option<String>) -> Component {
@@ -131,5 +134,36 @@ mod tests {
         fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
         let other = build(&component(&file, None), &cache, &progress).unwrap();
         assert_ne!(other.folder, built.folder);
+    }
+    #[test]
+    fn another_go_or_module_makes_other_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("go.mod"), "module m\n").unwrap();
+        let module = || GoModule {
+            go: Pin { version: "1.26.8".to_owned(), sum: "h1:a".to_owned() },
+            folder: folder.path().to_owned(),
+            modfile: None,
+            tags: Vec::new(),
+            ldflags: Vec::new(),
+            packages: Vec::new(),
+        };
+        let key = |module: GoModule| {
+            key(&Component { source: Source::GoModule(module), ..component(Path::new(""), None) }).unwrap()
+        };
+        let first = key(module());
+        assert_eq!(key(module()), first);
+        let program = Program { output: "p".to_owned(), names: Vec::new() };
+        for other in [
+            GoModule { go: Pin { version: "1.26.9".to_owned(), ..module().go }, ..module() },
+            GoModule { go: Pin { sum: "h1:b".to_owned(), ..module().go }, ..module() },
+            GoModule { modfile: Some("1.36.mod".to_owned()), ..module() },
+            GoModule { tags: vec!["t".to_owned()], ..module() },
+            GoModule { ldflags: vec!["-X".to_owned()], ..module() },
+            GoModule { packages: vec![GoPackage { package: ".".to_owned(), program }], ..module() },
+        ] {
+            assert_ne!(key(other.clone()), first, "{other:?}");
+        }
+        fs::write(folder.path().join("go.mod"), "module n\n").unwrap();
+        assert_ne!(key(module()), first);
     }
 }

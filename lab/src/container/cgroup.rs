@@ -32,12 +32,27 @@ pub fn is_legacy() -> bool {
     hierarchies(&mountinfo).iter().any(|(_, kind)| *kind == "cgroup")
 }
 
+/// The folder of all labs' cgroups.
+const TOP: &str = "kaas-lab";
+
+/// Whether VMs, of any lab of this host, have cgroups.
+///
+/// # Errors
+/// When the host's mounts cannot be read.
+pub fn any_is_there() -> anyhow::Result<bool> {
+    Ok(Cgroup::of(TOP)?.folders().any(|folder| folder.exists()))
+}
+
 impl Cgroup {
-    /// The cgroup `name`, a path such as `kaas-lab/x/node1`; makes nothing.
+    /// The cgroup of a VM of a lab; makes nothing.
     ///
     /// # Errors
     /// When the host's mounts cannot be read.
-    pub fn of(name: &str) -> anyhow::Result<Self> {
+    pub fn of_vm(lab: &str, vm: &str) -> anyhow::Result<Self> {
+        Self::of(&format!("{TOP}/{lab}/{vm}"))
+    }
+
+    fn of(name: &str) -> anyhow::Result<Self> {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").context("looking for cgroups")?;
         let hierarchies = hierarchies(&mountinfo).into_iter().map(|(path, _)| path).collect();
         Ok(Self { hierarchies, name: name.to_owned() })
@@ -95,12 +110,6 @@ impl Cgroup {
             // One that is gone already is as good as killed.
             let _ = kill(Pid::from_raw(member), Signal::SIGKILL);
         }
-    }
-
-    /// Whether other VMs, of any lab, have cgroups: the topmost folder is there.
-    pub fn has_neighbours(&self) -> bool {
-        let top = Path::new(&self.name).iter().next().unwrap_or_default();
-        self.hierarchies.iter().any(|hierarchy| hierarchy.join(top).exists())
     }
 
     /// Removes the cgroup, what is below it, and the folders above that are left empty.

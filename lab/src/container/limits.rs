@@ -1,77 +1,198 @@
 //! A limit of the host that three Kubernetes nodes run into: they share one
 //! kernel, and with it one user's number of inotify instances, by default 128.
-//! It is raised while containers run, and put back after the last one.
+//! It is raised while anybody needs it, and put back after the last one.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
 use anyhow::Context;
 
-const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
-/// What the host had, until it gets it back; gone after a reboot, like the change itself.
-const BEFORE: &str = "/run/kaas-lab-inotify-instances";
+use super::super::machine;
+use super::cgroup;
+
 /// A node takes about 45.
 const ENOUGH: u32 = 2048;
 
-/// Raises the limit if it is lower.
-///
-/// # Errors
-/// When it cannot be read or written.
-pub fn raise() -> anyhow::Result<()> {
-    let Some(before) = lower()? else { return Ok(()) };
-    if !Path::new(BEFORE).exists() {
-        fs::write(BEFORE, &before).with_context(|| format!("writing {BEFORE}"))?;
-    }
-    write_enough()
+/// The limit, and where it is noted what becomes of it. Whoever changes anything holds [`machine::lock`].
+pub struct Limit {
+    value: PathBuf,
+    /// What the host had, until it gets it back; gone after a reboot, like the change itself.
+    before: PathBuf,
+    /// Locked, shared, by who needs the limit and has no container that others could see.
+    held: PathBuf,
 }
 
-/// The limit, raised without a note: labs find it high enough while the value is there, and leave it alone.
-pub struct HeldLimit(Option<String>);
+impl Limit {
+    /// This host's.
+    pub fn of_host() -> Self {
+        Self {
+            value: "/proc/sys/fs/inotify/max_user_instances".into(),
+            before: "/run/kaas-lab-inotify-instances".into(),
+            held: "/run/kaas-lab-inotify-instances.lock".into(),
+        }
+    }
+
+    /// Raises the limit if it is lower.
+    ///
+    /// # Errors
+    /// When it cannot be read, noted or written.
+    pub fn raise(&self) -> anyhow::Result<()> {
+        let value = self.value.display();
+        let before = self.read()?;
+        if before >= ENOUGH {
+            return Ok(());
+        }
+        // Whole or not at all: who is killed here leaves the limit as it was, or what it was.
+        let new = self.before.with_extension("new");
+        let noted = fs::write(&new, before.to_string()).and_then(|()| fs::rename(&new, &self.before));
+        noted.with_context(|| format!("writing {}", self.before.display()))?;
+        fs::write(&self.value, ENOUGH.to_string()).with_context(|| format!("raising {value} to {ENOUGH}"))
+    }
+
+    /// Raises it and keeps it raised while the returned file is open.
+    fn hold(&self) -> anyhow::Result<File> {
+        let file = self.holders()?;
+        file.lock_shared().with_context(|| format!("locking {}", self.held.display()))?;
+        self.raise()?;
+        Ok(file)
+    }
+
+    /// Puts the limit back, unless somebody holds it or has changed it meanwhile. No container that took it runs any more.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn put_back(&self) -> anyhow::Result<()> {
+        let before = match fs::read_to_string(&self.before) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            before => before.with_context(|| format!("reading {}", self.before.display()))?,
+        };
+        if self.holders()?.try_lock().is_err() {
+            return Ok(());
+        }
+        if self.read()? == ENOUGH {
+            let putting = || format!("putting {} back to {}", self.value.display(), before.trim());
+            fs::write(&self.value, before.trim()).with_context(putting)?;
+        }
+        fs::remove_file(&self.before).with_context(|| format!("removing {}", self.before.display()))
+    }
+
+    fn read(&self) -> anyhow::Result<u32> {
+        let reading = || format!("reading {}", self.value.display());
+        fs::read_to_string(&self.value).with_context(reading)?.trim().parse().with_context(reading)
+    }
+
+    fn holders(&self) -> anyhow::Result<File> {
+        // Whoever can open it can hold it.
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&self.held);
+        file.with_context(|| format!("opening {}", self.held.display()))
+    }
+}
+
+/// The limit, raised for labs that this host does not see, as in a container with a /run of its own. They find it high enough
+/// and leave it alone.
+pub struct HeldLimit(Option<File>);
 
 impl HeldLimit {
     /// Raises the limit if it is lower.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// When it cannot be read, noted or written, or another lab's command is in the way.
     pub fn raised() -> anyhow::Result<Self> {
-        let before = lower()?;
-        if before.is_some() {
-            write_enough()?;
+        let _host = machine::lock()?;
+        Ok(Self(Some(Limit::of_host().hold()?)))
+    }
+
+    fn let_go(&mut self) -> anyhow::Result<()> {
+        let _host = machine::lock()?;
+        self.0 = None;
+        if cgroup::any_is_there()? {
+            return Ok(());
         }
-        Ok(Self(before))
+        Limit::of_host().put_back()
     }
 }
 
 impl Drop for HeldLimit {
     fn drop(&mut self) {
-        if let Some(before) = self.0.take()
-            && !Path::new(BEFORE).exists()
-            && let Err(error) = fs::write(LIMIT, before.trim())
-        {
-            eprintln!("putting {LIMIT} back to {}: {error}", before.trim());
+        // What the host had stays noted: the next lab's end puts it back.
+        if let Err(error) = self.let_go() {
+            eprintln!("putting a limit of this host back: {error:#}");
         }
     }
 }
 
-/// The limit, if it is lower than what labs take.
-fn lower() -> anyhow::Result<Option<String>> {
-    let now = fs::read_to_string(LIMIT).with_context(|| format!("reading {LIMIT}"))?;
-    let number: u32 = now.trim().parse().with_context(|| format!("reading {LIMIT}"))?;
-    Ok((number < ENOUGH).then_some(now))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
 
-fn write_enough() -> anyhow::Result<()> {
-    fs::write(LIMIT, ENOUGH.to_string()).with_context(|| format!("raising {LIMIT} to {ENOUGH}"))
-}
-
-/// Puts the limit back, unless somebody has changed it meanwhile.
-///
-/// # Errors
-/// When it cannot be read or written.
-pub fn put_back() -> anyhow::Result<()> {
-    let Ok(before) = fs::read_to_string(BEFORE) else { return Ok(()) };
-    if fs::read_to_string(LIMIT)?.trim() == ENOUGH.to_string() {
-        fs::write(LIMIT, before.trim()).with_context(|| format!("putting {LIMIT} back to {}", before.trim()))?;
+    fn limit(value: &str) -> (Limit, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("value"), value).unwrap();
+        (Limit { value: at("value"), before: at("before"), held: at("held") }, folder)
     }
-    fs::remove_file(BEFORE).with_context(|| format!("removing {BEFORE}"))
+
+    #[test]
+    fn a_lab_raises_the_limit_and_puts_it_back() {
+        let (limit, _folder) = limit("128\n");
+        limit.raise().unwrap();
+        limit.raise().unwrap();
+        assert_eq!(limit.read().unwrap(), ENOUGH);
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), 128);
+        limit.put_back().unwrap();
+        assert!(!limit.before.exists());
+    }
+
+    #[test]
+    fn a_limit_that_is_high_enough_or_that_somebody_has_changed_is_left_alone() {
+        let (limit, _folder) = limit("8192\n");
+        drop(limit.hold().unwrap());
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), 8192);
+        fs::write(&limit.value, "128").unwrap();
+        limit.raise().unwrap();
+        fs::write(&limit.value, "512").unwrap();
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), 512);
+    }
+
+    #[test]
+    fn a_holder_that_came_after_a_lab_keeps_the_limit_when_the_lab_ends() {
+        let (limit, _folder) = limit("128\n");
+        limit.raise().unwrap();
+        let held = limit.hold().unwrap();
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), ENOUGH);
+        drop(held);
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), 128);
+    }
+
+    /// A holder ends while a lab that came later runs, or is killed.
+    #[test]
+    fn a_lab_that_came_after_a_holder_puts_back_what_the_host_had() {
+        let (limit, _folder) = limit("128\n");
+        let held = limit.hold().unwrap();
+        limit.raise().unwrap();
+        drop(held);
+        assert_eq!(limit.read().unwrap(), ENOUGH);
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), 128);
+    }
+
+    #[test]
+    fn of_two_holders_the_last_one_counts() {
+        let (limit, _folder) = limit("128\n");
+        let (first, second) = (limit.hold().unwrap(), limit.hold().unwrap());
+        drop(first);
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), ENOUGH);
+        drop(second);
+        limit.put_back().unwrap();
+        assert_eq!(limit.read().unwrap(), 128);
+    }
 }

@@ -24,6 +24,7 @@ use super::network::Network;
 use super::process::{ProcessId, start};
 use super::wait::until;
 use cgroup::Cgroup;
+use limits::Limit;
 
 pub use limits::HeldLimit;
 
@@ -47,7 +48,7 @@ impl Containers {
     }
 
     fn cgroup(&self, vm: &VmRecord) -> anyhow::Result<Cgroup> {
-        Cgroup::of(&format!("kaas-lab/{}/{}", self.lab, vm.name))
+        Cgroup::of_vm(&self.lab, &vm.name)
     }
 
     /// The scratch file system of a VM, which the first boot from an OVA would
@@ -109,7 +110,7 @@ impl Engine for Containers {
             // In this order: whoever puts limits back looks for cgroups first.
             let _host = machine::lock()?;
             cgroup.create()?;
-            limits::raise()?;
+            Limit::of_host().raise()?;
         }
         self.network.add_container_port(&vm.name, vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
         let disks =
@@ -169,10 +170,9 @@ impl Engine for Containers {
         }
         {
             let _host = machine::lock()?;
-            let cgroup = self.cgroup(vm)?;
-            cgroup.remove()?;
-            if !cgroup.has_neighbours() {
-                limits::put_back()?;
+            self.cgroup(vm)?.remove()?;
+            if !cgroup::any_is_there()? {
+                Limit::of_host().put_back()?;
             }
         }
         for left in ["propagate", "unix-export"] {

@@ -24,7 +24,7 @@ use super::wait::{obtain, until};
 use machine::Machine;
 use qmp::Qmp;
 
-pub use probe::{emulation_runs_guests, kvm_runs_guests};
+pub use probe::{Kvm, emulation_runs_guests};
 
 /// OVMF, Debian's build of the firmware for VMs.
 const FIRMWARE: &str = "usr/share/OVMF/OVMF_CODE_4M.fd";

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use scenarios::bare::{Bare, LENT_RUST};
+use scenarios::runner;
 
 /// Runs make in a clean clone on a bare machine, as root, and says how long it took.
 ///
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "running a container takes root: use make cold");
+    // Labs in the machine are called as those of scenarios are, and share this host's kernel with them.
+    let _alone = runner::alone().map_err(anyhow::Error::msg)?;
     println!("cold: this machine's pace: SHA-256 over 1 GiB of zeros, {:.1} s", yardstick()?.as_secs_f64());
     let started = Instant::now();
     let mut bare = Bare::new(&options.suite)?;

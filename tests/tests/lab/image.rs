@@ -18,6 +18,10 @@ pub fn an_administrator_finds_the_tools_and_nobody_else_gets_rights(scenario: &S
     assert!(devices.contains("eth0"), "{devices}");
     let privileged = scenario.inside("cp1", &["find", "/usr", "/etc", "-xdev", "-type", "f", "-perm", "/6000"]);
     assert_eq!(privileged.trim(), "/usr/bin/sudo");
+    let interpreters = ".*/s?bin/(perl|python|ruby|tclsh)[^/]*";
+    let found =
+        scenario.inside("cp1", &["find", "/usr", "-xdev", "-regextype", "posix-extended", "-regex", interpreters]);
+    assert_eq!(found, "", "interpreters that an intruder would use");
 }
 
 /// It is brought back, safe from the kubelet's clearing away.

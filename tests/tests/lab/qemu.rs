@@ -26,7 +26,7 @@ pub mod short {
         let setting = Setting { replacements: Some(Hardware::Vsphere), ..quick("vm") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         // Whether KVM runs guests is asked with the same guest: one that runs nowhere would always say no.
-        assert!(lab::emulation_runs_guests(&scenario.lab().tools()).unwrap());
+        assert!(lab::emulation_runs_guests(&scenario.lab().tools(), WORK).unwrap());
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         let workload = Workload::start(&scenario, "cp1", WORK);

@@ -16,14 +16,20 @@ cat >src/lib.rs <<'END'
 fn runs_as_root_with_the_callers_environment() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     assert!(status.contains("Uid:\t0\t0\t0\t0"), "{status}");
-    for (name, value) in [("KAAS_TRIED", "a b"), ("https_proxy", "http://user:word@127.0.0.1:9"), ("HOME", "/home/builder")] {
+    for (name, value) in [
+        ("KAAS_TRIED", "a b"),
+        ("https_proxy", "http://user:word@127.0.0.1:9"),
+        ("HOME", "/home/builder"),
+        ("CARGO_HOME", "/home/builder/.cargo"),
+        ("GOPROXY", "http://127.0.0.1:9"),
+    ] {
         assert_eq!(std::env::var(name).as_deref(), Ok(value), "{name}");
     }
     let path = std::env::var("PATH").unwrap();
     assert!(path.starts_with("/opt/rust/bin:") && path.ends_with(":/sbin"), "{path}");
 }
 END
-export KAAS_TRIED='a b' https_proxy=http://user:word@127.0.0.1:9
+export KAAS_TRIED='a b' https_proxy=http://user:word@127.0.0.1:9 CARGO_HOME=$HOME/.cargo GOPROXY=http://127.0.0.1:9
 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$HOME/kaas/.ci/as-root" cargo test --quiet --offline --lib
 "#;
 

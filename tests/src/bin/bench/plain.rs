@@ -27,7 +27,7 @@ pub struct Plain {
 
 /// Makes the disk, or finds it made.
 pub fn make(spec: &Spec, tools: &ToolsTree, settings: &Settings) -> Result<Plain> {
-    let (cache, progress) = (Cache::of_user()?, Progress::on_stderr());
+    let (cache, progress) = (Cache::of_user(lab::tools_in_use)?, Progress::on_stderr());
     let mut packages: Vec<String> = PACKAGES.map(str::to_owned).to_vec();
     packages.extend(spec.packages.kernel.clone());
     let set = PackageSet { suite: spec.packages.suite.clone(), packages, kernel: None };

@@ -1,0 +1,177 @@
+//! What is set for Cargo where it builds. Cargo reads the settings of the folder that it starts in and of all folders
+//! above, whoever wrote them, and starts any program that they name: so it starts at the top, wherever the sources are,
+//! and what is left are root's settings and the user's own. Knows nothing of what they mean.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::sources;
+use crate::caller;
+use crate::process::Tool;
+
+/// Where Cargo and the compilers start.
+pub const START: &str = "/";
+/// By this rustup chooses the compiler, before the file of the folder that it starts in.
+const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
+
+/// Has a program start at the top, with the compiler that the workspace asks for unless the user asks for another.
+///
+/// # Errors
+/// When the workspace's file with the compiler's version cannot be read.
+pub fn start(program: Tool, workspace: &Path) -> Result<Tool> {
+    let program = program.current_dir(START);
+    let wanted = if std::env::var_os(TOOLCHAIN).is_some() { None } else { sources::toolchain(workspace)? };
+    Ok(match wanted {
+        Some(version) => program.env(TOOLCHAIN, version),
+        None => program,
+    })
+}
+
+/// Cargo's folder of the user who builds.
+pub fn home() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("CARGO_HOME").or_else(|| Some(set("HOME")?.join(".cargo")))
+}
+
+/// All settings for Cargo when it starts in the folder `start`: the text of the files that it reads there, above and in
+/// the user's folder `home` (Cargo's book, "Hierarchical structure" of its configuration), and of those that they include.
+///
+/// # Errors
+/// When somebody else may have written one: it could make Cargo run any program. When one cannot be read or understood.
+pub fn read(start: &Path, home: Option<&Path>) -> Result<String> {
+    let mut settings = Settings::default();
+    let above = start.ancestors().map(|folder| folder.join(".cargo"));
+    for folder in above.chain(home.map(Path::to_owned)) {
+        let files = ["config", "config.toml"].map(|name| folder.join(name));
+        if let Some(file) = files.iter().find(|file| file.is_file()) {
+            settings.add(file)?;
+        }
+    }
+    Ok(settings.text)
+}
+
+#[derive(Default)]
+struct Settings {
+    text: String,
+    read: BTreeSet<PathBuf>,
+}
+
+impl Settings {
+    fn add(&mut self, file: &Path) -> Result<()> {
+        let reading = || format!("reading {}", file.display());
+        if !self.read.insert(file.canonicalize().with_context(reading)?) {
+            return Ok(());
+        }
+        judge(file)?;
+        let text = std::fs::read_to_string(file).with_context(reading)?;
+        let included = includes(&text).with_context(|| format!("understanding {}", file.display()))?;
+        self.text += &text;
+        self.text.push('\0');
+        let folder = file.parent().unwrap_or(Path::new(START));
+        for Include { path, optional } in included {
+            let file = folder.join(path);
+            if !optional || file.exists() {
+                self.add(&file)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn judge(file: &Path) -> Result<()> {
+    let metadata = std::fs::metadata(file).with_context(|| format!("looking at {}", file.display()))?;
+    let builder = caller::Caller::of_environment().map_or(nix::unistd::geteuid().as_raw(), |caller| caller.user);
+    let whose = if metadata.uid() != 0 && metadata.uid() != builder {
+        "is another user's"
+    } else if metadata.mode() & 0o002 != 0 {
+        "can be written by everybody"
+    } else {
+        return Ok(());
+    };
+    bail!("{} {whose}, and Cargo would do what it says: remove it, or build as its owner", file.display())
+}
+
+/// A file that another one includes, by its path from that one's folder.
+struct Include {
+    path: String,
+    optional: bool,
+}
+
+/// The files that one with this text includes: `include` is a list of paths, or of tables with `path` and `optional`
+/// (Cargo's book, "Including extra configuration files").
+fn includes(text: &str) -> Result<Vec<Include>> {
+    let table: toml::Table = text.parse()?;
+    let Some(list) = table.get("include") else { return Ok(Vec::new()) };
+    let list = list.as_array().context("its `include` is no list")?;
+    let include = |entry: &toml::Value| {
+        let path = entry.as_str().or_else(|| entry.get("path")?.as_str())?.to_owned();
+        Some(Include { path, optional: entry.get("optional").and_then(toml::Value::as_bool).unwrap_or(false) })
+    };
+    list.iter().map(|entry| include(entry).context("its `include` has something that is no path")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn write(file: &Path, text: &str) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    #[test]
+    fn all_that_is_set_for_cargo_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, start) = (folder.path().join("home"), folder.path().join("a/start"));
+        let settings = || read(&start, Some(&home)).unwrap();
+        let none = settings();
+        write(&home.join("config.toml"), "[profile.appliance]\n");
+        let own = settings();
+        assert!(own != none && own.contains("[profile.appliance]"));
+        write(&folder.path().join("a/.cargo/config.toml"), "[build]\n");
+        assert!(settings().contains("[build]"));
+    }
+
+    #[test]
+    fn what_is_included_is_read_as_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path();
+        let settings = |text: &str| {
+            write(&home.join("config.toml"), text);
+            read(Path::new(START), Some(home))
+        };
+        write(&home.join("more/a.toml"), "include = [{ path = \"b.toml\" }]\n");
+        // A circle is for Cargo to refuse.
+        write(&home.join("more/b.toml"), "include = [\"../config.toml\"]\n[net]\n");
+        assert!(settings("include = [\"more/a.toml\"]\n").unwrap().contains("[net]"));
+        assert!(settings("include = [\"absent.toml\"]\n").is_err());
+        settings("include = [{ path = \"absent.toml\", optional = true }]\n").unwrap();
+        for wrong in ["include = \"more/a.toml\"\n", "include = [3]\n", "include\n"] {
+            let error = settings(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("understanding ") && error.ends_with("config.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_others_could_have_written_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, included) = (folder.path(), folder.path().join("more.toml"));
+        write(&home.join("config.toml"), "include = [\"more.toml\"]\n");
+        write(&included, "[net]\n");
+        let refused = || read(Path::new(START), Some(home)).unwrap_err().to_string();
+        read(Path::new(START), Some(home)).unwrap();
+        fs::set_permissions(&included, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(refused().contains("more.toml can be written by everybody"), "{}", refused());
+        fs::set_permissions(&included, fs::Permissions::from_mode(0o644)).unwrap();
+        // Only root can make a file somebody else's.
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&included, Some(12345), None).unwrap();
+            assert!(refused().contains("more.toml is another user's"), "{}", refused());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Tests of `.ci/setup` with stand-ins for apt and its kin: what it waits for, and what not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::scenario::workspace;
+
+/// Its lists are locked as often as the file `locked` has lines.
+const APT_GET: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+echo "$*" >>"$here/calls"
+[ "$1" = update ] || exit 0
+[ ! -s "$here/broken" ] || { cat "$here/broken" >&2; exit 100; }
+[ -s "$here/locked" ] || exit 0
+sed -i 1d "$here/locked"
+echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)" >&2
+exit 100
+"#;
+
+/// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything.
+fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = [
+        ("apt-get", APT_GET),
+        ("apt-cache", "#!/bin/sh\necho Package: it\n"),
+        ("cargo", "#!/bin/sh\necho cargo 99.0.0\n"),
+        ("dpkg-query", "#!/bin/sh\nexit 1\n"),
+        ("go", "#!/bin/sh\n"),
+        ("rustup", "#!/bin/sh\n"),
+        ("sleep", "#!/bin/sh\n"),
+    ];
+    for (name, text) in programs {
+        let program = folder.path().join(name);
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(folder.path().join("locked"), "once\n".repeat(locked)).unwrap();
+    fs::write(folder.path().join("broken"), broken).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let output = Command::new(workspace().join(".ci/setup")).env("PATH", path).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let calls = fs::read_to_string(folder.path().join("calls")).unwrap_or_default();
+    (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn another_apt_is_waited_for() {
+    let (said, well, calls) = set_up(3, "");
+    assert!(well && calls.len() == 5, "{said} {calls:?}");
+    assert_eq!(said.matches("waiting for another apt").count(), 1, "{said}");
+    assert!(calls[4].starts_with("-o DPkg::Lock::Timeout=300 install "), "{calls:?}");
+    let (said, well, _) = set_up(0, "");
+    assert!(well && !said.contains("waiting"), "{said}");
+}
+
+#[test]
+fn another_apt_is_not_waited_for_without_end() {
+    let (said, well, calls) = set_up(1000, "");
+    assert!(!well && said.contains("another process keeps apt's lists locked"), "{said}");
+    assert!(calls.len() < 100, "{}", calls.len());
+}
+
+#[test]
+fn nothing_else_is_waited_for() {
+    let (said, well, calls) = set_up(0, "E: The repository is not signed.");
+    assert!(!well && said.contains("apt-get update failed: E: The repository is not signed."), "{said}");
+    assert_eq!(calls, ["update -qq"]);
+}
