@@ -177,8 +177,7 @@ fn package_set(spec: &Path) -> Result<PackageSet> {
     let text = std::fs::read_to_string(spec).with_context(|| format!("reading the spec {}", spec.display()))?;
     let bare = toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.keys().eq(["debian"]));
     if bare {
-        let document = document::Document::new(spec, &text);
-        return Ok(document.read(|top| top.required_table("debian", |table| PackageSet::read(table, None)))?);
+        return Ok(PackageSet::read_bare(spec, &text)?);
     }
     Ok(spec::read(spec)?.0.packages)
 }

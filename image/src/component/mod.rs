@@ -11,7 +11,7 @@ mod upstream;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::document::{Document, Located, Mistake, Mistakes, Table};
+use crate::document::{Document, Mistake, Mistakes, Table, any, values};
 use toolchain::Pin;
 
 /// One part.
@@ -139,139 +139,128 @@ pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
         let message = format!("cannot be read: {error}");
         Mistakes(vec![Mistake { file: file.to_owned(), line: 1, key: String::new(), message }])
     })?;
-    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let folder = file.parent().unwrap_or(Path::new(""));
     Document::new(file, &text).read(|top| {
-        let go = top.table("go").map(|table| Pin::read(&table));
-        top.required_table("components", |all| {
-            all.tables()
-                .iter()
-                .map(|(name, table)| {
-                    let component = component(name, table, &folder, go.as_ref());
-                    table.finish();
-                    component
-                })
-                .collect()
+        let go = top.optional_table("go", Pin::read);
+        top.table("components", |all| {
+            let read = |name: String| all.table(&name, |table| component(&name, table, folder, go.as_ref()));
+            Some(all.keys().into_iter().filter_map(read).collect())
         })
     })
 }
 
-fn component(name: &str, table: &Table<'_, '_>, folder: &Path, go: Option<&Pin>) -> Component {
-    let version = table.required_text("version", "upstream's version").value;
-    let licence = table.required_text("licence", "an SPDX expression").value;
-    let source = table.required_table("source", |source| read_source(source, folder, go, &version));
-    Component { name: name.to_owned(), version, licence, source }
+fn component(name: &str, table: &Table<'_, '_>, folder: &Path, go: Option<&Option<Pin>>) -> Option<Component> {
+    let version = table.required("version", "upstream's version", any);
+    let licence = table.required("licence", "an SPDX expression", any);
+    let around = Around { folder, go, version: version.as_deref().unwrap_or_default() };
+    let source = table.table("source", |source| read_source(source, &around));
+    Some(Component { name: name.to_owned(), version: version?, licence: licence?, source: source? })
 }
 
-fn read_source(table: &Table<'_, '_>, folder: &Path, go: Option<&Pin>, version: &str) -> Source {
-    let kind = table.required_text("kind", "go-module, url or file");
-    let packages = table.table_list("packages");
-    if packages.is_empty() && !kind.value.is_empty() {
-        table.mistake_here("has no packages: give one entry for each program");
+/// What a source is read with.
+struct Around<'a> {
+    /// The folder of the description.
+    folder: &'a Path,
+    /// The Go, if the description has one, and if that one makes sense.
+    go: Option<&'a Option<Pin>>,
+    /// The component's version; empty if it has none.
+    version: &'a str,
+}
+
+impl Around<'_> {
+    /// Puts the version in where a text asks for it.
+    fn expand(&self, text: &str) -> Result<String, String> {
+        let mut parts = self.version.split('.');
+        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        Ok(text.replace("{version}", self.version).replace("{major}", major).replace("{minor}", minor))
     }
-    let mut parts = version.split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let expand = |text: String| text.replace("{version}", version).replace("{major}", major).replace("{minor}", minor);
-    match kind.value.as_str() {
-        "url" => Source::Url(packages.iter().map(|package| download(package, &expand)).collect()),
-        "file" => Source::File(packages.iter().map(|package| local_file(package, folder, &expand)).collect()),
-        other => {
-            if other != "go-module" && !other.is_empty() {
-                table.mistake(&kind, format!("`{other}` is none of go-module, url, file"));
-            }
-            Source::GoModule(go_module(table, folder, go, version, &packages, &expand))
+}
+
+fn read_source(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Source> {
+    let kinds = ["go-module", "url", "file"];
+    let kind = table.required("kind", "go-module, url or file", |text| {
+        let found = kinds.iter().find(|kind| **kind == text);
+        found.copied().ok_or_else(|| format!("`{text}` is none of {}", kinds.join(", ")))
+    });
+    match kind {
+        Some("url") => Some(Source::Url(table.tables("packages", NO_PACKAGES, |package| download(package, around)))),
+        Some("file") => {
+            Some(Source::File(table.tables("packages", NO_PACKAGES, |package| local_file(package, around))))
         }
+        // Most are built here: without a kind, its keys are the likeliest.
+        _ => go_module(table, around).map(Source::GoModule),
     }
 }
 
-fn go_module(
-    table: &Table<'_, '_>,
-    folder: &Path,
-    go: Option<&Pin>,
-    version: &str,
-    packages: &[Table<'_, '_>],
-    expand: &dyn Fn(String) -> String,
-) -> GoModule {
-    if go.is_none() {
+const NO_PACKAGES: &str = "has no packages: give one entry for each program";
+
+fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
+    if around.go.is_none() {
         table.mistake_here("is built with Go: give a table [go] with its version and sum");
     }
-    let module = table.required_text("module", "the folder that holds the go.mod");
-    let place = folder.join(&module.value);
-    let modfile = table.text("modfile");
-    let needed = place.join(modfile.as_ref().map_or("go.mod", |modfile| modfile.value.as_str()));
-    if !module.value.is_empty() && !needed.is_file() {
-        table.mistake(modfile.as_ref().unwrap_or(&module), format!("there is no file {}", needed.display()));
-    }
-    let upstream = table.required_texts("upstream", "the Go modules that the part is made from, its own name for one");
-    let texts = |key: &str| -> Vec<_> {
-        table.texts(key).into_iter().map(|item| item.with(expand(item.value.clone()))).collect()
-    };
-    let (tags, ldflags) = (texts("tags"), texts("ldflags"));
-    let (names, programs): (Vec<_>, Vec<_>) = packages
-        .iter()
-        .map(|package| {
-            let name = package.required_text("package", "what to hand to go build");
-            let program = program(package);
-            package.finish();
-            (name, program)
-        })
-        .unzip();
+    let folder = |text: &str| Ok(around.folder.join(text));
+    let folder = table.required("module", "the folder that holds the go.mod", folder);
+    let modfile = table.optional("modfile", any);
+    let what = "the Go modules that the part is made from, its own name for one";
+    let upstream = table.required_texts("upstream", what, any);
+    let tags = table.texts("tags", |tag| around.expand(tag));
+    let ldflags = table.texts("ldflags", |flag| around.expand(flag));
+    let packages = table.tables("packages", NO_PACKAGES, |table| {
+        let package = table.required("package", "what to hand to go build", |name| upstream::package(name, &upstream));
+        let program = program(table);
+        Some(GoPackage { package: package?, program: program? })
+    });
+    let folder = folder?;
+    let needed = folder.join(modfile.as_deref().unwrap_or("go.mod"));
+    let at = if modfile.is_some() { "modfile" } else { "module" };
     if needed.is_file() {
-        let claims = upstream::Claims { version, upstream: &upstream, packages: &names, ldflags: &ldflags };
-        upstream::check(table, &claims, modfile.as_ref().unwrap_or(&module), &needed);
+        let claims = upstream::Claims { version: around.version, upstream: &upstream, ldflags: &ldflags };
+        upstream::check(table, &claims, at, &needed);
+    } else {
+        table.mistake_at(at, format!("there is no file {}", needed.display()));
     }
-    let values = |list: Vec<Located<String>>| list.into_iter().map(|item| item.value);
-    GoModule {
-        go: go.cloned().unwrap_or_default(),
-        folder: place,
-        modfile: modfile.map(|modfile| modfile.value),
-        tags: values(tags).collect(),
-        ldflags: values(ldflags).collect(),
-        packages: values(names).zip(programs).map(|(package, program)| GoPackage { package, program }).collect(),
-    }
+    let (tags, ldflags) = (values(tags), values(ldflags));
+    Some(GoModule { go: around.go?.clone()?, folder, modfile, tags, ldflags, packages })
 }
 
-fn download(table: &Table<'_, '_>, expand: &dyn Fn(String) -> String) -> Download {
-    let url = table.required_text("url", "where the file is");
-    if !url.value.is_empty() && !["http://", "https://"].iter().any(|scheme| url.value.starts_with(scheme)) {
-        table.mistake(&url, format!("`{}` is no http or https URL", url.value));
-    }
-    let sha256 = table.required_text("sha256", "the file's SHA-256");
-    check_sha256(table, &sha256);
-    let member = table.text("member").map(|member| expand(member.value));
-    let program = program(table);
-    table.finish();
-    Download { url: expand(url.value), sha256: sha256.value, member, program }
-}
-
-fn local_file(table: &Table<'_, '_>, folder: &Path, expand: &dyn Fn(String) -> String) -> LocalFile {
-    let path = table.required_text("path", "the program's path");
-    let place = folder.join(expand(path.value.clone()));
-    if !path.value.is_empty() && !place.is_file() {
-        table.mistake(&path, format!("there is no file {}", place.display()));
-    }
-    let sha256 = table.text("sha256");
-    if let Some(sha256) = &sha256 {
-        check_sha256(table, sha256);
-    }
-    let program = program(table);
-    table.finish();
-    LocalFile { path: place, sha256: sha256.map(|sha256| sha256.value), program }
-}
-
-fn program(table: &Table<'_, '_>) -> Program {
-    let output = table.required_text("output", "the program's file name");
-    let names = table.texts("names");
-    for name in names.iter().chain([&output]) {
-        if name.value.contains('/') || name.value == "." || name.value == ".." {
-            table.mistake(name, format!("`{}` is no file name", name.value));
+fn download(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Download> {
+    let url = table.required("url", "where the file is", |url| {
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(format!("`{url}` is no http or https URL"));
         }
-    }
-    Program { output: output.value, names: names.into_iter().map(|name| name.value).collect() }
+        around.expand(url)
+    });
+    let sha256 = table.required("sha256", "the file's SHA-256", sha256);
+    let member = table.optional("member", |member| around.expand(member));
+    let program = program(table);
+    Some(Download { url: url?, sha256: sha256?, member, program: program? })
 }
 
-fn check_sha256(table: &Table<'_, '_>, at: &Located<String>) {
-    let fine = at.value.len() == 64 && at.value.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
-    if !at.value.is_empty() && !fine {
-        table.mistake(at, "is no SHA-256: give 64 lower-case hexadecimal digits");
+fn local_file(table: &Table<'_, '_>, around: &Around<'_>) -> Option<LocalFile> {
+    let path = table.required("path", "the program's path", |path| {
+        let place = around.folder.join(around.expand(path)?);
+        if place.is_file() { Ok(place) } else { Err(format!("there is no file {}", place.display())) }
+    });
+    let sha256 = table.optional("sha256", sha256);
+    let program = program(table);
+    Some(LocalFile { path: path?, sha256, program: program? })
+}
+
+fn program(table: &Table<'_, '_>) -> Option<Program> {
+    let file_name = |name: &str| {
+        if name.contains('/') || name == "." || name == ".." {
+            return Err(format!("`{name}` is no file name"));
+        }
+        Ok(name.to_owned())
+    };
+    let output = table.required("output", "the program's file name", file_name);
+    let names = table.texts("names", file_name);
+    Some(Program { output: output?, names: values(names) })
+}
+
+fn sha256(text: &str) -> Result<String, String> {
+    if text.len() != 64 || !text.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)) {
+        return Err("is no SHA-256: give 64 lower-case hexadecimal digits".to_owned());
     }
+    Ok(text.to_owned())
 }

@@ -26,21 +26,23 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Reads the table `[go]`.
-    pub fn read(table: &Table<'_, '_>) -> Self {
-        let version = table.required_text("version", "a version of Go, such as 1.26.8");
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        let parts: Vec<_> = version.value.split('.').collect();
-        if !version.value.is_empty() && (parts.len() != 3 || !parts.iter().all(|part| is_number(part))) {
-            table.mistake(&version, format!("`{}` is no version of Go: give one such as 1.26.8", version.value));
-        }
-        let sum = table.required_text("sum", "the sum of Go's toolchain module, h1:…");
-        let digest = sum.value.strip_prefix("h1:").and_then(|sum| STANDARD.decode(sum).ok());
-        if !sum.value.is_empty() && digest.is_none_or(|digest| digest.len() != 32) {
-            table.mistake(&sum, "is no sum of a Go module: give h1: and 44 characters of base64");
-        }
-        table.finish();
-        Self { version: version.value, sum: sum.value }
+    /// What the table `[go]` stands for.
+    pub fn read(table: &Table<'_, '_>) -> Option<Self> {
+        let version = table.required("version", "a version of Go, such as 1.26.8", |text| {
+            let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+            if text.split('.').count() != 3 || !text.split('.').all(is_number) {
+                return Err(format!("`{text}` is no version of Go: give one such as 1.26.8"));
+            }
+            Ok(text.to_owned())
+        });
+        let sum = table.required("sum", "the sum of Go's toolchain module, h1:…", |text| {
+            let digest = text.strip_prefix("h1:").and_then(|sum| STANDARD.decode(sum).ok());
+            if digest.is_none_or(|digest| digest.len() != 32) {
+                return Err("is no sum of a Go module: give h1: and 44 characters of base64".to_owned());
+            }
+            Ok(text.to_owned())
+        });
+        Some(Self { version: version?, sum: sum? })
     }
 
     /// The version of the toolchain module.

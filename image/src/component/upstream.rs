@@ -18,19 +18,17 @@ pub(super) struct Claims<'c> {
     pub(super) version: &'c str,
     /// The modules that it is made from.
     pub(super) upstream: &'c [Located<String>],
-    /// What is handed to `go build`.
-    pub(super) packages: &'c [Located<String>],
     /// Linker flags, with the version put in.
     pub(super) ldflags: &'c [Located<String>],
 }
 
-/// Notes as mistakes of `table` what the module file at `path`, named in `at`, does not bear out.
-pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &Located<String>, path: &Path) {
+/// Notes as mistakes of `table` what the module file at `path`, named by the key `at`, does not bear out.
+pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: &Path) {
     let name = path.display();
     let file = match std::fs::read_to_string(path).map(|text| ModuleFile::parse(&text)) {
         Ok(Ok(file)) => file,
-        Ok(Err(line)) => return table.mistake(at, format!("{name}:{line} is not understood")),
-        Err(error) => return table.mistake(at, format!("{name} cannot be read: {error}")),
+        Ok(Err(line)) => return table.mistake_at(at, format!("{name}:{line} is not understood")),
+        Err(error) => return table.mistake_at(at, format!("{name} cannot be read: {error}")),
     };
     let version = claims.version;
     for module in claims.upstream {
@@ -64,15 +62,6 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &Located<Str
             }
         }
     }
-    for package in claims.packages {
-        let local = package.value == "." || package.value.starts_with("./");
-        let within = |module: &Located<String>| {
-            package.value.strip_prefix(&module.value).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        if !local && !package.value.is_empty() && !claims.upstream.iter().any(within) {
-            table.mistake(package, format!("`{}` is of none of the modules in upstream", package.value));
-        }
-    }
     for flag in claims.ldflags {
         if let Some((variable, expected)) = wrong_version(&flag.value, version) {
             table.mistake(
@@ -83,6 +72,17 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &Located<Str
             );
         }
     }
+}
+
+/// The rule of what is handed to `go build`: a package of this folder or of a module in `upstream`.
+pub(super) fn package(name: &str, upstream: &[Located<String>]) -> Result<String, String> {
+    let within = |module: &Located<String>| {
+        name.strip_prefix(&module.value).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if name != "." && !name.starts_with("./") && !upstream.iter().any(within) {
+        return Err(format!("`{name}` is of none of the modules in upstream"));
+    }
+    Ok(name.to_owned())
 }
 
 /// The variable that a linker flag such as `-X path.gitMinor=36` sets, and what it would have to be by the version, if

@@ -9,9 +9,12 @@ pub mod mirrors;
 pub mod resolve;
 pub mod sources;
 
-use crate::cache::hex;
-use crate::document::{Located, Table};
+use std::path::Path;
+
 use sha2::{Digest, Sha256};
+
+use crate::cache::hex;
+use crate::document::{Document, Mistakes, Table, values};
 
 /// The packages a root tree is made of, as a spec asks for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +28,19 @@ pub struct PackageSet {
 }
 
 impl PackageSet {
-    /// Reads the table `[debian]` of a spec, or one like it.
-    pub fn read(table: &Table<'_, '_>, kernel: Option<String>) -> Self {
-        let suite = table.required_text("suite", "the code name of Debian's release, such as trixie");
-        check_name(table, &suite);
-        let packages = table.required_texts("packages", "the names of the packages");
-        for package in &packages {
-            check_name(table, package);
-        }
-        let packages = packages.into_iter().map(|package| package.value).collect();
-        Self { suite: suite.value, packages, kernel }
+    /// What a table stands for, without a kernel.
+    pub fn read(table: &Table<'_, '_>) -> Option<Self> {
+        let suite = table.required("suite", "the code name of Debian's release, such as trixie", name);
+        let packages = table.required_texts("packages", "the names of the packages", name);
+        Some(Self { suite: suite?, packages: values(packages), kernel: None })
+    }
+
+    /// Reads a document that has nothing but a table `[debian]`.
+    ///
+    /// # Errors
+    /// [`Mistakes`] with everything that is wrong.
+    pub fn read_bare(file: &Path, text: &str) -> Result<Self, Mistakes> {
+        Document::new(file, text).read(|top| top.table("debian", Self::read))
     }
 
     /// A digest of what is asked for, by which a lock file knows its spec.
@@ -47,9 +53,10 @@ impl PackageSet {
 }
 
 /// Names in Debian: lower case, digits, `+`, `-`, `.` (Debian Policy, 5.6.1).
-pub fn check_name(table: &Table<'_, '_>, name: &Located<String>) {
+pub fn name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
-    if !name.value.chars().all(fine) {
-        table.mistake(name, format!("`{}` is no name in Debian: lower case, digits, +, - and . only", name.value));
+    if !text.chars().all(fine) {
+        return Err(format!("`{text}` is no name in Debian: lower case, digits, +, - and . only"));
     }
+    Ok(text.to_owned())
 }

@@ -1,82 +1,101 @@
-//! Rules of a spec's single values.
+//! Rules of a spec's single values: each makes of a string what it stands for, or
+//! says why it does not do.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use semver::{Version, VersionReq};
 
-use crate::document::{Located, Table};
+/// A file beside the spec.
+pub(super) fn file(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_file() { Ok(path) } else { Err(format!("there is no file {}", path.display())) }
+}
 
-/// A file or folder beside the spec has to be there.
-pub(super) fn exists(table: &Table<'_, '_>, at: &Located<String>, path: &Path, folder: bool) {
-    let there = if folder { path.is_dir() } else { path.is_file() };
-    if !at.value.is_empty() && !there {
-        let kind = if folder { "folder" } else { "file" };
-        table.mistake(at, format!("there is no {kind} {}", path.display()));
-    }
+/// A folder beside the spec.
+pub(super) fn folder(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_dir() { Ok(path) } else { Err(format!("there is no folder {}", path.display())) }
 }
 
 /// Names of images and profiles: they become file names and OVF identifiers.
-pub(super) fn name(table: &Table<'_, '_>, at: &Located<String>) {
+pub(super) fn name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let fine = at.value.chars().all(fine) && !at.value.starts_with('-') && at.value.len() <= 40;
-    if !fine {
-        let message = format!("`{}` does not do: lower-case letters, digits and hyphens, at most 40", at.value);
-        table.mistake(at, message);
+    if !text.chars().all(fine) || text.starts_with('-') || text.len() > 40 {
+        return Err(format!("`{text}` does not do: lower-case letters, digits and hyphens, at most 40"));
     }
+    Ok(text.to_owned())
 }
 
-/// What to give for a version.
-pub(super) const VERSION: &str = "give one such as 1.2.3 or 1.2.3-rc.1";
-
-/// A version of Semantic Versioning, without a build: the image's own is added to it.
-pub(super) fn is_version(text: &str) -> bool {
-    Version::parse(text).is_ok_and(|version| version.build.is_empty())
-}
-
-/// The image's version.
-pub(super) fn version(table: &Table<'_, '_>, at: &Located<String>) {
-    if !at.value.is_empty() && !is_version(&at.value) {
-        table.mistake(at, format!("`{}` is no version: {VERSION}", at.value));
+/// The image's version, of Semantic Versioning, without a build: the image's own is added to it.
+pub(super) fn version(text: &str) -> Result<String, String> {
+    match Version::parse(text) {
+        Ok(version) if version.build.is_empty() => Ok(text.to_owned()),
+        _ => Err(format!("`{text}` is no version: give one such as 1.2.3 or 1.2.3-rc.1")),
     }
 }
 
 /// The versions that an image may take the place of, as Cargo writes requirements.
-pub(super) fn upgrades_from(table: &Table<'_, '_>, at: &Located<String>) -> Option<VersionReq> {
-    let from = VersionReq::parse(&at.value).ok();
-    if from.is_none() {
-        table.mistake(at, format!("`{}` names no versions: give them such as >=0.1.0, <1.0.0", at.value));
-    }
-    from
+pub(super) fn upgrades_from(text: &str) -> Result<VersionReq, String> {
+    VersionReq::parse(text).map_err(|_| format!("`{text}` names no versions: give them such as >=0.1.0, <1.0.0"))
 }
 
 /// One of a few words.
-pub(super) fn one_of(table: &Table<'_, '_>, at: &Located<String>, choices: &[&str]) {
-    if !at.value.is_empty() && !choices.contains(&at.value.as_str()) {
-        table.mistake(at, format!("`{}` is none of {}", at.value, choices.join(", ")));
+pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
+    if !choices.contains(&text) {
+        return Err(format!("`{text}` is none of {}", choices.join(", ")));
     }
+    Ok(text.to_owned())
 }
 
 /// A path in the image: absolute, without `.` or `..`.
-pub(super) fn image_path(table: &Table<'_, '_>, at: &Located<String>) {
-    let whole = at.value.starts_with('/') && at.value.len() > 1 && !at.value.ends_with('/');
-    if !whole || at.value[1..].split('/').any(|part| ["", ".", ".."].contains(&part)) {
-        table.mistake(at, format!("`{}` is no path in the image: begin with /, without . and ..", at.value));
+pub(super) fn image_path(text: &str) -> Result<String, String> {
+    let path = text.strip_prefix('/').filter(|path| !path.split('/').any(|part| ["", ".", ".."].contains(&part)));
+    match path {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("`{text}` is no path in the image: begin with /, without . and ..")),
     }
 }
 
 /// One line of printable text.
-pub(super) fn line(table: &Table<'_, '_>, at: &Located<String>) {
-    if at.value.chars().any(char::is_control) {
-        table.mistake(at, "has to be one line of printable text");
+pub(super) fn line(text: &str) -> Result<String, String> {
+    if text.chars().any(char::is_control) {
+        return Err("has to be one line of printable text".to_owned());
     }
+    Ok(text.to_owned())
 }
 
 /// A kernel parameter: no blank outside quotes, nothing that the build sets itself.
-pub(super) fn kernel_parameter(table: &Table<'_, '_>, at: &Located<String>) {
-    let key = at.value.split('=').next().unwrap_or_default();
-    if at.value.is_empty() || at.value.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        table.mistake(at, format!("`{}` is no single kernel parameter", at.value));
-    } else if ["root", "roothash", "rootfstype", "init", "ro", "rw"].contains(&key) {
-        table.mistake(at, format!("`{key}` is set by the build"));
+pub(super) fn kernel_parameter(text: &str) -> Result<String, String> {
+    let key = text.split('=').next().unwrap_or_default();
+    if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(format!("`{text}` is no single kernel parameter"));
+    }
+    if ["root", "roothash", "rootfstype", "init", "ro", "rw"].contains(&key) {
+        return Err(format!("`{key}` is set by the build"));
+    }
+    Ok(text.to_owned())
+}
+
+/// A whole number of mebibytes or gibibytes, as `512M` or `16G`, in bytes.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let unit = |number: &str, unit: u64| number.parse::<u64>().ok().filter(|&number| number > 0)?.checked_mul(unit);
+    let size = match (text.strip_suffix('M'), text.strip_suffix('G')) {
+        (Some(number), _) => unit(number, 1 << 20),
+        (_, Some(number)) => unit(number, 1 << 30),
+        _ => None,
+    };
+    size.ok_or_else(|| format!("`{text}` is no size: write a whole number and M or G, such as 16G"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_mebibytes_or_gibibytes() {
+        assert_eq!(size("16G"), Ok(16 << 30));
+        assert_eq!(size("96M"), Ok(96 << 20));
+        for bad in ["", "G", "0G", "-1G", "16", "16GB", "1.5G", "99999999999999G"] {
+            let message = format!("`{bad}` is no size: write a whole number and M or G, such as 16G");
+            assert_eq!(size(bad), Err(message));
+        }
     }
 }

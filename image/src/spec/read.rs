@@ -9,8 +9,8 @@ use contract::role::Role;
 
 use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Profile, Spec, beside, check};
 use crate::component::{self, Component};
-use crate::debian::{PackageSet, check_name};
-use crate::document::{Document, Located, Mistakes, Table};
+use crate::debian::{self, PackageSet};
+use crate::document::{Document, Located, Mistakes, Table, any, values};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -30,9 +30,8 @@ const MOST_CAPACITY: u64 = 62 * 1024 * GIB;
 /// [`Mistakes`] with everything that is wrong in either file; another error when a file cannot be read.
 pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     let text = fs::read_to_string(path).with_context(|| format!("reading the spec {}", path.display()))?;
-    let document = Document::new(path, &text);
     let mut components = Ok(Vec::new());
-    let spec = document.read(|top| spec(path, top, &mut components));
+    let spec = Document::new(path, &text).read(|top| spec(path, top, &mut components));
     match (spec, components) {
         (Ok(spec), Ok(components)) => Ok((spec, components)),
         (spec, components) => {
@@ -42,206 +41,172 @@ pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     }
 }
 
-fn spec(path: &Path, top: &Table<'_, '_>, found: &mut Result<Vec<Component>, Mistakes>) -> Spec {
-    let identity = top.required_table("image", identity);
-    let (kernel, package) = top.required_table("kernel", kernel);
-    Spec {
+fn spec(path: &Path, top: &Table<'_, '_>, described: &mut Result<Vec<Component>, Mistakes>) -> Option<Spec> {
+    let identity = top.table("image", identity);
+    let kernel = top.table("kernel", kernel);
+    let packages = top.table("debian", PackageSet::read);
+    let components = top.table("components", |table| components(path, table, described));
+    let files = top.table("files", |table| files(path, table));
+    let disk = top.table("disk", disk);
+    let hardware = top.table("hardware", hardware);
+    let (kernel, package) = kernel?;
+    Some(Spec {
         path: path.to_owned(),
-        identity,
-        packages: top.required_table("debian", |table| PackageSet::read(table, Some(package))),
+        identity: identity?,
+        packages: PackageSet { kernel: Some(package), ..packages? },
         kernel,
-        components: top.required_table("components", |table| components(path, table, found)),
-        files: top.required_table("files", |table| files(path, table)),
-        disk: top.required_table("disk", disk),
-        hardware: top.required_table("hardware", hardware),
-    }
+        components: components?,
+        files: files?,
+        disk: disk?,
+        hardware: hardware?,
+    })
 }
 
-fn identity(table: &Table<'_, '_>) -> Identity {
-    let name = table.required_text("name", "the image's short name");
-    check::name(table, &name);
-    let role = table.required_text("role", "what a VM from it is in its cluster");
-    check::one_of(table, &role, &Role::ALL.map(Role::name));
-    let version = table.required_text("version", "the image's version");
-    check::version(table, &version);
-    let upgrades_from = table.text("upgrades-from").and_then(|from| check::upgrades_from(table, &from));
-    let line = |key: &str, what: &str| {
-        let text = table.required_text(key, what);
-        check::line(table, &text);
-        text.value
+fn identity(table: &Table<'_, '_>) -> Option<Identity> {
+    let role = |text: &str| {
+        let of_these = || format!("`{text}` is none of {}", Role::ALL.map(Role::name).join(", "));
+        text.parse::<Role>().map_err(|_| of_these())
     };
-    Identity {
-        product: line("product", "the product's name, for people"),
-        vendor: line("vendor", "who makes it"),
-        description: line("description", "one line about it"),
-        name: name.value,
-        role: role.value.parse().unwrap_or_default(),
-        version: version.value,
+    let name = table.required("name", "the image's short name", check::name);
+    let role = table.required("role", "what a VM from it is in its cluster", role);
+    let version = table.required("version", "the image's version", check::version);
+    let upgrades_from = table.optional("upgrades-from", check::upgrades_from);
+    let product = table.required("product", "the product's name, for people", check::line);
+    let vendor = table.required("vendor", "who makes it", check::line);
+    let description = table.required("description", "one line about it", check::line);
+    Some(Identity {
+        name: name?,
+        role: role?,
+        version: version?,
         upgrades_from,
-    }
+        product: product?,
+        vendor: vendor?,
+        description: description?,
+    })
 }
 
-fn kernel(table: &Table<'_, '_>) -> (Kernel, String) {
-    let package = table.required_text("package", "the kernel's package");
-    check_name(table, &package);
-    let command_line = table.required_texts("command-line", "the kernel's parameters");
-    for parameter in &command_line {
-        check::kernel_parameter(table, parameter);
-    }
-    let initial_modules = table.required_texts("initial-modules", "the modules that find the root disk");
+fn kernel(table: &Table<'_, '_>) -> Option<(Kernel, String)> {
+    let package = table.required("package", "the kernel's package", debian::name);
     let kernel = Kernel {
-        command_line: values(command_line),
-        initial_modules: values(initial_modules),
-        leave_out: values(table.texts("leave-out")),
+        command_line: values(table.required_texts("command-line", "the kernel's parameters", check::kernel_parameter)),
+        initial_modules: values(table.required_texts("initial-modules", "the modules that find the root disk", any)),
+        leave_out: values(table.texts("leave-out", any)),
     };
-    (kernel, package.value)
+    Some((kernel, package?))
 }
 
-fn components(path: &Path, table: &Table<'_, '_>, found: &mut Result<Vec<Component>, Mistakes>) -> Components {
-    let file_text = table.required_text("file", "the description of the components");
-    let file = beside(path, &file_text.value);
-    check::exists(table, &file_text, &file, false);
-    if file.is_file() {
-        *found = component::read(&file);
-    }
-    let kubernetes = table.required_texts("kubernetes", "the Kubernetes components, newest minor first");
-    let mut programs = Vec::new();
-    let mut named = kubernetes.clone();
-    if let Some(folders) = table.table("programs") {
-        for (folder, names) in folders.lists() {
+fn components(
+    path: &Path,
+    table: &Table<'_, '_>,
+    described: &mut Result<Vec<Component>, Mistakes>,
+) -> Option<Components> {
+    let file = table.required("file", "the description of the components", |name| check::file(beside(path, name)));
+    let kubernetes = table.required_texts("kubernetes", "the Kubernetes components, newest minor first", any);
+    let programs = table.optional_table("programs", |folders| {
+        let folder = |folder: String| {
             if !folder.starts_with('/') {
-                folders.mistake_here(format!("`{folder}` is no path in the image: begin with /"));
+                folders.mistake_at(&folder, format!("`{folder}` is no path in the image: begin with /"));
             }
-            named.extend(names.iter().cloned());
-            programs.push((PathBuf::from(folder), values(names)));
-        }
-    }
-    let images = table.texts("images");
-    named.extend(images.iter().cloned());
-    if let (Ok(found), true) = (found.as_ref(), file.is_file()) {
-        for name in named.iter().filter(|name| !found.iter().any(|part| part.name == name.value)) {
+            (PathBuf::from(&folder), folders.texts(&folder, any))
+        };
+        folders.keys().into_iter().map(folder).collect::<Vec<_>>()
+    });
+    let programs = programs.unwrap_or_default();
+    let images = table.texts("images", any);
+    let file = file?;
+    *described = component::read(&file);
+    let find = |name: &Located<String>| described.as_ref().ok()?.iter().find(|part| part.name == name.value);
+    for name in kubernetes.iter().chain(programs.iter().flat_map(|(_, names)| names)).chain(&images) {
+        if described.is_ok() && find(name).is_none() {
             table.mistake(name, format!("{} describes no component `{}`", file.display(), name.value));
         }
-        for name in &kubernetes {
-            let version = found.iter().find(|part| part.name == name.value).map(|part| part.version.as_str());
-            if version.is_some_and(|version| component::minor(version).is_none()) {
-                table.mistake(name, "its version has no minor: give it one such as 1.36.3");
-            }
+    }
+    for name in &kubernetes {
+        if find(name).is_some_and(|part| component::minor(&part.version).is_none()) {
+            table.mistake(name, "its version has no minor: give it one such as 1.36.3");
         }
     }
-    Components { file, kubernetes: values(kubernetes), programs, images: values(images) }
+    let programs = programs.into_iter().map(|(folder, names)| (folder, values(names))).collect();
+    Some(Components { file, kubernetes: values(kubernetes), programs, images: values(images) })
 }
 
-fn files(path: &Path, table: &Table<'_, '_>) -> Files {
-    let folder = |key: &str, what: &str| {
-        let text = table.required_text(key, what);
-        let folder = beside(path, &text.value);
-        check::exists(table, &text, &folder, true);
-        folder
-    };
-    let mount_points = table.texts("mount-points");
-    let (set_id, clear_set_id) = (table.texts("set-id"), table.texts("clear-set-id"));
-    for path in mount_points.iter().chain(&set_id).chain(&clear_set_id) {
-        check::image_path(table, path);
-    }
-    let mut links = Vec::new();
-    if let Some(list) = table.table("links") {
-        for link in list.texts_by_key() {
-            check::image_path(&list, &link.0);
-            links.push((link.0.value, link.1.value));
-        }
-    }
-    Files {
-        workspace: folder("workspace", "the Cargo workspace with the agent"),
-        systemd: folder("systemd", "the folder with the units"),
-        root: folder("root", "the folder laid out as the image's root"),
-        leave_out: values(table.texts("leave-out")),
+fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
+    let folder = |name: &str| check::folder(beside(path, name));
+    let workspace = table.required("workspace", "the Cargo workspace with the agent", folder);
+    let systemd = table.required("systemd", "the folder with the units", folder);
+    let root = table.required("root", "the folder laid out as the image's root", folder);
+    let links = table.optional_table("links", |links| {
+        let link = |path: String| {
+            let target = links.optional(&path, any);
+            check::image_path(&path).map_err(|message| links.mistake_at(&path, message)).ok().zip(target)
+        };
+        links.keys().into_iter().filter_map(link).collect()
+    });
+    let (leave_out, set_id) = (table.texts("leave-out", any), table.texts("set-id", check::image_path));
+    let clear_set_id = table.texts("clear-set-id", check::image_path);
+    let mount_points = table.texts("mount-points", check::image_path);
+    Some(Files {
+        workspace: workspace?,
+        systemd: systemd?,
+        root: root?,
+        leave_out: values(leave_out),
         set_id: values(set_id),
         clear_set_id: values(clear_set_id),
         mount_points: values(mount_points),
-        links,
-    }
+        links: links.unwrap_or_default(),
+    })
 }
 
-fn disk(table: &Table<'_, '_>) -> Disk {
+fn disk(table: &Table<'_, '_>) -> Option<Disk> {
     let size = |key: &str, what: &str, least: u64| {
-        let size = table.required_size(key, what);
-        if size.value != 0 && !(least..=MOST_CAPACITY).contains(&size.value) {
-            let (least, most) = (least / MIB, MOST_CAPACITY / GIB);
-            table.mistake(&size, format!("give {what} of {least}M to {most}G"));
-        }
-        size
+        table.required(key, what, |text| {
+            let size = check::size(text)?;
+            if !(least..=MOST_CAPACITY).contains(&size) {
+                return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
+            }
+            Ok(size)
+        })
     };
     let capacity = size("capacity", "a capacity for the system disk", LEAST_CAPACITY);
     let esp = size("esp", "a size for the EFI system partition", LEAST_ESP);
-    if esp.value > 0 && capacity.value > 0 && esp.value > capacity.value / 2 {
-        table.mistake(&esp, "leaves no room on the system disk for the root and scratch space");
+    if esp.zip(capacity).is_some_and(|(esp, capacity)| esp > capacity / 2) {
+        table.mistake_at("esp", "leaves no room on the system disk for the root and scratch space");
     }
-    let data = size("data-capacity", "a capacity for the data disk", LEAST_DATA);
-    let compression = table.required_text("compression", "none, or a compressor of mkfs.erofs such as lz4hc,9");
-    let (name, level) = compression.value.split_once(',').unwrap_or((&compression.value, "1"));
-    check::one_of(table, &compression.with(name.to_owned()), &["none", "lz4", "lz4hc", "zstd"]);
-    if level.parse::<u8>().is_err() {
-        table.mistake(&compression, format!("`{level}` is no level of compression"));
-    }
-    Disk {
-        capacity: capacity.value,
-        esp: esp.value,
-        data_capacity: data.value,
-        compression: match compression.value.as_str() {
-            "none" => Compression::None,
-            other => Compression::Erofs(other.to_owned()),
-        },
-    }
+    let data_capacity = size("data-capacity", "a capacity for the data disk", LEAST_DATA);
+    let what = "none, or a compressor of mkfs.erofs such as lz4hc,9";
+    let compression = table.required("compression", what, |text| {
+        let (name, level) = text.split_once(',').unwrap_or((text, "1"));
+        check::one_of(name, &["none", "lz4", "lz4hc", "zstd"])?;
+        level.parse::<u8>().map_err(|_| format!("`{level}` is no level of compression"))?;
+        Ok(if text == "none" { Compression::None } else { Compression::Erofs(text.to_owned()) })
+    });
+    Some(Disk { capacity: capacity?, esp: esp?, data_capacity: data_capacity?, compression: compression? })
 }
 
-fn hardware(table: &Table<'_, '_>) -> Hardware {
-    let version = table.required_number("version", "a virtual hardware version", 15..=30);
-    let guest = table.required_text("guest", "VMware's guest identifier");
-    let network = table.required_text("network", "the network's name in the import dialog");
-    check::line(table, &network);
-    let profiles: Vec<Profile> = table.table_list("profiles").iter().map(profile).collect();
-    if profiles.is_empty() {
-        table.mistake_here("has no [[hardware.profiles]]: give at least one, the default first");
-    }
+fn hardware(table: &Table<'_, '_>) -> Option<Hardware> {
+    let version = table.number("version", "a virtual hardware version", 15..=30);
+    let guest = table.required("guest", "VMware's guest identifier", any);
+    let network = table.required("network", "the network's name in the import dialog", check::line);
+    let absent = "has no [[hardware.profiles]]: give at least one, the default first";
+    let profiles = table.tables("profiles", absent, profile);
     for (index, profile) in profiles.iter().enumerate() {
         if profiles[..index].iter().any(|earlier| earlier.id == profile.id) {
             table.mistake_here(format!("has two profiles `{}`", profile.id));
         }
     }
-    Hardware {
-        version: u32::try_from(version.value).unwrap_or(u32::MAX),
-        guest: guest.value,
-        network: network.value,
-        profiles,
-    }
+    Some(Hardware { version: version?, guest: guest?, network: network?, profiles })
 }
 
-fn profile(table: &Table<'_, '_>) -> Profile {
-    let id = table.required_text("id", "the profile's identifier");
-    check::name(table, &id);
-    let label = table.required_text("label", "the profile's name in the import dialog");
-    let description = table.required_text("description", "whom the profile suits");
-    for text in [&label, &description] {
-        check::line(table, text);
-    }
-    let cpus = table.required_number("cpus", "a number of virtual processors", 1..=128);
-    let memory = table.required_size("memory", "the memory");
-    if memory.value != 0 && !(GIB..=4096 * GIB).contains(&memory.value) {
-        table.mistake(&memory, "give the memory of 1G to 4096G");
-    }
-    table.finish();
-    Profile {
-        id: id.value,
-        label: label.value,
-        description: description.value,
-        cpus: u32::try_from(cpus.value).unwrap_or(1),
-        memory_mib: memory.value / MIB,
-    }
-}
-
-fn values(list: Vec<Located<String>>) -> Vec<String> {
-    list.into_iter().map(|item| item.value).collect()
+fn profile(table: &Table<'_, '_>) -> Option<Profile> {
+    let id = table.required("id", "the profile's identifier", check::name);
+    let label = table.required("label", "the profile's name in the import dialog", check::line);
+    let description = table.required("description", "whom the profile suits", check::line);
+    let cpus = table.number("cpus", "a number of virtual processors", 1..=128);
+    let memory = table.required("memory", "the memory", |text| {
+        let size = check::size(text)?;
+        if (GIB..=4096 * GIB).contains(&size) { Ok(size) } else { Err("give the memory of 1G to 4096G".to_owned()) }
+    });
+    Some(Profile { id: id?, label: label?, description: description?, cpus: cpus?, memory_mib: memory? / MIB })
 }
 
 #[cfg(test)]
@@ -326,11 +291,8 @@ memory = "4G"
                 "\"Test VM\"",
                 "spec.toml:2: image.name: `Test VM` does not do: lower-case letters, digits and hyphens, at most 40",
             ),
-            (
-                "control-plane\"",
-                "master\"",
-                "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane",
-            ),
+            ("\"test\"", "\"\"", "spec.toml:2: image.name: is missing: give the image's short name"),
+            ("control-plane\"", "master\"", "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane"),
             ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
             (
                 "product",

@@ -1,7 +1,7 @@
 //! A spec's image in another version, or with other Kubernetes components: what a
 //! release pipeline stamps, and what an upgrade is tried with.
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 
 use super::{Spec, check};
 use crate::component::{self, Component};
@@ -21,8 +21,8 @@ impl Variant {
     /// # Errors
     /// The version is none, or there is no such Kubernetes component; the spec is then as it was.
     pub fn apply(&self, spec: &mut Spec, described: &[Component]) -> Result<()> {
-        if let Some(version) = self.version.as_deref().filter(|version| !check::is_version(version)) {
-            bail!("`{version}` is no version: {}", check::VERSION);
+        if let Some(version) = &self.version {
+            check::version(version).map_err(Error::msg)?;
         }
         for name in &self.kubernetes {
             let found = described.iter().find(|component| component.name == *name);

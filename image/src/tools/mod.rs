@@ -13,7 +13,6 @@ use crate::debian::bootstrap::{self, Form};
 use crate::debian::lock::Lock;
 use crate::debian::sources::Settings;
 use crate::debian::{PackageSet, fetch};
-use crate::document::Document;
 use crate::progress::Progress;
 
 pub use run::ToolRun;
@@ -37,8 +36,7 @@ pub struct ToolsTree {
 /// When its packages cannot be had, or mmdebstrap fails.
 pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result<ToolsTree> {
     let spec = Path::new(SPEC_NAME);
-    let document = Document::new(spec, SPEC);
-    let set = document.read(|top| top.required_table("debian", |table| PackageSet::read(table, None)))?;
+    let set = PackageSet::read_bare(spec, SPEC)?;
     let lock = Lock::parse(LOCK, &Lock::path_for(spec), &set.request(), spec)?;
     let key = bootstrap::add_to_key(Key::of(Stage::TOOLS), &lock, progress)?.finish();
     let root = cache.stage(&key, progress, |result| {
