@@ -20,25 +20,40 @@ use zeroize::Zeroizing;
 /// Any error of the file system; the old content then still stands, and a
 /// temporary file beside it may.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        Some(folder) => folder,
-        None => return Err(io::Error::other("a path without a folder")),
-    };
-    let name = path.file_name().ok_or_else(|| io::Error::other("a path without a file name"))?;
-    fs::create_dir_all(folder)?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(".new");
-    let temporary = folder.join(temporary);
+    let temporary = beside(path)?;
+    fs::create_dir_all(folder_of(path))?;
     remove(&temporary)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
+    put_in_place(&temporary, path)
+}
+
+/// Where what is to stand at `path` is written first: `.NAME.new` in the same folder.
+///
+/// # Errors
+/// The path does not end in a name.
+pub fn beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("a path without a file name"))?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".new");
+    Ok(folder_of(path).join(temporary))
+}
+
+/// Gives what stands at `temporary`, in the same folder and flushed, the name `path`, for good.
+///
+/// # Errors
+/// Any error of the file system; the old content may still stand.
+pub fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
     power::step()?;
-    fs::rename(&temporary, path)?;
+    fs::rename(temporary, path)?;
     power::step()?;
-    File::open(folder)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Like [`write_atomically`], but leaves a file alone that has this content

@@ -146,7 +146,8 @@ mod tests {
         let ends = pki::expiry(&issued.kubeconfig.certificate).unwrap();
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
         let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
-        pki::verified(&issued.kubeconfig.client, &authority).unwrap();
+        let Kubeconfig { certificate, key, .. } = issued.kubeconfig.clone();
+        pki::verified(&pki::Certified { certificate, key }, &authority).unwrap();
         let noted = std::fs::read_to_string(root.path().join("data/kaas/issued.log")).unwrap();
         let noted: serde_json::Value = serde_json::from_str(&noted).unwrap();
         assert_eq!((&noted["name"], &noted["serial"]), (&json!("anna@site"), &json!(issued.serial)));

@@ -152,17 +152,11 @@ fn make_room(root: &Path, size: u64, (mut free, whole): (u64, u64)) -> anyhow::R
 /// # Errors
 /// etcd does not answer, what came is damaged, or it cannot be written.
 pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
-    let name = to.file_name().with_context(|| format!("{} is not a file's name", to.display()))?;
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(".new");
-    let temporary = parent.join(temporary);
+    let temporary = files::beside(to).with_context(|| format!("{} is not a file's name", to.display()))?;
     let saved = fetch(node, root, runner, &temporary).and_then(|contents| {
         fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
         File::open(&temporary)?.sync_all()?;
-        fs::rename(&temporary, to)?;
-        File::open(parent)?.sync_all()?;
+        files::put_in_place(&temporary, to)?;
         Ok(contents)
     });
     if saved.is_err() {

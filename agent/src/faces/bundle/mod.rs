@@ -7,7 +7,7 @@ mod redact;
 mod sources;
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -135,9 +135,7 @@ pub fn write(
         Some(file) => file.to_owned(),
         None => files::below(root, FOLDER).join(format!("{}.tar.gz", name(root, now))),
     };
-    let mut temporary = file.clone().into_os_string();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
+    let temporary = files::beside(&file).with_context(|| format!("{} is not a file's name", file.display()))?;
     let _ = fs::remove_file(&temporary);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
     let made = made.with_context(|| format!("making {}", temporary.display()))?;
@@ -146,10 +144,7 @@ pub fn write(
         let entries = fill(root, runner, now, limit, &mut count, progress)?;
         let written = count.writer.into_inner().map_err(io::IntoInnerError::into_error)?;
         written.sync_all()?;
-        fs::rename(&temporary, &file)?;
-        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            File::open(folder)?.sync_all()?;
-        }
+        files::put_in_place(&temporary, &file)?;
         Ok((count.bytes, entries))
     };
     match filled() {
