@@ -11,6 +11,7 @@
 //! | `/v1/swap`   | administrators   | POST: prepare a swap; 200 prepared, 202 under way |
 //! | `/v1/swap/<id>` | administrators | DELETE: withdraw it                              |
 //! | `/v1/commit` | administrators   | POST: commit the swap                             |
+//! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
 //!
 //! What is refused is a 409 with code and reason as JSON; see [`crate::upgrade::swap::wire`].
 //!
