@@ -138,8 +138,11 @@ mod tests {
 
     #[test]
     fn the_pod_network_has_the_property_s_default() {
-        let default =
-            properties::table().iter().find(|property| property.key == properties::VXLAN_PORT).unwrap().default(crate::role::Role::ControlPlane);
+        let default = properties::table()
+            .iter()
+            .find(|property| property.key == properties::VXLAN_PORT)
+            .unwrap()
+            .default(crate::role::Role::ControlPlane);
         assert_eq!(default, Some(VXLAN.to_string().as_str()));
     }
 

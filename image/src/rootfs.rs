@@ -232,8 +232,8 @@ mod tests {
         let facts = described(&built);
         assert_eq!(facts["unchecked_versions"], json!(["etcd"]));
         let names: Vec<&str> = facts.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes name pause publisher role \
-                        unchecked_versions upgrades_from version";
+        let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes kubernetes-1-36-2 name pause publisher \
+                        role unchecked_versions upgrades_from version";
         assert_eq!(names.join(" "), expected);
     }
 }

@@ -292,7 +292,11 @@ memory = "4G"
                 "spec.toml:2: image.name: `Test VM` does not do: lower-case letters, digits and hyphens, at most 40",
             ),
             ("\"test\"", "\"\"", "spec.toml:2: image.name: is missing: give the image's short name"),
-            ("control-plane\"", "master\"", "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane"),
+            (
+                "control-plane\"",
+                "master\"",
+                "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane",
+            ),
             ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
             (
                 "product",

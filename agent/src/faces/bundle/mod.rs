@@ -138,7 +138,7 @@ pub fn write(
     let temporary = files::beside(&file).with_context(|| format!("{} is not a file's name", file.display()))?;
     let _ = fs::remove_file(&temporary);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
-    let made = made.with_context(|| format!("making {}", temporary.display()))?;
+    let made = made.with_context(|| format!("writing {}", file.display()))?;
     let filled = || -> anyhow::Result<(u64, Vec<Entry>)> {
         let mut count = Count { writer: io::BufWriter::new(made), bytes: 0 };
         let entries = fill(root, runner, now, limit, &mut count, progress)?;
