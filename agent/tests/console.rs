@@ -249,13 +249,13 @@ fn a_bad_property_is_mended_in_the_form() {
     assert!(form.contains("192.168.99.1") && form.contains("(given; kept)"), "{form}");
 
     // Still wrong: it is said beside the field, and nothing is saved.
-    let amendments = root.path().join("run/kaas/amendments.json");
+    let overrides = root.path().join("run/kaas/overrides.json");
     console.type_in("\x15192.168.10.999\x13");
     console.shows("Nothing was saved");
-    assert!(!amendments.exists());
+    assert!(!overrides.exists());
     console.type_in("\x15192.168.10.1\x13");
     console.shows("Saved. The agent goes on with it");
-    let saved: serde_json::Value = serde_json::from_slice(&fs::read(&amendments).unwrap()).unwrap();
+    let saved: serde_json::Value = serde_json::from_slice(&fs::read(&overrides).unwrap()).unwrap();
     assert_eq!(saved, serde_json::json!({ "gateway": "192.168.10.1" }));
     console.leave();
 }

@@ -14,7 +14,7 @@ use ova::signature::Signer;
 use ova::vmdk;
 use serde::{Deserialize, Serialize};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::identifier;
 use crate::spec::Spec;
@@ -40,8 +40,8 @@ struct Sizes {
 ///
 /// # Errors
 /// When it cannot be read or written.
-pub fn compress(spec: &Spec, disk: &Path, workshop: &Workshop<'_>) -> Result<CompressedDisk> {
-    let &Workshop { cache, progress, .. } = workshop;
+pub fn compress(spec: &Spec, disk: &Path, context: &BuildContext<'_>) -> Result<CompressedDisk> {
+    let &BuildContext { cache, progress, .. } = context;
     let name = disk_name(spec);
     let key = Key::of(Stage::VMDK).text("disk", cache.name_of(disk)?).text("name", &name).finish();
     let place = cache.stage(&key, progress, |folder| {
@@ -67,14 +67,14 @@ pub fn pack(
     kubernetes_minors: &[String],
     signer: Option<&Signer>,
     folder: &Path,
-    workshop: &Workshop<'_>,
+    context: &BuildContext<'_>,
 ) -> Result<(PathBuf, u64)> {
-    let running = workshop.progress.begin("ova");
+    let running = context.progress.begin("ova");
     let name = spec.full_name();
     let place = folder.join(format!("{name}.ova"));
     let descriptor = describe(spec, build, disk.sizes, kubernetes_minors, signer.is_some());
     let disks = [disk.file.clone()];
-    let package = Package { name: &name, descriptor: &descriptor, disks: &disks, modified: workshop.epoch, signer };
+    let package = Package { name: &name, descriptor: &descriptor, disks: &disks, modified: context.epoch, signer };
     let written =
         ova::archive::write(&place, &package, &mut |_| {}).with_context(|| format!("writing {}", place.display()))?;
     running.done();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::root_image::RootImage;
 use crate::spec::Disk;
@@ -16,8 +16,8 @@ use crate::spec::Disk;
 ///
 /// # Errors
 /// When it does not all fit, or systemd-repart fails.
-pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, workshop: &Workshop<'_>) -> Result<PathBuf> {
-    let &Workshop { tools, cache, progress, epoch } = workshop;
+pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildContext<'_>) -> Result<PathBuf> {
+    let &BuildContext { tools, cache, progress, epoch } = context;
     let key = Key::of(Stage::DISK)
         .text("disk", format!("{} {}", disk.capacity, disk.esp))
         .text("kernel image", cache.name_of(kernel_image)?)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::debian::fetch;
 use crate::debian::lock::Package;
@@ -34,8 +34,8 @@ pub struct Unpacked {
 ///
 /// # Errors
 /// When the package is not as kernels are, or a module that the initial root needs is not in it.
-pub fn unpack(package: &Package, kernel: &Kernel, workshop: &Workshop<'_>) -> Result<Unpacked> {
-    let &Workshop { tools, cache, progress, .. } = workshop;
+pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<Unpacked> {
+    let &BuildContext { tools, cache, progress, .. } = context;
     let key = Key::of(Stage::KERNEL)
         .text("package", &package.sha256)
         .text("initial modules", kernel.initial_modules.join(" "))

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::initial_root;
 use crate::kernel::Unpacked;
@@ -28,9 +28,9 @@ pub fn assemble(
     initial: &Tree,
     kernel: &Unpacked,
     image: &RootImage,
-    workshop: &Workshop<'_>,
+    context: &BuildContext<'_>,
 ) -> Result<PathBuf> {
-    let &Workshop { tools, cache, progress, epoch } = workshop;
+    let &BuildContext { tools, cache, progress, epoch } = context;
     let command_line = command_line(&spec.kernel.command_line, &image.hash);
     let key = initial.add_to_key(Key::of(Stage::KERNEL_IMAGE), cache)?;
     let key = key.text("kernel", cache.name_of(&kernel.vmlinuz)?).text("command line", &command_line);

@@ -62,7 +62,7 @@ pub struct Request<'r> {
 }
 
 /// What the stages work with.
-pub struct Workshop<'w> {
+pub struct BuildContext<'w> {
     /// Their programs.
     pub tools: &'w tools::ToolsTree,
     /// Where their results are kept.
@@ -102,18 +102,18 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     // First, since a host without any Go is told so at once.
     let go = ensure_go(&spec, &components, &cache, progress)?;
     let tools = tools::ensure(&request.sources, &cache, progress)?;
-    let workshop = Workshop { tools: &tools, cache: &cache, progress, epoch };
+    let context = BuildContext { tools: &tools, cache: &cache, progress, epoch };
     let components = build_components(&spec, &components, &cache, progress)?;
     let debian = debian_tree(request, &lock, &cache, progress)?;
     let kernel_package =
         lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
-    let kernel = kernel::unpack(kernel_package, &spec.kernel, &workshop)?;
-    let agent = agent_program::build(&spec.files.workspace, &workshop)?;
+    let kernel = kernel::unpack(kernel_package, &spec.kernel, &context)?;
+    let agent = agent_program::build(&spec.files.workspace, &context)?;
 
     let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
     root.lay_over(compose_payload(&spec, &components, epoch)?);
     rootfs::add_own_files(&mut root, &spec, &lock)?;
-    settings::apply(&mut root, &workshop)?;
+    settings::apply(&mut root, &context)?;
     rootfs::add_agent(&mut root, &agent.program);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
     let compilers = Compilers { go, rust: agent.rust.clone(), cc: agent.cc.clone() };
@@ -129,12 +129,12 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     description.facts.build.clone_from(&build);
     rootfs::add_description(&mut root, &description)?;
 
-    let image = root_image::pack(&root, &spec.disk.compression, &workshop)?;
-    let kernel_image = kernel_image::assemble(&spec, &root, &initial, &kernel, &image, &workshop)?;
-    let disk = disk::make(&spec.disk, &kernel_image, &image, &workshop)?;
-    let compressed = appliance::compress(&spec, &disk, &workshop)?;
+    let image = root_image::pack(&root, &spec.disk.compression, &context)?;
+    let kernel_image = kernel_image::assemble(&spec, &root, &initial, &kernel, &image, &context)?;
+    let disk = disk::make(&spec.disk, &kernel_image, &image, &context)?;
+    let compressed = appliance::compress(&spec, &disk, &context)?;
     let minors = kubernetes_minors(&spec, &components)?;
-    let (ova, size) = appliance::pack(&spec, &build, &compressed, &minors, request.signer, request.output, &workshop)?;
+    let (ova, size) = appliance::pack(&spec, &build, &compressed, &minors, request.signer, request.output, &context)?;
     Ok(Made { ova, size, disk })
 }
 

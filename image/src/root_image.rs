@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage, file_digest};
 use crate::spec::Compression;
 use crate::tree::Tree;
@@ -30,8 +30,8 @@ pub struct RootImage {
 ///
 /// # Errors
 /// When a tool fails.
-pub fn pack(tree: &Tree, compression: &Compression, workshop: &Workshop<'_>) -> Result<RootImage> {
-    let &Workshop { tools, cache, progress, epoch } = workshop;
+pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) -> Result<RootImage> {
+    let &BuildContext { tools, cache, progress, epoch } = context;
     let key = tree.add_to_key(Key::of(Stage::ROOT), cache)?;
     let key = key.text("compression", format!("{compression:?}")).text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();

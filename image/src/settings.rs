@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::tree::{Content, Kind, Node, Tree};
 
@@ -20,8 +20,8 @@ const READ: [&str; 4] =
 ///
 /// # Errors
 /// When one of the programs refuses what it reads.
-pub fn apply(tree: &mut Tree, workshop: &Workshop<'_>) -> Result<()> {
-    let &Workshop { tools, cache, progress, epoch } = workshop;
+pub fn apply(tree: &mut Tree, context: &BuildContext<'_>) -> Result<()> {
+    let &BuildContext { tools, cache, progress, epoch } = context;
     let mut small = tree.clone();
     small.retain(|path, node| {
         let above = |wanted: &&str| Path::new(wanted).starts_with(path);

@@ -240,10 +240,10 @@ fn text(state: &State) -> String {
             state.id,
             state.done,
             state.total,
-            match state.way {
-                fleet::upgrade::Way::Forward => "forward",
-                fleet::upgrade::Way::Back => "back",
-                fleet::upgrade::Way::Commit => "of the commit",
+            match state.direction {
+                fleet::upgrade::Direction::Forward => "forward",
+                fleet::upgrade::Direction::Back => "back",
+                fleet::upgrade::Direction::Commit => "of the commit",
             },
             state.next.as_deref().unwrap_or("nothing but to note the end"),
         ),

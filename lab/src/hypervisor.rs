@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::folder::VmRecord;
 use super::{Lab, NewVm, Source, Unpacked, cache_folder};
 use fleet::upgrade::PowerState;
-use fleet::upgrade::{Hypervisor, Successor, Vm};
+use fleet::upgrade::{Hypervisor, ReplacementVm, Vm};
 
 impl Lab {
     fn record(&self, vm: Uuid) -> anyhow::Result<VmRecord> {
@@ -39,19 +39,20 @@ impl Hypervisor for Lab {
         self.records()?.into_iter().map(look).collect()
     }
 
-    fn import(&self, successor: &Successor<'_>) -> anyhow::Result<Uuid> {
-        let node = self.plan().nodes.iter().find(|planned| planned.name == successor.node);
-        let Some(node) = node else { bail!("the lab {} was not made with a node {}", self.name, successor.node) };
-        let like = self.record(successor.like)?;
-        let unpacked = Unpacked::ensure(successor.ova, &cache_folder()?, &self.tools(), &|what| log::info!("{what}"))?;
-        let left = self.folder.vm(successor.name);
-        if left.exists() && self.folder.load_vm(successor.name).is_err() {
+    fn import(&self, replacement: &ReplacementVm<'_>) -> anyhow::Result<Uuid> {
+        let node = self.plan().nodes.iter().find(|planned| planned.name == replacement.node);
+        let Some(node) = node else { bail!("the lab {} was not made with a node {}", self.name, replacement.node) };
+        let like = self.record(replacement.like)?;
+        let unpacked =
+            Unpacked::ensure(replacement.ova, &cache_folder()?, &self.tools(), &|what| log::info!("{what}"))?;
+        let left = self.folder.vm(replacement.name);
+        if left.exists() && self.folder.load_vm(replacement.name).is_err() {
             fs::remove_dir_all(&left).with_context(|| format!("removing {}", left.display()))?;
         }
         Lab::import(
             self,
             &NewVm {
-                name: successor.name.to_owned(),
+                name: replacement.name.to_owned(),
                 memory: like.memory,
                 processors: like.processors,
                 data_disk: None,
@@ -61,7 +62,7 @@ impl Hypervisor for Lab {
                 engine: self.replacements(),
             },
         )?;
-        Ok(self.folder.load_vm(successor.name)?.uuid)
+        Ok(self.folder.load_vm(replacement.name)?.uuid)
     }
 
     fn power_on(&self, vm: Uuid) -> anyhow::Result<()> {

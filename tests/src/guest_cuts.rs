@@ -15,7 +15,7 @@ const COMING: Duration = Duration::from_secs(400);
 
 /// Which command is at work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Forward,
     Back,
 }
@@ -59,11 +59,11 @@ impl Moment {
     }
 
     /// The VM that is there now, if one is.
-    fn vm(&self, scenario: &Scenario, way: Way) -> anyhow::Result<Option<String>> {
+    fn vm(&self, scenario: &Scenario, direction: Direction) -> anyhow::Result<Option<String>> {
         let lab = scenario.lab();
         let first = |vm: &String| lab.plan().nodes.iter().any(|node| node.name == *vm);
         // On the way there the first VMs go, on the way back they come.
-        let meant = |vm: &String| first(vm) == (self.is_of_going() == (way == Way::Forward));
+        let meant = |vm: &String| first(vm) == (self.is_of_going() == (direction == Direction::Forward));
         // What cannot be asked yet, or any more, is not there.
         let there = |vm: &String| meant(vm) && self.is_there(scenario, vm).unwrap_or(false);
         Ok(lab.vms()?.into_iter().find(there))
@@ -87,20 +87,20 @@ impl Moment {
 pub fn each_comes_to_an_end(scenario: &Scenario) {
     let mut draws = Draws(SEED);
     let cuts = [
-        (Way::Forward, Moment::Draining),
-        (Way::Back, Moment::ShuttingDown(draws.below(3))),
-        (Way::Forward, Moment::Booting(10 + draws.below(40))),
-        (Way::Back, Moment::After("kaas: ", draws.below(3))),
-        (Way::Forward, Moment::After("kaas: starting etcd", draws.below(4))),
-        (Way::Back, Moment::After("kaas: ready", 0)),
+        (Direction::Forward, Moment::Draining),
+        (Direction::Back, Moment::ShuttingDown(draws.below(3))),
+        (Direction::Forward, Moment::Booting(10 + draws.below(40))),
+        (Direction::Back, Moment::After("kaas: ", draws.below(3))),
+        (Direction::Forward, Moment::After("kaas: starting etcd", draws.below(4))),
+        (Direction::Back, Moment::After("kaas: ready", 0)),
     ];
     let upgrade = Upgrade::of(scenario);
     let before = upgrade.kept();
-    for (way, moment) in cuts {
-        if way == Way::Back && upgrade.is_all_back() {
+    for (direction, moment) in cuts {
+        if direction == Direction::Back && upgrade.is_all_back() {
             upgrade.run(&["apply"]);
         }
-        cut(scenario, &upgrade, way, &moment);
+        cut(scenario, &upgrade, direction, &moment);
         upgrade.all_good();
         assert_eq!(upgrade.kept(), before);
     }
@@ -108,13 +108,13 @@ pub fn each_comes_to_an_end(scenario: &Scenario) {
 }
 
 /// Goes one way with a cut at one moment.
-fn cut(scenario: &Scenario, upgrade: &Upgrade<'_>, way: Way, moment: &Moment) {
-    let verb = if way == Way::Forward { "apply" } else { "rollback" };
+fn cut(scenario: &Scenario, upgrade: &Upgrade<'_>, direction: Direction, moment: &Moment) {
+    let verb = if direction == Direction::Forward { "apply" } else { "rollback" };
     let mut command = upgrade.begin(&[verb]);
     let mut ended = false;
     let vm = scenario.obtain(&format!("the moment {}", moment.said()), upgrade.patiently(COMING), || {
         ended = command.try_wait()?.is_some();
-        if ended { Ok(Some(String::new())) } else { moment.vm(scenario, way) }
+        if ended { Ok(Some(String::new())) } else { moment.vm(scenario, direction) }
     });
     if !ended {
         scenario.cut(&vm);
@@ -126,10 +126,10 @@ fn cut(scenario: &Scenario, upgrade: &Upgrade<'_>, way: Way, moment: &Moment) {
     let output = command.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(!ended, "{verb} ended before it was {}: {said}\n{failed}", moment.said());
-    let by_itself = way == Way::Forward && failed.contains("all nodes run what they ran before");
+    let by_itself = direction == Direction::Forward && failed.contains("all nodes run what they ran before");
     assert!(output.status.success() || by_itself, "{said}\n{failed}");
     scenario.reached(if by_itself { "it went back by itself" } else { "it went through" });
-    let back = way == Way::Back || by_itself;
+    let back = direction == Direction::Back || by_itself;
     assert_eq!(upgrade.is_all_back(), back, "{said}\n{failed}");
 }
 

@@ -11,7 +11,7 @@ use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::secret::Secret;
 
-use crate::boot::amend::{self, Amendments, Standing};
+use crate::boot::reconfigure::{self, Lifecycle, Overrides};
 use crate::cluster::records::Records;
 use crate::host::platform::Platform;
 use crate::intake::config::{Config, Intake};
@@ -46,11 +46,11 @@ fn from_source(
     image: &ImageFacts,
     environment: impl FnOnce() -> Outcome,
 ) -> Result<Found, Findings> {
-    let amendments = Amendments::load(platform.root()).unwrap_or_else(|error| {
+    let overrides = Overrides::load(platform.root()).unwrap_or_else(|error| {
         log::warn!("{error:#}");
-        Amendments::default()
+        Overrides::default()
     });
-    let (intake, fingerprint) = amend::intake(environment(), image, &amendments, SystemTime::now())?;
+    let (intake, fingerprint) = reconfigure::intake(environment(), image, &overrides, SystemTime::now())?;
     let Intake { config, secret, warnings } = intake;
     Ok(Found { config, secret, fingerprint, warnings })
 }
@@ -77,7 +77,7 @@ pub fn corrected(
     platform: &Platform,
     image: &ImageFacts,
 ) -> anyhow::Result<(Option<Result<Found, Findings>>, Findings)> {
-    if !matches!(Standing::of(platform.root())?, Standing::Unformed(_)) {
+    if !matches!(Lifecycle::of(platform.root())?, Lifecycle::Unformed(_)) {
         return Ok((None, Findings::default()));
     }
     let sight = look(platform, None)?;
@@ -94,9 +94,9 @@ pub fn look(platform: &Platform, taken: Option<&str>) -> anyhow::Result<Sight> {
 }
 
 fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() -> Outcome) -> anyhow::Result<Sight> {
-    let taken = match (Standing::of(platform.root())?, taken) {
-        (Standing::Settled(_), _) => return Ok(Sight::default()),
-        (Standing::Unformed(_), None) => Records::new(platform.root()).environment()?,
+    let taken = match (Lifecycle::of(platform.root())?, taken) {
+        (Lifecycle::Settled(_), _) => return Ok(Sight::default()),
+        (Lifecycle::Unformed(_), None) => Records::new(platform.root()).environment()?,
         (_, taken) => taken.map(str::to_owned),
     };
     let (there, wrong) = match environment() {
@@ -114,11 +114,11 @@ fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() 
 
 /// Looks for corrected properties every [`AGAIN`] at most, however often it is asked.
 #[derive(Default)]
-pub struct Lookout {
+pub struct Throttle {
     looked: RefCell<Option<(Instant, Sight)>>,
 }
 
-impl Lookout {
+impl Throttle {
     /// What `look` has found, at `now` or shortly before.
     pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<Sight>) -> Sight {
         let mut looked = self.looked.borrow_mut();
@@ -328,10 +328,10 @@ mod tests {
 
     #[test]
     fn the_medium_is_read_every_few_seconds_however_often_it_is_asked_for() {
-        let (lookout, start) = (Lookout::default(), Instant::now());
+        let (throttle, start) = (Throttle::default(), Instant::now());
         let looks = Cell::new(0);
         let ask = |after: Duration, found: anyhow::Result<bool>| {
-            let sight = lookout.ask(start + after, || {
+            let sight = throttle.ask(start + after, || {
                 looks.set(looks.get() + 1);
                 found.map(|another| Sight { another, ..Sight::default() })
             });

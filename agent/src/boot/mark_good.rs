@@ -13,7 +13,7 @@ use contract::node::Good;
 use contract::paths;
 
 use crate::boot::plan::{self, Plan};
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
@@ -138,7 +138,7 @@ fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
 
 fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
     let own = config.control_node()?;
-    let ask = |node| Gateway::new(node, pki, config.patiently(ASKING));
+    let ask = |node| EtcdClient::new(node, pki, config.patiently(ASKING));
     let etcd = ask(own)?;
     let status = etcd.status().context("etcd on this node")?;
     ensure!(etcd.healthy() && status.has_leader(), "etcd on this node sees no leader");

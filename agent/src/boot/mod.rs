@@ -2,11 +2,11 @@
 //!
 //! Calls everything but the faces.
 
-pub mod amend;
 pub mod corrections;
 pub mod early;
 pub mod mark_good;
 pub mod plan;
+pub mod reconfigure;
 pub mod reset;
 pub mod run;
 pub mod steps;

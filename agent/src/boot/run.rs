@@ -23,7 +23,7 @@ use contract::secret::Secret;
 use crate::boot::corrections::{AGAIN, Found, corrected, from_environment};
 use crate::boot::plan::{self, Observed, Plan};
 use crate::boot::reset;
-use crate::boot::steps::{Done, StepContext, Trouble};
+use crate::boot::steps::{StepContext, StepError, StepOutcome};
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
 use crate::host::command::Host;
@@ -133,9 +133,9 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     machine.environment = known.environment;
     machine.warn(known.warnings);
     carry_out(&mut machine, reporter);
-    let desk = machine.node.endpoint.swaps();
-    if let Some(site) = desk.site()
-        && let Err(error) = site.teller.tell(desk.under_way())
+    let manager = machine.node.endpoint.swaps();
+    if let Some(context) = manager.context()
+        && let Err(error) = context.announcer.tell(manager.under_way())
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
@@ -173,8 +173,8 @@ fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
             let trouble = match machine.run(step) {
                 Ok(done) => {
                     let what = match (attempt, done) {
-                        (0, Done::Already) => "nothing to do",
-                        (0, Done::Changed) => "done",
+                        (0, StepOutcome::Already) => "nothing to do",
+                        (0, StepOutcome::Changed) => "done",
                         _ => "done in the end",
                     };
                     log::info!("{step}: {what}");
@@ -185,7 +185,7 @@ fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
             let mut standing = machine.standing();
             standing.extend(machine.passed_over().without(&standing));
             reporter.update(|status| show(status, &trouble, standing));
-            if let Trouble::Failed(error) = &trouble {
+            if let StepError::Failed(error) = &trouble {
                 log::warn!("{step}: {error:#}");
             }
             if let Some(watch) = &machine.watch {
@@ -225,15 +225,15 @@ fn wait(machine: &StepContext, time: Duration) {
     }
 }
 
-fn show(status: &mut Status, trouble: &Trouble, standing: Findings) {
+fn show(status: &mut Status, trouble: &StepError, standing: Findings) {
     status.findings = standing;
     let (phase, waiting) = match trouble {
-        Trouble::Waiting(what) => (Phase::Waiting, Some(what.clone())),
-        Trouble::Refused(findings) => {
+        StepError::Waiting(what) => (Phase::Waiting, Some(what.clone())),
+        StepError::Refused(findings) => {
             status.findings.extend(findings.clone());
             (Phase::Refused, None)
         }
-        Trouble::Failed(error) => (Phase::Waiting, Some(format!("failed and will be tried again: {error:#}"))),
+        StepError::Failed(error) => (Phase::Waiting, Some(format!("failed and will be tried again: {error:#}"))),
     };
     status.phase = phase;
     if let Some(work) = &mut status.work {

@@ -49,7 +49,7 @@ pub struct Progress {
 
 /// What the disk knows of its own standing in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct DiskCounter {
     /// Raised as long as the disk is in use: a copy of the disk stays behind.
     pub counter: u64,
 }
@@ -207,7 +207,7 @@ impl Records {
     ///
     /// # Errors
     /// It cannot be read or understood.
-    pub fn counted(&self) -> anyhow::Result<Counted> {
+    pub fn disk_counter(&self) -> anyhow::Result<DiskCounter> {
         Ok(self.load(STANDING)?.unwrap_or_default())
     }
 
@@ -215,7 +215,7 @@ impl Records {
     ///
     /// # Errors
     /// The old record cannot be read or understood, or the file system's; the old record then still stands.
-    pub fn save_counted(&self, counted: Counted) -> anyhow::Result<bool> {
+    pub fn save_disk_counter(&self, counted: DiskCounter) -> anyhow::Result<bool> {
         self.update(STANDING, &counted)
     }
 

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::boot::plan::{self, Plan};
-use crate::boot::{amend, early, mark_good, reset, run};
+use crate::boot::{early, mark_good, reconfigure, reset, run};
 use crate::cluster::etcd::command::Snapshots;
 use crate::cluster::etcd::{replace, restore};
 use crate::cluster::pod_network::desired::Settings;
@@ -87,7 +87,7 @@ enum Command {
     /// Until the node is configured, any of them, in place of the OVF environment's; after
     /// its cluster has formed, those that may still change. All of them are judged
     /// together as at first boot, and nothing is changed while something is wrong.
-    Configure(amend::Options),
+    Configure(reconfigure::Options),
     /// Take or list snapshots of the cluster's store
     #[command(subcommand)]
     Snapshot(Snapshots),
@@ -140,7 +140,7 @@ enum Command {
     /// A VM that is shut down cleanly releases its data disk by itself; this is for one that was cut
     /// off. The node's name must be typed out. Two VMs with one disk's content destroy the cluster's
     /// store: prove that the other one is off and cannot come back. This VM restarts as the node.
-    TakeOver(swap::take_over::Options),
+    ForceAdopt(swap::force_adopt::Options),
     /// Release the data disk: what the service kaas-release does when the system shuts down
     #[command(hide = true)]
     Release,
@@ -192,7 +192,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         }
         Command::Configure(options) => {
-            let made = amend::command(root, &options, &mut std::io::stdin(), &mut std::io::stdout())?;
+            let made = reconfigure::command(root, &options, &mut std::io::stdin(), &mut std::io::stdout())?;
             Ok(if made { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         }
         Command::Snapshot(snapshots) => snapshots.run(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
@@ -218,7 +218,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             kubernetes::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
         Command::MarkGood => mark_good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
-        Command::TakeOver(options) => swap::take_over::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::ForceAdopt(options) => swap::force_adopt::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),
         Command::Console(options) => console::command(&options).map(|()| ExitCode::SUCCESS),
         Command::PodNetwork => pod_network(root),

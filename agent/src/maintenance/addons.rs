@@ -9,39 +9,39 @@ use contract::finding::Findings;
 
 use super::job::Job;
 use crate::cluster::addons;
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::api;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::node::context::NodeContext;
-use crate::upgrade::swap::site::Site;
-use crate::upgrade::swap::standing;
+use crate::upgrade::swap::context::SwapContext;
+use crate::upgrade::swap::node_record;
 
 /// Says, until the VM restarts, which build the add-ons were seen to be of.
 const SEEN: &str = "/run/kaas/addons";
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let desk = node.endpoint.swaps().clone();
-    let Some(site) = desk.site() else { return Ok(None) };
-    let seen = fs::read_to_string(files::below(&site.root, SEEN)).is_ok_and(|build| build == site.image.build);
-    if seen || desk.state().is_some() || !site.reporter.status().is_ready() {
+    let manager = node.endpoint.swaps().clone();
+    let Some(context) = manager.context() else { return Ok(None) };
+    let seen = fs::read_to_string(files::below(&context.root, SEEN)).is_ok_and(|build| build == context.image.build);
+    if seen || manager.state().is_some() || !context.reporter.status().is_ready() {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {
-        let etcd = Gateway::new(&site.teller.node, &site.pki, site.teller.patience)?;
-        let known = standing::list(&etcd).context("looking what the other nodes run")?;
-        if standing::settled(&site.config, &known, &site.image.build) {
-            renew(&site, &Host)?;
+        let etcd = EtcdClient::new(&context.announcer.node, &context.pki, context.announcer.patience)?;
+        let known = node_record::list(&etcd).context("looking what the other nodes run")?;
+        if node_record::settled(&context.config, &known, &context.image.build) {
+            renew(&context, &Host)?;
         }
         Ok(Findings::default())
     })))
 }
 
 /// Applies the add-ons unless they are this image's already.
-fn renew(site: &Site, runner: &dyn Runner) -> anyhow::Result<()> {
-    let build = &site.image.build;
+fn renew(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<()> {
+    let build = &context.image.build;
     let path = addons::BUILD.replace('.', "\\.");
-    let question = api::kubectl(site.config.address()).args([
+    let question = api::kubectl(context.config.address()).args([
         "get",
         "deployment",
         "coredns",
@@ -50,11 +50,11 @@ fn renew(site: &Site, runner: &dyn Runner) -> anyhow::Result<()> {
         &format!("--output=jsonpath={{.metadata.annotations.{path}}}"),
     ]);
     if runner.run(&question)?.trim_ascii() != build.as_bytes() {
-        api::apply(runner, site.config.address(), &addons::cluster_dns(&site.config, &site.image))
+        api::apply(runner, context.config.address(), &addons::cluster_dns(&context.config, &context.image))
             .context("applying cluster DNS")?;
-        site.note(&format!("all nodes run image {}: its add-ons were applied", site.image.version));
+        context.note(&format!("all nodes run image {}: its add-ons were applied", context.image.version));
     }
-    files::write_atomically(&files::below(&site.root, SEEN), build.as_bytes(), 0o644)?;
+    files::write_atomically(&files::below(&context.root, SEEN), build.as_bytes(), 0o644)?;
     Ok(())
 }
 
@@ -62,7 +62,7 @@ fn renew(site: &Site, runner: &dyn Runner) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::host::command::{Command, Error};
-    use crate::upgrade::swap::desk::tests::site;
+    use crate::upgrade::swap::manager::tests::context;
     use std::sync::Mutex;
 
     /// Answers with a build, and notes what is asked.
@@ -78,14 +78,14 @@ mod tests {
     #[test]
     fn addons_of_another_build_are_renewed_and_looked_at_once() {
         let root = tempfile::tempdir().unwrap();
-        let site = site(root.path(), None);
-        for (there, commands) in [(site.image.build.clone(), 1), ("of another one".into(), 2), (String::new(), 2)] {
+        let context = context(root.path(), None);
+        for (there, commands) in [(context.image.build.clone(), 1), ("of another one".into(), 2), (String::new(), 2)] {
             let cluster = Cluster(there, Mutex::default());
-            renew(&site, &cluster).unwrap();
+            renew(&context, &cluster).unwrap();
             let asked = cluster.1.into_inner().unwrap();
             assert_eq!(asked.len(), commands, "{asked:?}");
             assert!(asked[0].contains("{.metadata.annotations.kaas\\.local/build}"), "{asked:?}");
-            assert_eq!(fs::read_to_string(files::below(root.path(), SEEN)).unwrap(), site.image.build);
+            assert_eq!(fs::read_to_string(files::below(root.path(), SEEN)).unwrap(), context.image.build);
         }
     }
 }

@@ -14,7 +14,7 @@ use contract::properties::ControlNode;
 use uuid::Uuid;
 
 use super::job::{Job, LastFound};
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::peer_url;
 use crate::cluster::etcd::replace::{Admission, Stage, is};
 use crate::cluster::pki::{Authorities, MemberBundle};
@@ -116,7 +116,7 @@ impl Admitting {
     /// Adds the node's etcd as a learner and gives it its vote.
     fn make_member(&self, out: &LastFound) -> anyhow::Result<()> {
         let own = self.config.control_node()?;
-        let etcd = Gateway::new(own, &self.pki, self.config.patiently(REQUEST))?;
+        let etcd = EtcdClient::new(own, &self.pki, self.config.patiently(REQUEST))?;
         loop {
             match self.further(&etcd) {
                 Ok(Some(state)) => self.say(out, &state, Findings::default()),
@@ -133,7 +133,7 @@ impl Admitting {
     }
 
     /// One step further; none once the node is a member with a vote.
-    fn further(&self, etcd: &Gateway) -> anyhow::Result<Option<String>> {
+    fn further(&self, etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
         let members = etcd.members()?;
         let Some(member) = members.iter().find(|member| is(member, &self.node)) else {
             etcd.add_learner(&peer_url(&self.node))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::finding::Findings;
 
 use super::job::Job;
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::upkeep;
 use crate::node::context::NodeContext;
 
@@ -18,7 +18,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, pki) = (node.config.clone(), node.pki());
     let Ok(node) = config.control_node().cloned() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
-        let quickly = |node: &_| Gateway::new(node, &pki, config.patiently(REQUEST));
+        let quickly = |node: &_| EtcdClient::new(node, &pki, config.patiently(REQUEST));
         let own = quickly(&node)?;
         let status = own.status()?;
         let alarms = own.alarms()?;
@@ -30,7 +30,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let seen: Vec<_> = nodes.iter().map(|node| (node, quickly(node).and_then(|it| it.status()).ok())).collect();
         upkeep::forget_history(&own, &status, &alarms);
         let task = upkeep::decide(&seen, &status, &alarms);
-        upkeep::carry_out(&task, &own, &alarms, |node| Gateway::new(node, &pki, config.patiently(WORK)))?;
+        upkeep::carry_out(&task, &own, &alarms, |node| EtcdClient::new(node, &pki, config.patiently(WORK)))?;
         let alarms = if task == upkeep::Task::Rest { alarms } else { own.alarms()? };
         let findings: Findings = upkeep::findings(&seen, &alarms);
         Ok(findings)

@@ -9,7 +9,7 @@ use contract::codes;
 use contract::finding::Findings;
 
 use super::job::Job;
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
 use crate::host::command::Host;
@@ -52,7 +52,7 @@ fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
     let Some(node) = config.control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
         return Ok(());
     };
-    let status = Gateway::new(node, pki, config.patiently(REQUEST))?.status()?;
+    let status = EtcdClient::new(node, pki, config.patiently(REQUEST))?.status()?;
     if !status.is_leader() {
         return Ok(());
     }

@@ -8,32 +8,35 @@ use crate::cluster::records::Cordon;
 use crate::host::command::Host;
 use crate::node::context::NodeContext;
 use crate::upgrade::kubernetes::{self, Begun};
-use crate::upgrade::swap::leave::uncordon as undo;
+use crate::upgrade::swap::evacuate::uncordon as undo;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let desk = node.endpoint.swaps().clone();
-    let Some(site) = desk.site() else { return Ok(None) };
-    Ok(Some(Box::new(move |_| site.teller.tell(desk.under_way()).map(|()| Findings::default()))))
+    let manager = node.endpoint.swaps().clone();
+    let Some(context) = manager.context() else { return Ok(None) };
+    Ok(Some(Box::new(move |_| context.announcer.tell(manager.under_way()).map(|()| Findings::default()))))
 }
 
 /// The upgrade of Kubernetes leaves the node as a swap does.
 pub(super) fn upgrade(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let Some(site) = node.endpoint.swaps().site() else { return Ok(None) };
-    if site.records().entry::<Begun>()?.is_none() {
+    let Some(context) = node.endpoint.swaps().context() else { return Ok(None) };
+    if context.records().entry::<Begun>()?.is_none() {
         return Ok(None);
     }
-    Ok(Some(Box::new(move |_| kubernetes::go_on(&site))))
+    Ok(Some(Box::new(move |_| kubernetes::go_on(&context))))
 }
 
 pub(super) fn uncordon(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let desk = node.endpoint.swaps().clone();
-    let Some(site) = desk.site() else { return Ok(None) };
-    if desk.under_way().is_some() || site.records().entry::<Cordon>()?.is_none() || !site.reporter.status().is_ready() {
+    let manager = node.endpoint.swaps().clone();
+    let Some(context) = manager.context() else { return Ok(None) };
+    if manager.under_way().is_some()
+        || context.records().entry::<Cordon>()?.is_none()
+        || !context.reporter.status().is_ready()
+    {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {
-        if desk.under_way().is_none() && undo(&site, &Host)? {
-            site.note("the node is ready after its swap: pods may come back");
+        if manager.under_way().is_none() && undo(&context, &Host)? {
+            context.note("the node is ready after its swap: pods may come back");
         }
         Ok(Findings::default())
     })))

@@ -13,7 +13,7 @@ use super::journal::Journal;
 use super::nodes::Asked;
 use super::plan::{Action, Plan, PlannedNode, Step};
 use super::run::{Done, Failure, Run};
-use super::{Successor, Vm};
+use super::{ReplacementVm, Vm};
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
@@ -107,8 +107,8 @@ impl Run<'_> {
             }
             self.hypervisor.destroy(left.uuid).with_context(|| format!("removing half of {}", node.new_name))?;
         }
-        let successor = Successor { name: &node.new_name, ova: self.ova(plan), like: node.old, node: &node.name };
-        let uuid = self.hypervisor.import(&successor)?;
+        let replacement = ReplacementVm { name: &node.new_name, ova: self.ova(plan), like: node.old, node: &node.name };
+        let uuid = self.hypervisor.import(&replacement)?;
         Ok(Done { note: format!("{} ({uuid}), off, without a data disk", node.new_name), vm: Some(uuid) })
     }
 

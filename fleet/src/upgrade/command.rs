@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::entry::{self, Entry, Event, Outcome, Way};
+use super::entry::{self, Direction, Entry, Event, Outcome};
 use super::journal::Journal;
 use super::lock::{self, Keeper};
 use super::next::{Next, next, steps};
@@ -40,7 +40,7 @@ pub struct State {
     /// Its plan.
     pub id: Uuid,
     /// The way that it goes.
-    pub way: Way,
+    pub direction: Direction,
     /// Why it turned, if it did.
     pub reason: Option<String>,
     /// Its end, if it is reached.
@@ -98,9 +98,9 @@ impl Site<'_> {
     /// When there is no upgrade, it is committed, somebody else is at work on it, or it is broken off.
     pub fn rollback(&self) -> anyhow::Result<State> {
         self.go_on(None, |run, journal| match entry::standing(journal.entries()) {
-            (Way::Forward, _) => run.turn(journal, Way::Back, "asked for by the operator"),
-            (Way::Back, _) => Ok(()),
-            (Way::Commit, _) => {
+            (Direction::Forward, _) => run.turn(journal, Direction::Back, "asked for by the operator"),
+            (Direction::Back, _) => Ok(()),
+            (Direction::Commit, _) => {
                 bail!("it is being committed or is: there is no way back but restoring the snapshot")
             }
         })
@@ -112,10 +112,12 @@ impl Site<'_> {
     /// When there is no upgrade that has reached its end, or it is broken off.
     pub fn commit(&self) -> anyhow::Result<State> {
         self.go_on(None, |run, journal| match entry::standing(journal.entries()) {
-            (Way::Forward, Some(Outcome::Upgraded)) => run.turn(journal, Way::Commit, "asked for by the operator"),
-            (Way::Commit, _) => Ok(()),
-            (Way::Forward, _) => bail!("it is not at its end; `kaas upgrade resume` or `rollback`"),
-            (Way::Back, _) => bail!("it went back: there is nothing to commit"),
+            (Direction::Forward, Some(Outcome::Upgraded)) => {
+                run.turn(journal, Direction::Commit, "asked for by the operator")
+            }
+            (Direction::Commit, _) => Ok(()),
+            (Direction::Forward, _) => bail!("it is not at its end; `kaas upgrade resume` or `rollback`"),
+            (Direction::Back, _) => bail!("it went back: there is nothing to commit"),
         })
     }
 
@@ -140,20 +142,20 @@ impl Site<'_> {
 
     fn state(&self, entries: &[Entry]) -> anyhow::Result<State> {
         let plan = entry::plan_of(entries).context("a journal without a plan")?;
-        let (way, outcome) = entry::standing(entries);
-        let total = steps(plan, entries, way).len();
+        let (direction, outcome) = entry::standing(entries);
+        let total = steps(plan, entries, direction).len();
         let (done, next) = match next(plan, entries) {
             Next::Take { place, step, .. } => (place.index, Some(describe::title(plan, step))),
             Next::End(_) | Next::Ended(_) => (total, None),
         };
         let reason = entries.iter().rev().find_map(|entry| match &entry.event {
-            Event::Turned { reason, .. } => Some(reason.clone()),
+            Event::DirectionChanged { reason, .. } => Some(reason.clone()),
             _ => None,
         });
         let lease = self.nodes.lease().ok().flatten();
         let locked_by =
             lease.filter(|lease| lease.is_held(std::time::SystemTime::now())).and_then(|lease| lease.holder);
-        Ok(State { id: plan.id, way, reason, outcome, done, total, next, locked_by, entries: entries.to_vec() })
+        Ok(State { id: plan.id, direction, reason, outcome, done, total, next, locked_by, entries: entries.to_vec() })
     }
 
     /// The journal of this machine, or else the cluster's copy, or whichever another machine

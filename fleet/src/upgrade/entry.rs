@@ -9,7 +9,7 @@ use super::plan::Plan;
 /// Which way an upgrade goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum Direction {
     /// To the new image.
     Forward,
     /// Back to the old one.
@@ -32,9 +32,9 @@ pub enum Outcome {
 
 /// One step of one way, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct StepIndex {
     /// The way.
-    pub way: Way,
+    pub direction: Direction,
     /// The step's number on it, from 0.
     pub index: usize,
 }
@@ -52,13 +52,13 @@ pub enum Event {
     Begun {
         /// Which.
         #[serde(flatten)]
-        place: Place,
+        place: StepIndex,
     },
     /// A step is done.
     Done {
         /// Which.
         #[serde(flatten)]
-        place: Place,
+        place: StepIndex,
         /// What it changed or found.
         note: String,
         /// The VM that it made.
@@ -66,9 +66,9 @@ pub enum Event {
         vm: Option<Uuid>,
     },
     /// From here on it goes another way.
-    Turned {
+    DirectionChanged {
         /// Which.
-        way: Way,
+        direction: Direction,
         /// Why.
         reason: String,
     },
@@ -114,11 +114,11 @@ pub fn plan_of(entries: &[Entry]) -> Option<&Plan> {
 }
 
 /// Where the upgrade stands: the way it goes, and its end if that is reached.
-pub fn standing(entries: &[Entry]) -> (Way, Option<Outcome>) {
-    let mut standing = (Way::Forward, None);
+pub fn standing(entries: &[Entry]) -> (Direction, Option<Outcome>) {
+    let mut standing = (Direction::Forward, None);
     for entry in entries {
         match &entry.event {
-            Event::Turned { way, .. } => standing = (*way, None),
+            Event::DirectionChanged { direction, .. } => standing = (*direction, None),
             Event::Ended { outcome } => standing.1 = Some(*outcome),
             _ => {}
         }

@@ -34,7 +34,7 @@ pub struct Vm {
 
 /// A VM that is to take another one's place.
 #[derive(Clone, Copy, Debug)]
-pub struct Successor<'a> {
+pub struct ReplacementVm<'a> {
     /// Its name in the inventory.
     pub name: &'a str,
     /// The OVA that it is made from.
@@ -58,7 +58,7 @@ pub trait Hypervisor {
     /// # Errors
     /// When the name is taken or the hypervisor refuses; half a VM of this
     /// name may then be there, for [`Hypervisor::destroy`] to remove.
-    fn import(&self, successor: &Successor<'_>) -> anyhow::Result<Uuid>;
+    fn import(&self, replacement: &ReplacementVm<'_>) -> anyhow::Result<Uuid>;
 
     /// Powers a VM on; nothing happens when it is on already.
     ///

@@ -8,7 +8,7 @@ use contract::node::Node;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::entry::{self, Outcome, Way};
+use super::entry::{self, Direction, Outcome};
 use super::{Hypervisor, Nodes, Vm};
 
 /// What was seen.
@@ -43,7 +43,7 @@ pub struct Earlier {
     /// Its plan.
     pub id: Uuid,
     /// The way that it went last.
-    pub way: Way,
+    pub direction: Direction,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
 }
@@ -76,7 +76,7 @@ impl Inventory {
 
 fn earlier(text: &str) -> anyhow::Result<Earlier> {
     let entries = entry::parse(text)?;
-    let (way, outcome) = entry::standing(&entries);
+    let (direction, outcome) = entry::standing(&entries);
     let id = entry::plan_of(&entries).map(|plan| plan.id).unwrap_or_default();
-    Ok(Earlier { id, way, outcome })
+    Ok(Earlier { id, direction, outcome })
 }

@@ -7,23 +7,23 @@ use contract::node::Node;
 use contract::version::allows;
 use semver::Version;
 
-use super::entry::{Outcome, Way};
+use super::entry::{Direction, Outcome};
 use super::hypervisor::PowerState;
 use super::inventory::{Inventory, SeenNode};
-use super::plan::{Ground, Mode, Options, new_name};
+use super::plan::{Evidence, Mode, Options, new_name};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
 
 /// All that was judged.
 #[derive(Default)]
 pub(super) struct Judged {
-    pub(super) grounds: Vec<Ground>,
+    pub(super) grounds: Vec<Evidence>,
     pub(super) refusals: Vec<Refusal>,
 }
 
 impl Judged {
     pub(super) fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
-        self.grounds.push(Ground { subject: subject.to_owned(), evidence: evidence.into() });
+        self.grounds.push(Evidence { subject: subject.to_owned(), evidence: evidence.into() });
     }
 
     pub(super) fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
@@ -156,14 +156,14 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
         None => judged.holds(CLUSTER, "nobody holds its lock for upgrades"),
     }
     let Some(earlier) = &inventory.earlier else { return };
-    match (earlier.way, earlier.outcome) {
+    match (earlier.direction, earlier.outcome) {
         (_, Some(Outcome::RolledBack | Outcome::Committed)) => {}
         (_, Some(Outcome::Upgraded)) => judged.refuse(
             codes::UNCOMMITTED,
             CLUSTER,
             format!("the upgrade {} is not committed; `kaas upgrade commit` or `rollback` first", earlier.id),
         ),
-        (Way::Commit, None) => judged.refuse(
+        (Direction::Commit, None) => judged.refuse(
             codes::UNFINISHED,
             CLUSTER,
             format!("committing the upgrade {} has not ended; `kaas upgrade resume` first", earlier.id),

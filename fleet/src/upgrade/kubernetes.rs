@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
-use super::plan::Ground;
+use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
 use super::{Asked, Site, lock};
 
@@ -34,7 +34,7 @@ pub struct KubernetesPlan {
     /// The minor that the cluster is taken to.
     pub to: String,
     /// What it rests on.
-    pub grounds: Vec<Ground>,
+    pub grounds: Vec<Evidence>,
     /// The nodes that are not there yet, in order.
     pub nodes: Vec<KubernetesNode>,
 }
@@ -158,7 +158,7 @@ impl Site<'_> {
                 bail!("{} refuses; nothing was changed\n  {refused}", first.name);
             }
             let evidence = format!("nothing is in the way of Kubernetes {}, kubeadm says so too", plan.to);
-            plan.grounds.push(Ground { subject: first.name.clone(), evidence });
+            plan.grounds.push(Evidence { subject: first.name.clone(), evidence });
         }
         Ok(plan)
     }

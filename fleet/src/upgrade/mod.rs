@@ -33,15 +33,15 @@ mod tests;
 
 pub use command::{Site, State};
 pub use decide::plan;
-pub use entry::{Entry, Event, Outcome, Place, Way};
-pub use hypervisor::{Hypervisor, PowerState, Successor, Vm};
+pub use entry::{Direction, Entry, Event, Outcome, StepIndex};
+pub use hypervisor::{Hypervisor, PowerState, ReplacementVm, Vm};
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;
 pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
 pub use lease::Lease;
 pub use next::{Next, next, steps};
 pub use nodes::{Asked, Nodes};
-pub use plan::{Action, Ground, Mode, Options, Plan, PlannedNode, Step};
+pub use plan::{Action, Evidence, Mode, Options, Plan, PlannedNode, Step};
 pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Done, Failure, Moment, Run};
 pub use target::Target;

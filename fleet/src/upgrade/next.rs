@@ -1,7 +1,7 @@
 //! What comes next, as a pure function of the plan and its journal: the three
 //! ways, and the first step of the one that is gone that is not done.
 
-use super::entry::{Entry, Event, Outcome, Place, Way, standing};
+use super::entry::{Direction, Entry, Event, Outcome, StepIndex, standing};
 use super::plan::{Action, Mode, Plan, Step};
 
 /// What comes next.
@@ -10,7 +10,7 @@ pub enum Next {
     /// A step is to be taken.
     Take {
         /// Where it stands.
-        place: Place,
+        place: StepIndex,
         /// What it is.
         step: Step,
         /// Whether it was begun before and broken off.
@@ -24,35 +24,35 @@ pub enum Next {
 
 /// What comes next.
 pub fn next(plan: &Plan, entries: &[Entry]) -> Next {
-    let (way, ended) = standing(entries);
+    let (direction, ended) = standing(entries);
     if let Some(outcome) = ended {
         return Next::Ended(outcome);
     }
-    let steps = steps(plan, entries, way);
+    let steps = steps(plan, entries, direction);
     let done = |index| {
-        let place = Place { way, index };
+        let place = StepIndex { direction, index };
         entries.iter().any(|entry| matches!(&entry.event, Event::Done { place: done, .. } if *done == place))
     };
-    let Some(index) = (0..steps.len()).find(|index| !done(*index)) else { return Next::End(end(way)) };
-    let place = Place { way, index };
+    let Some(index) = (0..steps.len()).find(|index| !done(*index)) else { return Next::End(end(direction)) };
+    let place = StepIndex { direction, index };
     let again = entries.iter().any(|entry| matches!(entry.event, Event::Begun { place: begun } if begun == place));
     Next::Take { place, step: steps[index], again }
 }
 
 /// The steps of a way.
-pub fn steps(plan: &Plan, entries: &[Entry], way: Way) -> Vec<Step> {
-    match way {
-        Way::Forward => plan.steps.clone(),
-        Way::Back => back(plan, entries),
-        Way::Commit => commit(plan.nodes.len()),
+pub fn steps(plan: &Plan, entries: &[Entry], direction: Direction) -> Vec<Step> {
+    match direction {
+        Direction::Forward => plan.steps.clone(),
+        Direction::Back => back(plan, entries),
+        Direction::Commit => commit(plan.nodes.len()),
     }
 }
 
-fn end(way: Way) -> Outcome {
-    match way {
-        Way::Forward => Outcome::Upgraded,
-        Way::Back => Outcome::RolledBack,
-        Way::Commit => Outcome::Committed,
+fn end(direction: Direction) -> Outcome {
+    match direction {
+        Direction::Forward => Outcome::Upgraded,
+        Direction::Back => Outcome::RolledBack,
+        Direction::Commit => Outcome::Committed,
     }
 }
 
@@ -89,7 +89,7 @@ fn back(plan: &Plan, entries: &[Entry]) -> Vec<Step> {
 fn began(plan: &Plan, entries: &[Entry], step: Step) -> bool {
     let index = plan.steps.iter().position(|planned| *planned == step);
     index.is_some_and(|index| {
-        let place = Place { way: Way::Forward, index };
+        let place = StepIndex { direction: Direction::Forward, index };
         entries.iter().any(|entry| matches!(entry.event, Event::Begun { place: begun } if begun == place))
     })
 }

@@ -130,7 +130,7 @@ pub struct Step {
 
 /// A condition that holds, and what shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ground {
+pub struct Evidence {
     /// What it is about: a node, the OVA, the cluster.
     pub subject: String,
     /// What was seen.
@@ -149,7 +149,7 @@ pub struct Plan {
     /// What was wanted.
     pub options: Options,
     /// What it rests on, for people.
-    pub grounds: Vec<Ground>,
+    pub grounds: Vec<Evidence>,
     /// The nodes in the order in which they are swapped.
     pub nodes: Vec<PlannedNode>,
     /// The way forward.

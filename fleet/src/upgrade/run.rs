@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use contract::node::Node;
 use uuid::Uuid;
 
-use super::entry::{Event, Outcome, Way};
+use super::entry::{Direction, Event, Outcome};
 use super::journal::Journal;
 use super::next::{Next, next, steps};
 use super::plan::{Plan, PlannedNode, Step};
@@ -95,7 +95,7 @@ impl Run<'_> {
                 Next::Take { place, step, again } => {
                     (self.still_ours)()?;
                     self.note(journal, Event::Begun { place })?;
-                    let total = steps(&plan, journal.entries(), place.way).len();
+                    let total = steps(&plan, journal.entries(), place.direction).len();
                     let words = describe::title(&plan, step);
                     (self.say)(&format!(
                         "{:>2}/{total} {words}{}",
@@ -107,10 +107,10 @@ impl Run<'_> {
                             (self.say)(&format!("      {note}"));
                             self.note(journal, Event::Done { place, note, vm })?;
                         }
-                        Err(Failure::Step(error)) if place.way == Way::Forward => {
+                        Err(Failure::Step(error)) if place.direction == Direction::Forward => {
                             let reason = format!("{words}: {error:#}");
                             (self.say)(&format!("      failed: {error:#}\nEverything goes back:"));
-                            self.note(journal, Event::Turned { way: Way::Back, reason })?;
+                            self.note(journal, Event::DirectionChanged { direction: Direction::Back, reason })?;
                         }
                         Err(Failure::Step(error) | Failure::Stop(error)) => return Err(error.context(words)),
                     }
@@ -123,8 +123,8 @@ impl Run<'_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn turn(&self, journal: &mut Journal, way: Way, reason: &str) -> anyhow::Result<()> {
-        self.note(journal, Event::Turned { way, reason: reason.to_owned() })
+    pub fn turn(&self, journal: &mut Journal, direction: Direction, reason: &str) -> anyhow::Result<()> {
+        self.note(journal, Event::DirectionChanged { direction, reason: reason.to_owned() })
     }
 
     fn note(&self, journal: &mut Journal, event: Event) -> anyhow::Result<()> {
@@ -218,7 +218,7 @@ fn imported(journal: &Journal, node: usize) -> Option<Uuid> {
     let step = Step { action: super::plan::Action::Import, node: Some(node) };
     let index = plan.steps.iter().position(|planned| *planned == step)?;
     journal.entries().iter().find_map(|entry| match &entry.event {
-        Event::Done { place, vm, .. } if place.way == Way::Forward && place.index == index => *vm,
+        Event::Done { place, vm, .. } if place.direction == Direction::Forward && place.index == index => *vm,
         _ => None,
     })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::Workshop;
+use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::caller;
 use crate::process::Tool;
@@ -49,8 +49,8 @@ fn shapes_program(name: &str) -> bool {
 ///
 /// # Errors
 /// When it does not build, or does not run with the image's C library.
-pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
-    let &Workshop { tools, cache, progress, .. } = workshop;
+pub fn build(workspace: &Path, context: &BuildContext<'_>) -> Result<Agent> {
+    let &BuildContext { tools, cache, progress, .. } = context;
     let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
     let sources = cache.sources()?;
     sources::lay_out(&workspace, sources.path())?;
@@ -66,7 +66,7 @@ pub fn build(workspace: &Path, workshop: &Workshop<'_>) -> Result<Agent> {
     let place =
         cache.stage(&key, progress, |folder| {
             let program = folder.join("kaas-agent");
-            caller::take(&compile(&workspace, sources.path(), workshop)?, &program)
+            caller::take(&compile(&workspace, sources.path(), context)?, &program)
                 .context("keeping the agent's program")?;
             // Of two C libraries the older one's programs run with the newer one, not the other way round.
             tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
@@ -99,8 +99,8 @@ fn key(workspace: &Path, inputs: &Inputs<'_>) -> Result<Key> {
     Ok(key.finish())
 }
 
-fn compile(workspace: &Path, sources: &Path, workshop: &Workshop<'_>) -> Result<PathBuf> {
-    let &Workshop { cache, progress, .. } = workshop;
+fn compile(workspace: &Path, sources: &Path, context: &BuildContext<'_>) -> Result<PathBuf> {
+    let &BuildContext { cache, progress, .. } = context;
     let home = settings::home();
     // Paths of this machine would come into the program through the panic messages of its dependencies. The
     // workspace's own are relative to it.

@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use contract::codes;
 use contract::finding::Findings;
 
-use super::{Done, StepContext, Trouble};
+use super::{StepContext, StepError, StepOutcome};
 use crate::boot::run;
 use crate::cluster::etcd;
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::restore::Restored;
 use crate::cluster::pki;
@@ -21,17 +21,17 @@ use crate::host::disk::ownership::{Candidate, own_use};
 use crate::host::files;
 use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
+use crate::upgrade::swap::adopt;
+use crate::upgrade::swap::context::SwapContext;
+use crate::upgrade::swap::node_record::{self, Announcer};
 use crate::upgrade::swap::publisher;
-use crate::upgrade::swap::site::Site;
-use crate::upgrade::swap::standing::{self, Teller};
-use crate::upgrade::swap::taking;
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, before patience.
 const TELLING: Duration = Duration::from_secs(30);
 
 impl StepContext {
-    pub(super) fn meet(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn meet(&mut self) -> Result<StepOutcome, StepError> {
         let before = self.node.records.rendezvous()?;
         if self.rendezvous.is_none() {
             self.rendezvous = Some(self.open_rendezvous(before.clone())?);
@@ -44,7 +44,7 @@ impl StepContext {
         };
         let bundle = match rendezvous.meet(&mut watch) {
             Err(rendezvous::Error::Stopped) => {
-                return Err(Trouble::Waiting("the node was given other properties".to_owned()));
+                return Err(StepError::Waiting("the node was given other properties".to_owned()));
             }
             met => met?,
         };
@@ -52,7 +52,7 @@ impl StepContext {
         Ok((written || before != self.node.records.rendezvous()?).into())
     }
 
-    fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, Trouble> {
+    fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, StepError> {
         let Some(secret) = self.secret.clone() else {
             let seen = "the deployment secret is missing although the cluster is not complete";
             let action = "Deploy this VM again with a blank data disk";
@@ -64,19 +64,19 @@ impl StepContext {
         Ok(Rendezvous::open(settings, record, keep)?)
     }
 
-    pub(super) fn etcd_certificates(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn etcd_certificates(&mut self) -> Result<StepOutcome, StepError> {
         Ok(pki::ensure_member(self.node.control_node()?, &self.node.pki(), Self::now())?.into())
     }
 
     /// A node whose endpoint cannot be opened still does its part of the
     /// cluster: maintenance tries again.
-    pub(super) fn endpoint(&mut self) -> Result<Done, Trouble> {
-        self.open_desk().context("opening the desk of swaps")?;
+    pub(super) fn endpoint(&mut self) -> Result<StepOutcome, StepError> {
+        self.open_desk().context("opening the manager of swaps")?;
         match self.node.endpoint.open(&self.node.config, Self::now()) {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
                 log::warn!("opening the endpoint: {error:#}");
-                Ok(Done::Already)
+                Ok(StepOutcome::Already)
             }
         }
     }
@@ -84,8 +84,8 @@ impl StepContext {
     fn open_desk(&self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?.to_owned();
         let (root, pki) = (self.node.root().to_owned(), self.node.pki());
-        let teller = Teller::new(&self.node.config, &pki, &root, &disk, &self.node.image.build)?;
-        self.node.endpoint.swaps().open(Site {
+        let announcer = Announcer::new(&self.node.config, &pki, &root, &disk, &self.node.image.build)?;
+        self.node.endpoint.swaps().open(SwapContext {
             config: self.node.config.clone(),
             own: own_use(&self.node.platform, &self.node.image),
             image: self.node.image.clone(),
@@ -93,11 +93,11 @@ impl StepContext {
             root,
             pki,
             disk,
-            teller,
+            announcer,
         })
     }
 
-    pub(super) fn etcd(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";
             let action = "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk";
@@ -125,30 +125,30 @@ impl StepContext {
         };
         let started = self.node.services().start_with(etcd::UNIT, changed)?;
         if !member::own_healthy(self.node.config.patiently(REQUEST)) {
-            return Err(Trouble::Waiting(self.missing_members()));
+            return Err(StepError::Waiting(self.missing_members()));
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
     }
 
     /// An old copy of the data disk must not come near the cluster's store.
-    fn is_the_true_disk(&self) -> Result<(), Trouble> {
+    fn is_the_true_disk(&self) -> Result<(), StepError> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
         let build = &self.node.image.build;
-        standing::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
-            .map_err(Trouble::Refused)
+        node_record::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
+            .map_err(StepError::Refused)
     }
 
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
     fn take_the_disk(&mut self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?;
         let candidate = Candidate::of(&self.node.platform, &self.node.image);
-        self.identity = Some(taking::take(self.node.root(), disk, &candidate)?);
+        self.identity = Some(adopt::take(self.node.root(), disk, &candidate)?);
         self.node.endpoint.swaps().taken()
     }
 
     /// How this node's member comes into its cluster.
-    fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, Trouble> {
+    fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, StepError> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
         if let Some(restored) = self.node.records.entry::<Restored>()? {
             return Ok(Beginning::of_restored(&self.node.config, &restored));
@@ -157,10 +157,11 @@ impl StepContext {
             return Ok(Beginning::of_forming(&self.node.config, cluster));
         }
         let (pki, patience) = (self.node.pki(), self.node.config.patiently(REQUEST));
-        let members = self.node.config.peers().find_map(|peer| Gateway::new(peer, &pki, patience).ok()?.members().ok());
-        let members = members.ok_or_else(|| Trouble::Waiting("no member of the cluster answers".to_owned()))?;
+        let members =
+            self.node.config.peers().find_map(|peer| EtcdClient::new(peer, &pki, patience).ok()?.members().ok());
+        let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
         Beginning::of_joining(&self.node.config, cluster, &members)
-            .ok_or_else(|| Trouble::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
+            .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
     }
 
     /// Says which members do not even listen.
@@ -180,9 +181,9 @@ impl StepContext {
 
     /// On the first node the wait lasts until all others have told it that
     /// they have joined; its own part of the cluster works meanwhile.
-    pub(super) fn complete(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn complete(&mut self) -> Result<StepOutcome, StepError> {
         if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
-            return Ok(Done::Already);
+            return Ok(StepOutcome::Already);
         }
         let first = self.node.config.is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
@@ -197,17 +198,17 @@ impl StepContext {
             rendezvous.wait_for_joins(&mut say)?;
         } else if !rendezvous.joined(self.node.config.patiently(TELLING), &mut say)? {
             let first = &self.node.config.cluster.control_nodes[0];
-            return Err(Trouble::Waiting(format!(
+            return Err(StepError::Waiting(format!(
                 "telling {} ({}) that this node has joined",
                 first.name, first.address
             )));
         }
         // Closes the port.
         self.rendezvous = None;
-        Ok(Done::Changed)
+        Ok(StepOutcome::Changed)
     }
 
-    pub(super) fn finish(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn finish(&mut self) -> Result<StepOutcome, StepError> {
         let cluster = self.node.records.rendezvous()?.state().cluster();
         if let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) {
             let publisher = publisher::pinned(&self.own_etcd()?)?;
@@ -236,8 +237,8 @@ impl StepContext {
         }
     }
 
-    fn own_etcd(&self) -> anyhow::Result<Gateway> {
-        Gateway::new(self.node.control_node()?, &self.node.pki(), self.node.config.patiently(REQUEST))
+    fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
+        EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.patiently(REQUEST))
     }
 }
 
@@ -255,7 +256,7 @@ fn show(reporter: &Reporter, standing: &Findings, report: &Report) -> ControlFlo
     ControlFlow::Continue(())
 }
 
-impl From<rendezvous::Error> for Trouble {
+impl From<rendezvous::Error> for StepError {
     fn from(error: rendezvous::Error) -> Self {
         Self::Failed(error.into())
     }

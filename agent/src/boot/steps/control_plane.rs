@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Done, StepContext, Trouble};
+use super::{StepContext, StepError, StepOutcome};
 use crate::boot::watch::Watch;
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
@@ -20,20 +20,20 @@ use crate::system::address;
 use crate::upgrade::kubernetes as kubernetes_upgrade;
 
 impl StepContext {
-    pub(super) fn programs(&mut self, minor: &str) -> Result<Done, Trouble> {
+    pub(super) fn programs(&mut self, minor: &str) -> Result<StepOutcome, StepError> {
         let target = Path::new(MINORS).join(minor);
         let link = self.node.path(PROGRAMS);
         if fs::read_link(&link).is_ok_and(|present| present == target) {
-            return Ok(Done::Already);
+            return Ok(StepOutcome::Already);
         }
         let temporary = link.with_extension("new");
         files::remove(&temporary)?;
         symlink(&target, &temporary)?;
         fs::rename(&temporary, &link)?;
-        Ok(Done::Changed)
+        Ok(StepOutcome::Changed)
     }
 
-    pub(super) fn runtime(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
         let changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
         if let Some(mirror) = containerd::mirror(&self.node.config) {
@@ -44,16 +44,16 @@ impl StepContext {
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {
                 self.node.services().restart(containerd::UNIT)?;
-                Err(Trouble::Waiting(
+                Err(StepError::Waiting(
                     "the container runtime came up without its Kubernetes interface: restarting it".to_owned(),
                 ))
             }
             "active" => Ok(started.into()),
-            state => Err(Trouble::Waiting(format!("waiting for the container runtime, which is {state}"))),
+            state => Err(StepError::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }
     }
 
-    pub(super) fn credentials(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn credentials(&mut self) -> Result<StepOutcome, StepError> {
         let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
         kubeadm.lay(&self.node.config, &self.node.platform, self.node.kubernetes_version()?)?;
         // kubeadm's upgrade renews the certificates.
@@ -65,14 +65,14 @@ impl StepContext {
         Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
     }
 
-    pub(super) fn manifests(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn manifests(&mut self) -> Result<StepOutcome, StepError> {
         let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
         // The patches carry the marks of the credentials, which are there by now.
         kubeadm.lay(&self.node.config, &self.node.platform, self.node.kubernetes_version()?)?;
         Ok(kubeadm.manifests()?.into())
     }
 
-    pub(super) fn virtual_address(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
         let device = address::device(self.node.address())?;
         let content =
             virtual_address::configuration(&self.node.config, &device).context("there is no virtual address")?;
@@ -85,7 +85,7 @@ impl StepContext {
         Ok(self.node.services().start_with(virtual_address::UNIT, changed)?.into())
     }
 
-    pub(super) fn kubelet(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn kubelet(&mut self) -> Result<StepOutcome, StepError> {
         if !self.node.path(kubelet::CONFIGURATION).exists() {
             // The first start since power-on.
             kubelet::forget_pods(self.node.root())?;
@@ -103,17 +103,17 @@ impl StepContext {
         Ok(started.into())
     }
 
-    pub(super) fn wait_for_api(&mut self) -> Result<Done, Trouble> {
-        self.node.api()?.ready().map_err(|error| Trouble::Waiting(brief(&error)))?;
+    pub(super) fn wait_for_api(&mut self) -> Result<StepOutcome, StepError> {
+        self.node.api()?.ready().map_err(|error| StepError::Waiting(brief(&error)))?;
         self.node.reporter.update(|status| status.times.api = status.times.api.or_else(status::since_power_on));
-        Ok(Done::Already)
+        Ok(StepOutcome::Already)
     }
 
-    pub(super) fn rights(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
         Ok(api::apply(self.node.runner(), self.node.address(), &addons::rights())?.into())
     }
 
-    pub(super) fn service_network(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {
         let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform));
         let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;
@@ -122,42 +122,43 @@ impl StepContext {
         Ok(started.into())
     }
 
-    pub(super) fn pod_network(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn pod_network(&mut self) -> Result<StepOutcome, StepError> {
         let changed = users::have_new(self.node.root(), pod_network::UNIT)?;
         let started = self.node.services().start_with(pod_network::UNIT, changed)?;
         users::note(self.node.root(), pod_network::UNIT)?;
         Ok(started.into())
     }
 
-    pub(super) fn wait_for_node(&mut self) -> Result<Done, Trouble> {
-        let nodes = self.node.api()?.nodes().map_err(|error| Trouble::Waiting(brief(&error)))?;
+    pub(super) fn wait_for_node(&mut self) -> Result<StepOutcome, StepError> {
+        let nodes = self.node.api()?.nodes().map_err(|error| StepError::Waiting(brief(&error)))?;
         match nodes.iter().find(|node| node.name == self.node.config.node.name) {
             Some(node) if node.ready => {
                 self.node
                     .reporter
                     .update(|status| status.times.ready = status.times.ready.or_else(status::since_power_on));
-                Ok(Done::Already)
+                Ok(StepOutcome::Already)
             }
-            Some(_) => Err(Trouble::Waiting("the node is registered and not ready yet".to_owned())),
-            None => Err(Trouble::Waiting("the node is not registered yet".to_owned())),
+            Some(_) => Err(StepError::Waiting("the node is registered and not ready yet".to_owned())),
+            None => Err(StepError::Waiting("the node is not registered yet".to_owned())),
         }
     }
 
-    pub(super) fn end_upgrade(&mut self, version: &str) -> Result<Done, Trouble> {
-        let desk = self.node.endpoint.swaps();
-        kubernetes_upgrade::finish(desk, &self.node.api()?, version, self.node.runner())?.map_err(Trouble::Waiting)?;
-        Ok(Done::Changed)
+    pub(super) fn end_upgrade(&mut self, version: &str) -> Result<StepOutcome, StepError> {
+        let manager = self.node.endpoint.swaps();
+        kubernetes_upgrade::finish(manager, &self.node.api()?, version, self.node.runner())?
+            .map_err(StepError::Waiting)?;
+        Ok(StepOutcome::Changed)
     }
 
-    pub(super) fn register(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn register(&mut self) -> Result<StepOutcome, StepError> {
         let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
         kubeadm.upload()?;
         kubeadm.mark()?;
         self.pin_publisher()?;
-        Ok(Done::Changed)
+        Ok(StepOutcome::Changed)
     }
 
-    pub(super) fn cluster_dns(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn cluster_dns(&mut self) -> Result<StepOutcome, StepError> {
         Ok(api::apply(
             self.node.runner(),
             self.node.address(),

@@ -7,8 +7,8 @@ use contract::codes;
 use contract::finding::Findings;
 use contract::image;
 
-use super::{Done, StepContext, Trouble};
-use crate::boot::amend;
+use super::{StepContext, StepError, StepOutcome};
+use crate::boot::reconfigure;
 use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
 use crate::cluster::rendezvous::Record;
@@ -21,8 +21,8 @@ use crate::intake::preflight::Clock;
 use crate::system::{access, clock, host_clock, hostname, network, proxy, time, trust};
 
 impl StepContext {
-    pub(super) fn prepare_data_disk(&mut self) -> Result<Done, Trouble> {
-        let Some(target) = self.node.data_disk.target() else { return Ok(Done::Already) };
+    pub(super) fn prepare_data_disk(&mut self) -> Result<StepOutcome, StepError> {
+        let Some(target) = self.node.data_disk.target() else { return Ok(StepOutcome::Already) };
         if let Some(finding) = surroundings::beside_a_cluster(&self.node.config) {
             return Err(finding.into());
         }
@@ -36,10 +36,10 @@ impl StepContext {
         let (disk, identity) = disk::prepare(&target, &owner, &self.node.platform, self.node.runner())?;
         // If this step is run again, the disk is ours.
         self.node.data_disk = DataDisk::Ours { disk, identity };
-        Ok(Done::Changed)
+        Ok(StepOutcome::Changed)
     }
 
-    pub(super) fn mount_data_disk(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn mount_data_disk(&mut self) -> Result<StepOutcome, StepError> {
         let DataDisk::Ours { disk, identity } = &self.node.data_disk else {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
@@ -56,15 +56,15 @@ impl StepContext {
             disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
         }
         self.identity = Some(if identity.state == State::Unformed { named } else { identity });
-        Ok(Done::Changed)
+        Ok(StepOutcome::Changed)
     }
 
-    pub(super) fn save_configuration(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn save_configuration(&mut self) -> Result<StepOutcome, StepError> {
         let mut changed = false;
         match &self.secret {
             Some(secret) => {
                 changed |= self.node.records.save_config(&self.node.config, secret)?;
-                amend::forget(self.node.root())?;
+                reconfigure::forget(self.node.root())?;
             }
             None => self.secret = self.node.records.secret()?,
         }
@@ -98,7 +98,7 @@ impl StepContext {
 
     /// vCenter puts the secrets back at each power-on. A failure is worth a
     /// warning; the node is no worse off than with any other appliance.
-    pub(super) fn scrub(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn scrub(&mut self) -> Result<StepOutcome, StepError> {
         let (ejected, warnings) = medium::eject(&self.node.platform, self.node.runner());
         self.warn(warnings);
         let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(ejected.into()) };
@@ -115,7 +115,7 @@ impl StepContext {
         }
     }
 
-    pub(super) fn images(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn images(&mut self) -> Result<StepOutcome, StepError> {
         let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
         let version = tag(self.node.kubernetes_version()?);
@@ -129,37 +129,37 @@ impl StepContext {
         Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())
     }
 
-    pub(super) fn host_name(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn host_name(&mut self) -> Result<StepOutcome, StepError> {
         Ok(hostname::ensure(&self.node.platform, self.node.bus(), &self.node.config)?.into())
     }
 
-    pub(super) fn trust(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn trust(&mut self) -> Result<StepOutcome, StepError> {
         Ok(trust::ensure(&self.node.platform, self.node.runner(), &self.node.config.node.extra_ca_certificates)?.into())
     }
 
-    pub(super) fn proxy(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn proxy(&mut self) -> Result<StepOutcome, StepError> {
         Ok(proxy::ensure(&self.node.platform, &self.node.config)?.into())
     }
 
-    pub(super) fn network(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn network(&mut self) -> Result<StepOutcome, StepError> {
         let formed = self.progress.formed;
         Ok(network::ensure(&self.node.platform, self.node.runner(), self.node.bus(), &self.node.config, formed)?.into())
     }
 
     /// Control nodes that have not met yet are waited for elsewhere.
-    pub(super) fn surroundings(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn surroundings(&mut self) -> Result<StepOutcome, StepError> {
         let seen = surroundings::look(&self.node.config, self.progress.formed);
         self.passing = surroundings::judge(&seen);
-        Ok(Done::Already)
+        Ok(StepOutcome::Already)
     }
 
-    pub(super) fn time(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn time(&mut self) -> Result<StepOutcome, StepError> {
         let servers = &self.node.config.node.ntp_servers;
         let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
         let unsynchronized = time::unsynchronized(&self.node.platform, servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);
         if unsynchronized.is_some() && asked.elapsed() < self.node.config.patiently(time::FIRST_ANSWER) {
-            return Err(Trouble::Waiting("waiting for a time server".to_owned()));
+            return Err(StepError::Waiting("waiting for a time server".to_owned()));
         }
         let now = Clock::of(self.node.root());
         // Certificates made at such a time would be useless.
@@ -187,7 +187,7 @@ impl StepContext {
         Ok(changed.into())
     }
 
-    pub(super) fn access(&mut self) -> Result<Done, Trouble> {
+    pub(super) fn access(&mut self) -> Result<StepOutcome, StepError> {
         Ok(access::ensure(&self.node.platform, self.node.runner(), &self.node.services(), &self.node.config.node)?
             .into())
     }

@@ -6,15 +6,15 @@ mod cluster;
 mod control_plane;
 #[cfg(test)]
 mod cuts;
+mod error;
 mod host;
-mod trouble;
 
 use std::time::{Instant, SystemTime};
 
 use contract::finding::Findings;
 use contract::secret::Secret;
 
-use crate::boot::corrections::{self, Lookout, Sight};
+use crate::boot::corrections::{self, Sight, Throttle};
 use crate::boot::plan::{Plan, Step};
 use crate::boot::watch::Watch;
 use crate::cluster::records::Progress;
@@ -22,18 +22,18 @@ use crate::cluster::rendezvous::Rendezvous;
 use crate::host::disk::Identity;
 use crate::node::context::NodeContext;
 
-pub use trouble::Trouble;
+pub use error::StepError;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum StepOutcome {
     /// Everything was as it should be.
     Already,
     /// Something was changed.
     Changed,
 }
 
-impl From<bool> for Done {
+impl From<bool> for StepOutcome {
     fn from(changed: bool) -> Self {
         if changed { Self::Changed } else { Self::Already }
     }
@@ -59,7 +59,7 @@ pub struct StepContext {
     /// The fingerprint of the OVF environment that the configuration is from,
     /// if it was read at this boot.
     pub environment: Option<String>,
-    lookout: Lookout,
+    throttle: Throttle,
     time_asked: Option<Instant>,
     rendezvous: Option<Rendezvous>,
     warnings: Findings,
@@ -77,7 +77,7 @@ impl StepContext {
             passing: Findings::default(),
             watch: None,
             environment: None,
-            lookout: Lookout::default(),
+            throttle: Throttle::default(),
             time_asked: None,
             rendezvous: None,
             warnings: Findings::default(),
@@ -88,7 +88,7 @@ impl StepContext {
     ///
     /// # Errors
     /// Why it is not done. Doing it again is always safe.
-    pub fn run(&mut self, step: &Step) -> Result<Done, Trouble> {
+    pub fn run(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
         match step {
             Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
             Step::MountDataDisk { .. } => self.mount_data_disk(),
@@ -138,7 +138,7 @@ impl StepContext {
 
     fn sight(&self) -> Sight {
         let look = || corrections::look(&self.node.platform, self.environment.as_deref());
-        self.lookout.ask(Instant::now(), look)
+        self.throttle.ask(Instant::now(), look)
     }
 
     fn save_progress(&mut self, change: impl FnOnce(&mut Progress)) -> anyhow::Result<bool> {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::Subcommand;
 
-use super::gateway::Gateway;
+use super::client::EtcdClient;
 use super::snapshot::{self, Contents, Snapshot};
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
@@ -93,7 +93,7 @@ pub fn take(
 ) -> anyhow::Result<(Snapshot, Contents)> {
     let node = config.control_node()?;
     let pki = files::below(root, PKI);
-    let status = Gateway::new(node, &pki, config.patiently(REQUEST))?.status()?;
+    let status = EtcdClient::new(node, &pki, config.patiently(REQUEST))?.status()?;
     snapshot::take(&config.cluster.name, node, root, runner, status.db_size, now)
 }
 

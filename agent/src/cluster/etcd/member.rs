@@ -11,7 +11,7 @@ use contract::properties::ControlNode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::gateway::{Gateway, Member};
+use super::client::{EtcdClient, Member};
 use super::restore::Restored;
 use super::{DATA, client_url, log, peer_url, replace};
 use crate::host::files;
@@ -125,7 +125,7 @@ pub fn own_healthy(patience: Duration) -> bool {
 /// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the
 /// folder `pki`.
 pub fn healthy(node: &ControlNode, pki: &Path, patience: Duration) -> bool {
-    Gateway::new(node, pki, patience).is_ok_and(|member| member.healthy())
+    EtcdClient::new(node, pki, patience).is_ok_and(|member| member.healthy())
 }
 
 #[cfg(test)]

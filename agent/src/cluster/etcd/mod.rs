@@ -3,8 +3,8 @@
 //! All members start together as one static cluster, so that forming needs no
 //! member to be added or promoted. Knows nothing of Kubernetes.
 
+pub mod client;
 pub mod command;
-pub mod gateway;
 mod log;
 pub mod member;
 pub mod replace;

@@ -22,7 +22,7 @@ use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::gateway::{Gateway, Member};
+use super::client::{EtcdClient, Member};
 use super::peer_url;
 use crate::cluster::kubernetes::{PKI, api};
 use crate::cluster::records::{Entry, Records};
@@ -129,7 +129,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     }
     let own = config.control_node()?;
     let pki = files::below(root, PKI);
-    let ask = |node: &ControlNode| Gateway::new(node, &pki, config.patiently(REQUEST));
+    let ask = |node: &ControlNode| EtcdClient::new(node, &pki, config.patiently(REQUEST));
     let etcd = ask(own)?;
     let members = etcd.members().context(
         "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",

@@ -6,7 +6,7 @@ use contract::codes;
 use contract::finding::Findings;
 use contract::properties::ControlNode;
 
-use super::gateway::{Alarm, Gateway, Status};
+use super::client::{Alarm, EtcdClient, Status};
 
 /// Defragmentation pays from this many unused bytes on …
 const WORTH: u64 = 256 << 20;
@@ -116,9 +116,9 @@ pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
 /// etcd's refusals; nothing is lost then, and it is decided again later.
 pub fn carry_out(
     task: &Task<'_>,
-    own: &Gateway,
+    own: &EtcdClient,
     alarms: &[Alarm],
-    of: impl Fn(&ControlNode) -> anyhow::Result<Gateway>,
+    of: impl Fn(&ControlNode) -> anyhow::Result<EtcdClient>,
 ) -> anyhow::Result<()> {
     match task {
         Task::Rest => {}
@@ -138,7 +138,7 @@ pub fn carry_out(
 
 /// A full store refuses Kubernetes' own compaction, which is a write: forgets
 /// the history in its place.
-pub fn forget_history(own: &Gateway, status: &Status, alarms: &[Alarm]) {
+pub fn forget_history(own: &EtcdClient, status: &Status, alarms: &[Alarm]) {
     if !status.is_leader() || !alarms.iter().any(|alarm| alarm.kind == NOSPACE) {
         return;
     }
@@ -150,7 +150,7 @@ pub fn forget_history(own: &Gateway, status: &Status, alarms: &[Alarm]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gateway::Header;
+    use super::super::client::Header;
     use super::*;
     use crate::intake::config::fixture::three_nodes;
 

@@ -10,10 +10,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::channel::{self, Channel};
-use super::hall::{Hall, clock};
 use super::meeting::{self, Answer, Said};
 use super::message::{Ask, Hello, Reply};
 use super::report::Why;
+use super::shared::{Shared, clock};
 
 /// How long reaching a node and exchanging proofs and introductions may take,
 /// before patience.
@@ -32,15 +32,15 @@ pub(super) struct Asked {
 }
 
 /// Asks every peer at the same time; the answers are in list order.
-pub(super) async fn round(hall: &Arc<Hall>) -> Vec<Asked> {
-    let asked: Vec<_> = hall
+pub(super) async fn round(shared: &Arc<Shared>) -> Vec<Asked> {
+    let asked: Vec<_> = shared
         .peers()
         .into_iter()
         .map(|peer| {
-            let hall = Arc::clone(hall);
+            let shared = Arc::clone(shared);
             tokio::spawn(async move {
-                let first = peer.name == hall.first().name;
-                match meet(&hall, &peer).await {
+                let first = peer.name == shared.first().name;
+                match meet(&shared, &peer).await {
                     Ok((channel, said)) => {
                         channel.finish().await;
                         Asked { answer: Answer { first, said }, proved: true }
@@ -62,43 +62,43 @@ pub(super) async fn round(hall: &Arc<Hall>) -> Vec<Asked> {
 }
 
 /// Asks a node one thing.
-pub(super) async fn ask(hall: &Arc<Hall>, node: &ControlNode, ask: &Ask) -> Result<(Channel, Said, Reply), Why> {
-    let (mut channel, said) = meet(hall, node).await?;
+pub(super) async fn ask(shared: &Arc<Shared>, node: &ControlNode, ask: &Ask) -> Result<(Channel, Said, Reply), Why> {
+    let (mut channel, said) = meet(shared, node).await?;
     let said = said?;
-    let reply = ask_on(hall, &mut channel, ask).await?;
+    let reply = ask_on(shared, &mut channel, ask).await?;
     Ok((channel, said, reply))
 }
 
 /// Asks on a channel that stands.
-pub(super) async fn ask_on(hall: &Hall, channel: &mut Channel, ask: &Ask) -> Result<Reply, Why> {
+pub(super) async fn ask_on(shared: &Shared, channel: &mut Channel, ask: &Ask) -> Result<Reply, Why> {
     let exchange = async {
         channel.send(ask).await?;
         channel.receive().await
     };
-    match timeout(hall.settings.config.patiently(REPLY_TIME), exchange).await {
+    match timeout(shared.settings.config.patiently(REPLY_TIME), exchange).await {
         Ok(reply) => reply.map_err(|error| why(&error)),
         Err(_) => Err(Why::NoAnswer),
     }
 }
 
 /// Reaches a peer, proves the secret and exchanges introductions.
-async fn meet(hall: &Hall, peer: &ControlNode) -> Result<(Channel, Result<Said, Why>), Why> {
-    let local = hall.this().address;
+async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<Said, Why>), Why> {
+    let local = shared.this().address;
     let greet = async {
-        let remote = SocketAddr::from((peer.address, hall.settings.port));
-        let mut channel = hall.endpoint.connect(local, remote).await?;
-        channel.send(&hall.hello(Some(&peer.name))).await?;
+        let remote = SocketAddr::from((peer.address, shared.settings.port));
+        let mut channel = shared.endpoint.connect(local, remote).await?;
+        channel.send(&shared.hello(Some(&peer.name))).await?;
         let theirs: Hello = channel.receive().await?;
         Ok::<_, channel::Error>((channel, theirs))
     };
-    match timeout(hall.settings.config.patiently(HELLO_TIME), greet).await {
+    match timeout(shared.settings.config.patiently(HELLO_TIME), greet).await {
         Err(_) => Err(Why::NoAnswer),
         Ok(Err(error)) => match why(&error) {
-            Why::Refused if api_answers(hall, local, peer.address).await => Err(Why::Closed),
+            Why::Refused if api_answers(shared, local, peer.address).await => Err(Why::Closed),
             why => Err(why),
         },
         Ok(Ok((channel, theirs))) => {
-            let said = meeting::hear(&peer.name, (&hall.facts, hall.instance, clock()), &theirs);
+            let said = meeting::hear(&peer.name, (&shared.facts, shared.instance, clock()), &theirs);
             Ok((channel, said))
         }
     }
@@ -106,14 +106,14 @@ async fn meet(hall: &Hall, peer: &ControlNode) -> Result<(Channel, Result<Said, 
 
 /// Whether something listens on the API's port of a node whose rendezvous is
 /// not open. Proves nothing, but only ever keeps this node from forming.
-async fn api_answers(hall: &Hall, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
+async fn api_answers(shared: &Shared, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
     let connect = async {
         let socket = TcpSocket::new_v4()?;
         socket.bind((local, 0).into())?;
-        socket.connect((peer, hall.settings.api_port).into()).await
+        socket.connect((peer, shared.settings.api_port).into()).await
     };
     let connected: Result<io::Result<TcpStream>, _> =
-        timeout(hall.settings.config.patiently(PROBE_TIME), connect).await;
+        timeout(shared.settings.config.patiently(PROBE_TIME), connect).await;
     matches!(connected, Ok(Ok(_)))
 }
 

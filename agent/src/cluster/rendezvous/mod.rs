@@ -81,13 +81,13 @@
 mod channel;
 mod client;
 mod error;
-mod hall;
 mod meeting;
 mod message;
 mod record;
 mod report;
 mod server;
 mod settings;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -112,9 +112,9 @@ pub use report::{Report, Waiting, Why};
 pub use settings::{Keep, Settings};
 
 use channel::Endpoint;
-use hall::Hall;
 use meeting::{Answer, Said, Verdict};
 use message::{Ask, Reply};
+use shared::Shared;
 
 /// How many times longer the first node waits once it only looks who is still
 /// missing: those who come back call by themselves.
@@ -125,7 +125,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
 
 /// A node's side of the meeting. Dropping it closes the port; the record stays.
 pub struct Rendezvous {
-    hall: Arc<Hall>,
+    shared: Arc<Shared>,
     runtime: Runtime,
     stop: tokio::sync::watch::Sender<bool>,
     server: Option<thread::JoinHandle<()>>,
@@ -149,22 +149,22 @@ impl Rendezvous {
         let listener = TcpListener::bind((address, settings.port)).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
 
-        let hall = Arc::new(Hall::new(settings, endpoint, record, keep));
+        let shared = Arc::new(Shared::new(settings, endpoint, record, keep));
         let runtime = || Builder::new_current_thread().enable_io().enable_time().build();
         let (stop, stopped) = tokio::sync::watch::channel(false);
-        let (serving, shared) = (runtime().map_err(|error| setup(&error))?, Arc::clone(&hall));
+        let (serving, served) = (runtime().map_err(|error| setup(&error))?, Arc::clone(&shared));
         let server = thread::Builder::new()
             .name("rendezvous".to_owned())
             .spawn(move || {
                 serving.block_on(async {
                     match tokio::net::TcpListener::from_std(listener) {
-                        Ok(listener) => server::serve(listener, shared, stopped).await,
+                        Ok(listener) => server::serve(listener, served, stopped).await,
                         Err(error) => log::error!("serving the rendezvous: {error}"),
                     }
                 });
             })
             .map_err(|error| setup(&error))?;
-        Ok(Self { hall, runtime: runtime().map_err(|error| setup(&error))?, stop, server: Some(server) })
+        Ok(Self { shared, runtime: runtime().map_err(|error| setup(&error))?, stop, server: Some(server) })
     }
 
     /// Meets the others. Returns this node's bundle: on the first node once a
@@ -176,25 +176,25 @@ impl Rendezvous {
     /// again goes on from what was saved.
     pub fn meet(&self, watch: Watch<'_>) -> Result<MemberBundle, Error> {
         loop {
-            if let Some(bundle) = self.hall.settled()? {
+            if let Some(bundle) = self.shared.settled()? {
                 return Ok(bundle);
             }
             let round = self.round()?;
             match round.verdict {
-                Verdict::Form => self.hall.form()?,
+                Verdict::Form => self.shared.form()?,
                 Verdict::Proceed => {}
                 Verdict::Fetch(cluster) => {
-                    let first = self.hall.first().clone();
+                    let first = self.shared.first().clone();
                     self.fetch_or_wait(first, cluster, false, watch, &round.proved)?;
                 }
                 Verdict::Admitted(place, cluster) => {
-                    let member = self.hall.peers().swap_remove(place);
+                    let member = self.shared.peers().swap_remove(place);
                     self.fetch_or_wait(member, cluster, true, watch, &round.proved)?;
                 }
                 Verdict::Wait(against) => {
-                    let against: Vec<_> = self.hall.peers().into_iter().zip(against).collect();
+                    let against: Vec<_> = self.shared.peers().into_iter().zip(against).collect();
                     self.say(watch, &against, &round.proved)?;
-                    self.hall.pause(self.hall.settings.pace);
+                    self.shared.pause(self.shared.settings.pace);
                 }
             }
         }
@@ -206,9 +206,9 @@ impl Rendezvous {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn admit(&self, watch: Watch<'_>) -> Result<(), Error> {
-        while !self.hall.handed_over() {
+        while !self.shared.handed_over() {
             self.say(watch, &[], &[])?;
-            self.hall.pause(self.hall.settings.pace);
+            self.shared.pause(self.shared.settings.pace);
         }
         Ok(())
     }
@@ -220,13 +220,13 @@ impl Rendezvous {
     /// [`Error::Stopped`]: what has been reached is on record. [`Error::NotFormed`], [`Error::Keep`].
     pub fn wait_for_joins(&self, watch: Watch<'_>) -> Result<(), Error> {
         loop {
-            let progress = self.hall.progress();
+            let progress = self.shared.progress();
             if progress.values().all(|progress| *progress == Progress::Joined) {
                 return self.close();
             }
             let round = self.round()?;
             let mut against = Vec::new();
-            for (peer, answer) in self.hall.peers().into_iter().zip(round.answers) {
+            for (peer, answer) in self.shared.peers().into_iter().zip(round.answers) {
                 let joined = progress.get(&peer.name) == Some(&Progress::Joined);
                 let why = match answer.said {
                     _ if joined => None,
@@ -239,7 +239,7 @@ impl Rendezvous {
                 against.push((peer, why));
             }
             self.say(watch, &against, &round.proved)?;
-            self.hall.pause(self.hall.settings.pace * CALM);
+            self.shared.pause(self.shared.settings.pace * CALM);
         }
     }
 
@@ -254,14 +254,14 @@ impl Rendezvous {
     /// # Errors
     /// [`Error::NotFormed`] without a bundle; [`Error::Stopped`]; [`Error::Keep`].
     pub fn joined(&self, time: Duration, watch: Watch<'_>) -> Result<bool, Error> {
-        self.hall.note_own_join()?;
-        if self.hall.admitted() {
+        self.shared.note_own_join()?;
+        if self.shared.admitted() {
             return self.close().map(|()| true);
         }
-        let cluster = self.hall.own().state.cluster().ok_or(Error::NotFormed)?;
+        let cluster = self.shared.own().state.cluster().ok_or(Error::NotFormed)?;
         let until = Instant::now() + time;
         loop {
-            let told = self.runtime.block_on(client::ask(&self.hall, self.hall.first(), &Ask::Joined { cluster }));
+            let told = self.runtime.block_on(client::ask(&self.shared, self.shared.first(), &Ask::Joined { cluster }));
             let why = match told {
                 Ok((_, _, Reply::Noted)) => return self.close().map(|()| true),
                 Ok((_, said, reply)) => self.against(said).unwrap_or(match reply {
@@ -273,8 +273,8 @@ impl Rendezvous {
             if Instant::now() >= until {
                 return if why == Why::Closed { self.close().map(|()| true) } else { Ok(false) };
             }
-            self.say(watch, &[(self.hall.first().clone(), Some(why.of_a_member()))], &[])?;
-            self.hall.pause(self.hall.settings.pace);
+            self.say(watch, &[(self.shared.first().clone(), Some(why.of_a_member()))], &[])?;
+            self.shared.pause(self.shared.settings.pace);
         }
     }
 
@@ -287,12 +287,12 @@ impl Rendezvous {
         watch: Watch<'_>,
         proved: &[std::net::Ipv4Addr],
     ) -> Result<(), Error> {
-        self.hall.set_receiving(true);
+        self.shared.set_receiving(true);
         let fetched = self.runtime.block_on(self.fetch_and_keep(&from, cluster, admitted));
-        self.hall.set_receiving(false);
+        self.shared.set_receiving(false);
         if let Err(why) = fetched? {
             self.say(watch, &[(from, Some(why))], proved)?;
-            self.hall.pause(self.hall.settings.pace);
+            self.shared.pause(self.shared.settings.pace);
         }
         Ok(())
     }
@@ -304,16 +304,16 @@ impl Rendezvous {
         cluster: Uuid,
         admitted: bool,
     ) -> Result<Result<(), Why>, Error> {
-        let (mut channel, bundle) = match client::ask(&self.hall, from, &Ask::Bundle).await {
+        let (mut channel, bundle) = match client::ask(&self.shared, from, &Ask::Bundle).await {
             Ok((channel, _, Reply::Bundle { bundle })) if bundle.cluster == cluster => (channel, bundle),
             Ok((_, _, Reply::Bundle { .. })) => return Ok(Err(Why::OtherCluster)),
             Ok((_, _, Reply::Wait { reason })) => return Ok(Err(Why::Busy(reason))),
             Ok(_) => return Ok(Err(Why::Strange("its answer does not fit the question".to_owned()))),
             Err(why) => return Ok(Err(why)),
         };
-        self.hall.take_bundle(*bundle, admitted)?;
+        self.shared.take_bundle(*bundle, admitted)?;
         // If this word is lost, the next introduction says the same.
-        if let Err(why) = client::ask_on(&self.hall, &mut channel, &Ask::Saved { cluster }).await {
+        if let Err(why) = client::ask_on(&self.shared, &mut channel, &Ask::Saved { cluster }).await {
             log::info!("the other node may not know yet that the bundle is saved: {why}");
         }
         channel.finish().await;
@@ -322,23 +322,23 @@ impl Rendezvous {
 
     /// Asks everybody once, notes what that tells, and judges.
     fn round(&self) -> Result<Round, Error> {
-        let asked = self.runtime.block_on(client::round(&self.hall));
-        let peers = self.hall.peers();
+        let asked = self.runtime.block_on(client::round(&self.shared));
+        let peers = self.shared.peers();
         let proved = peers.iter().zip(&asked).filter(|(_, asked)| asked.proved).map(|(peer, _)| peer.address).collect();
         let answers: Vec<Answer> = asked.into_iter().map(|asked| asked.answer).collect();
         for (peer, answer) in peers.iter().zip(&answers) {
             if let Ok(Said { state, .. }) = &answer.said
                 && let Some(cluster) = state.cluster()
             {
-                self.hall.note(&peer.name, cluster, Progress::HandedOver)?;
+                self.shared.note(&peer.name, cluster, Progress::HandedOver)?;
             }
         }
-        Ok(Round { verdict: meeting::judge(&self.hall.own(), &answers), answers, proved })
+        Ok(Round { verdict: meeting::judge(&self.shared.own(), &answers), answers, proved })
     }
 
     /// What stands against relying on the first node.
     fn against(&self, said: Said) -> Option<Why> {
-        match meeting::judge(&self.hall.own(), &[Answer { first: true, said: Ok(said) }]) {
+        match meeting::judge(&self.shared.own(), &[Answer { first: true, said: Ok(said) }]) {
             Verdict::Wait(mut against) => against.pop().flatten(),
             _ => None,
         }
@@ -359,7 +359,7 @@ impl Rendezvous {
             report.waiting.push(Waiting { node: peer.name.clone(), address: peer.address, why: why.clone() });
         }
         let mut knocked = Findings::default();
-        for finding in self.hall.strangers(proved).iter() {
+        for finding in self.shared.strangers(proved).iter() {
             if !report.findings.iter().any(|said| said.code == finding.code && said.subject == finding.subject) {
                 knocked.push(finding.clone());
             }
@@ -372,7 +372,7 @@ impl Rendezvous {
     }
 
     fn close(&self) -> Result<(), Error> {
-        self.hall.close()?;
+        self.shared.close()?;
         self.stop.send_replace(true);
         Ok(())
     }

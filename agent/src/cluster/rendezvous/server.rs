@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::channel::{self, Channel};
-use super::hall::{Hall, clock};
 use super::meeting;
 use super::message::{Ask, Hello, Progress, Reply};
+use super::shared::{Shared, clock};
 
 /// How long proofs may take, before patience.
 const PROOF_TIME: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const PER_NODE: usize = 4;
 const STRANGERS: usize = 8;
 
 /// Serves until `stop` says so.
-pub(super) async fn serve(listener: TcpListener, hall: Arc<Hall>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let seats = Arc::new(Seats::default());
     let mut attended = JoinSet::new();
     loop {
@@ -47,12 +47,12 @@ pub(super) async fn serve(listener: TcpListener, hall: Arc<Hall>, mut stop: watc
         };
         match accepted {
             Ok((stream, from)) => {
-                let key = hall.is_listed(from.ip()).then(|| from.ip());
+                let key = shared.is_listed(from.ip()).then(|| from.ip());
                 // A connection beyond the limit is dropped without a word.
                 if let Some(seat) = Seats::take(&seats, key) {
-                    let hall = Arc::clone(&hall);
+                    let shared = Arc::clone(&shared);
                     attended.spawn(async move {
-                        attend(stream, from, &hall).await;
+                        attend(stream, from, &shared).await;
                         drop(seat);
                     });
                 }
@@ -73,40 +73,40 @@ pub(super) async fn serve(listener: TcpListener, hall: Arc<Hall>, mut stop: watc
     }
 }
 
-async fn attend(stream: TcpStream, from: SocketAddr, hall: &Arc<Hall>) {
-    let patiently = |usual| hall.settings.config.patiently(usual);
-    let proved = timeout(patiently(PROOF_TIME), hall.endpoint.accept(stream)).await;
+async fn attend(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
+    let patiently = |usual| shared.settings.config.patiently(usual);
+    let proved = timeout(patiently(PROOF_TIME), shared.endpoint.accept(stream)).await;
     let channel = match proved {
         Ok(Ok(channel)) => channel,
-        Ok(Err(channel::Error::SecretMismatch)) => return hall.turn_away(from.ip()),
+        Ok(Err(channel::Error::SecretMismatch)) => return shared.turn_away(from.ip()),
         Ok(Err(error)) => return log::debug!("rendezvous connection from {from}: {error}"),
         Err(_) => return log::debug!("rendezvous connection from {from}: no proof in time"),
     };
-    match timeout(patiently(CONNECTION_TIME), converse(channel, from.ip(), hall)).await {
+    match timeout(patiently(CONNECTION_TIME), converse(channel, from.ip(), shared)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => log::debug!("rendezvous with {from}: {error}"),
         Err(_) => log::debug!("rendezvous with {from}: it took too long"),
     }
 }
 
-async fn converse(mut channel: Channel, from: IpAddr, hall: &Arc<Hall>) -> Result<(), channel::Error> {
+async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> Result<(), channel::Error> {
     let theirs: Hello = channel.receive().await?;
-    channel.send(&hall.hello(Some(&theirs.node))).await?;
-    let heard = meeting::hear(&theirs.node, (&hall.facts, hall.instance, clock()), &theirs);
+    channel.send(&shared.hello(Some(&theirs.node))).await?;
+    let heard = meeting::hear(&theirs.node, (&shared.facts, shared.instance, clock()), &theirs);
     // A node that is a member of our cluster holds its bundle, even if the word
     // that it had saved it was lost.
-    if let (Ok(said), true) = (&heard, owns_name(hall, &theirs.node, from))
+    if let (Ok(said), true) = (&heard, owns_name(shared, &theirs.node, from))
         && let Some(cluster) = said.state.cluster()
     {
-        keep(hall.note(&theirs.node, cluster, Progress::HandedOver))?;
+        keep(shared.note(&theirs.node, cluster, Progress::HandedOver))?;
     }
     while let Some(ask) = channel.receive_or_end::<Ask>().await? {
         let reply = match &heard {
-            Err(why) => Reply::Wait { reason: format!("as {} sees it: {why}", hall.settings.config.node.name) },
-            Ok(_) if !owns_name(hall, &theirs.node, from) => {
+            Err(why) => Reply::Wait { reason: format!("as {} sees it: {why}", shared.settings.config.node.name) },
+            Ok(_) if !owns_name(shared, &theirs.node, from) => {
                 Reply::Wait { reason: format!("{from} is not the address of {} in the control node list", theirs.node) }
             }
-            Ok(_) => answer(ask, &theirs.node, hall)?,
+            Ok(_) => answer(ask, &theirs.node, shared)?,
         };
         channel.send(&reply).await?;
     }
@@ -115,18 +115,18 @@ async fn converse(mut channel: Channel, from: IpAddr, hall: &Arc<Hall>) -> Resul
 }
 
 /// Keys are handed to a listed node at its own address only.
-fn owns_name(hall: &Hall, name: &str, from: IpAddr) -> bool {
-    hall.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
+fn owns_name(shared: &Shared, name: &str, from: IpAddr) -> bool {
+    shared.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
 }
 
-fn answer(ask: Ask, node: &str, hall: &Hall) -> Result<Reply, channel::Error> {
+fn answer(ask: Ask, node: &str, shared: &Shared) -> Result<Reply, channel::Error> {
     Ok(match ask {
-        Ask::Bundle => match keep(hall.bundle_for(node))? {
+        Ask::Bundle => match keep(shared.bundle_for(node))? {
             Some(bundle) => Reply::Bundle { bundle: Box::new(bundle) },
             None => Reply::Wait { reason: "it hands out no bundle".to_owned() },
         },
-        Ask::Saved { cluster } => noted(keep(hall.note(node, cluster, Progress::HandedOver))?),
-        Ask::Joined { cluster } => noted(keep(hall.note(node, cluster, Progress::Joined))?),
+        Ask::Saved { cluster } => noted(keep(shared.note(node, cluster, Progress::HandedOver))?),
+        Ask::Joined { cluster } => noted(keep(shared.note(node, cluster, Progress::Joined))?),
     })
 }
 

@@ -13,14 +13,14 @@ use contract::secret::Secret;
 use super::form::Scope;
 use super::lock::{self, Answer};
 use super::state::{Effect, Outcome};
-use crate::boot::amend::{self, Amended};
+use crate::boot::reconfigure::{self, Reconfigured};
 use crate::boot::reset;
 use crate::faces::bundle;
 use crate::host::bus;
 use crate::host::command::{Command, Host, Runner};
 use crate::host::disk::Identity;
 use crate::host::platform::Platform;
-use crate::upgrade::swap::take_over;
+use crate::upgrade::swap::force_adopt;
 
 /// Lines of the journal that are shown.
 const LINES: &str = "300";
@@ -79,47 +79,47 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
                 Err(words) => Outcome::Failed(words),
             }
         }
-        Effect::LookAtTakeOver => {
-            let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
-            Outcome::TakeOver { words: outlook.words(), word: outlook.word() }
+        Effect::LookAtForceAdopt => {
+            let outlook = force_adopt::look(&Platform::detect(root)?, &Host)?;
+            Outcome::ForceAdopt { words: outlook.words(), word: outlook.word() }
         }
-        Effect::TakeOver(typed) => {
+        Effect::ForceAdopt(typed) => {
             // Looked at again: the disk may be another one by now.
-            let outlook = take_over::look(&Platform::detect(root)?, &Host)?;
+            let outlook = force_adopt::look(&Platform::detect(root)?, &Host)?;
             match outlook.is_confirmed_by(&typed) {
                 Ok(()) => {
                     log::warn!("asked for on the console: {}", outlook.words());
-                    take_over::begin(&outlook, &Host)?;
+                    force_adopt::begin(&outlook, &Host)?;
                     Outcome::Done("The data disk is this VM's now. It restarts as its node.".to_owned())
                 }
                 Err(words) => Outcome::Failed(words),
             }
         }
-        Effect::Shell | Effect::Leave => Outcome::Done(String::new()),
+        Effect::Shell | Effect::Evacuation => Outcome::Done(String::new()),
     })
 }
 
 fn present(root: &Path, scope: Scope) -> anyhow::Result<Outcome> {
-    Ok(Outcome::Present(scope, amend::present(root)?))
+    Ok(Outcome::Present(scope, reconfigure::present(root)?))
 }
 
 fn amend(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Outcome> {
     let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, text)| (*key, text.expose())).collect();
-    Ok(match amend::apply(root, &changes) {
-        Ok(Amended { effect, .. }) => {
+    Ok(match reconfigure::apply(root, &changes) {
+        Ok(Reconfigured { effect, .. }) => {
             log::info!("amended on the console: {}", keys.join(", "));
             Outcome::Done(
                 match effect {
-                    amend::Effect::Nothing => "Everything is so already.",
-                    amend::Effect::Awaited => "Saved. The agent goes on with it in a few seconds.",
-                    amend::Effect::Restarted => "Saved. The agent was restarted and applies it.",
+                    reconfigure::Effect::Nothing => "Everything is so already.",
+                    reconfigure::Effect::Awaited => "Saved. The agent goes on with it in a few seconds.",
+                    reconfigure::Effect::Restarted => "Saved. The agent was restarted and applies it.",
                 }
                 .to_owned(),
             )
         }
-        Err(amend::Error::Refused(findings)) => Outcome::Refused(findings),
-        Err(amend::Error::Failed(error)) => return Err(error),
+        Err(reconfigure::Error::Refused(findings)) => Outcome::Refused(findings),
+        Err(reconfigure::Error::Failed(error)) => return Err(error),
     })
 }
 

@@ -10,7 +10,7 @@ use contract::paths;
 use contract::role::Role;
 use sha2::{Digest, Sha256};
 
-use crate::boot::amend::Standing;
+use crate::boot::reconfigure::Lifecycle;
 use crate::cluster::certificates;
 use crate::cluster::kubernetes::PKI;
 use crate::host::disk;
@@ -60,9 +60,9 @@ pub(super) struct Facts {
 impl Facts {
     /// Looks at the node below `root`. What cannot be read is left out.
     pub(super) fn gather(root: &Path, now: SystemTime) -> Self {
-        let standing = Standing::of(root);
+        let standing = Lifecycle::of(root);
         let config = match &standing {
-            Ok(Standing::Unformed(config) | Standing::Settled(config)) => Some(config),
+            Ok(Lifecycle::Unformed(config) | Lifecycle::Settled(config)) => Some(config),
             _ => None,
         };
         let password = config.is_some_and(|config| config.node.console_password_hash.is_some());
@@ -70,9 +70,9 @@ impl Facts {
         // Until the disks are known, a saved configuration may still turn up.
         let looked = status.as_ref().is_some_and(|status| status.phase != Phase::Looking);
         let access = match &standing {
-            Ok(Standing::Unconfigured) if looked => Access::Open,
+            Ok(Lifecycle::Unconfigured) if looked => Access::Open,
             _ if password => Access::Locked,
-            Ok(Standing::Unformed(_)) => Access::Open,
+            Ok(Lifecycle::Unformed(_)) => Access::Open,
             _ => Access::StatusOnly,
         };
         let image = image::read(root).ok();
@@ -80,8 +80,8 @@ impl Facts {
         Self {
             status,
             access,
-            unconfigured: matches!(standing, Ok(Standing::Unconfigured)),
-            settled: matches!(standing, Ok(Standing::Settled(_))),
+            unconfigured: matches!(standing, Ok(Lifecycle::Unconfigured)),
+            settled: matches!(standing, Ok(Lifecycle::Settled(_))),
             role: image.as_ref().map(|image| image.role),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
             virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),
@@ -92,7 +92,7 @@ impl Facts {
     }
 
     /// Whether the data disk is refused for what a person may overrule: its holder or this image.
-    pub(super) fn may_take_over(&self) -> bool {
+    pub(super) fn may_force_adopt(&self) -> bool {
         let overruled = |finding: &Finding| disk::OVERRULED.iter().any(|code| finding.code == code.code);
         self.status.as_ref().is_some_and(|status| status.findings.iter().any(overruled))
     }

@@ -54,9 +54,9 @@ pub(super) enum Effect {
     /// Find out what a reset would mean.
     LookAtReset,
     /// Find out what taking the data disk over would mean.
-    LookAtTakeOver,
+    LookAtForceAdopt,
     /// Take the data disk over: what confirms that was typed.
-    TakeOver(String),
+    ForceAdopt(String),
     /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
     Reset {
         /// The node's name.
@@ -67,7 +67,7 @@ pub(super) enum Effect {
     /// A shell of the administrator, then back.
     Shell,
     /// End the console.
-    Leave,
+    Evacuation,
 }
 
 /// What came of an effect.
@@ -80,7 +80,7 @@ pub(super) enum Outcome {
     Present(Scope, Vec<(&'static Property, Secret)>),
     /// Done, in words.
     Done(String),
-    /// Amendments were refused.
+    /// Overrides were refused.
     Refused(Findings),
     /// Lines of the journal.
     Logs(Vec<String>),
@@ -94,7 +94,7 @@ pub(super) enum Outcome {
         cluster: Option<String>,
     },
     /// What taking the data disk over would mean, in words.
-    TakeOver {
+    ForceAdopt {
         /// Whose it is, and who may still have it.
         words: String,
         /// What confirms it: the name of the node that the disk belongs to, and what is out of the ordinary.
@@ -107,7 +107,7 @@ pub(super) enum Outcome {
 /// An entry of the menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    TakeOver,
+    ForceAdopt,
     Form(Scope),
     Password,
     Certificates,
@@ -123,7 +123,7 @@ pub(super) enum Item {
 impl Item {
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::TakeOver => "Take the data disk over",
+            Self::ForceAdopt => "Take the data disk over",
             Self::Form(scope) => scope.title(),
             Self::Password => "Console password",
             Self::Certificates => "Certificates",
@@ -188,8 +188,8 @@ impl State {
     /// What the menu offers now.
     pub(super) fn items(&self) -> Vec<Item> {
         let mut items = Vec::new();
-        if self.facts.may_take_over() {
-            items.push(Item::TakeOver);
+        if self.facts.may_force_adopt() {
+            items.push(Item::ForceAdopt);
         }
         if self.facts.settled {
             items.extend([Scope::Network, Scope::Time].map(Item::Form));
@@ -294,7 +294,7 @@ impl State {
 
     fn key(&mut self, key: &KeyEvent) -> Option<Effect> {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Some(Effect::Leave);
+            return Some(Effect::Evacuation);
         }
         self.notice = None;
         let escape = key.code == KeyCode::Esc;
@@ -329,7 +329,7 @@ impl State {
             }
             Screen::Form(form) => match form.key(key) {
                 Wish::Stay => {}
-                Wish::Leave => self.menu(),
+                Wish::Evacuation => self.menu(),
                 Wish::Save(changes) if changes.is_empty() => self.notice = Some("Nothing was changed.".into()),
                 Wish::Save(changes) => return Some(Effect::Amend(changes)),
             },
@@ -388,7 +388,7 @@ impl State {
             Screen::Confirm(Confirm { title, what, word, typed, wrong: false, effect })
         };
         self.screen = match item {
-            Item::TakeOver => return Some(Effect::LookAtTakeOver),
+            Item::ForceAdopt => return Some(Effect::LookAtForceAdopt),
             Item::Form(scope) => return Some(Effect::Present(scope)),
             Item::Logs => return Some(Effect::Logs),
             Item::Shell => return Some(Effect::Shell),
@@ -480,14 +480,14 @@ impl State {
                     effect: Effect::Reset { node, cluster },
                 });
             }
-            Outcome::TakeOver { words, word } => {
+            Outcome::ForceAdopt { words, word } => {
                 self.screen = Screen::Confirm(Confirm {
-                    title: Item::TakeOver.title(),
+                    title: Item::ForceAdopt.title(),
                     what: words,
                     word: word.clone(),
                     typed: Input::new(""),
                     wrong: false,
-                    effect: Effect::TakeOver(word),
+                    effect: Effect::ForceAdopt(word),
                 });
             }
             Outcome::Failed(words) => self.notice = Some(words),

@@ -274,29 +274,29 @@ fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
     let mut state = State::new(held_elsewhere("disk.held-elsewhere"), 0);
     press(&mut state, &[KeyCode::Enter]);
     insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
-    assert_eq!(choose(&mut state, Item::TakeOver), Some(Effect::LookAtTakeOver));
+    assert_eq!(choose(&mut state, Item::ForceAdopt), Some(Effect::LookAtForceAdopt));
     let words = "This VM takes over the data disk of node cp1 of cluster control.".to_owned();
-    state.update(Event::Outcome(Outcome::TakeOver { words, word: "cp1 --downgrade".into() }));
+    state.update(Event::Outcome(Outcome::ForceAdopt { words, word: "cp1 --downgrade".into() }));
     type_in(&mut state, "control");
     assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
     for (columns, rows) in [(80, 25), (40, 20)] {
         insta::assert_snapshot!(format!("take_over_{columns}x{rows}"), screen(&state, columns, rows));
     }
     type_in(&mut state, "cp1 --downgrade");
-    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::TakeOver("cp1 --downgrade".into())));
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::ForceAdopt("cp1 --downgrade".into())));
 }
 
 #[test]
 fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused() {
     for code in ["disk.other-image", "image.downgrade", "image.from-version", "image.publisher"] {
         let state = State::new(held_elsewhere(code), 0);
-        assert!(state.items().contains(&Item::TakeOver), "{code}");
+        assert!(state.items().contains(&Item::ForceAdopt), "{code}");
     }
     for code in ["disk.stale", "disk.cloned", "disk.superseded", "disk.foreign"] {
         let state = State::new(held_elsewhere(code), 0);
-        assert!(!state.items().contains(&Item::TakeOver), "{code}");
+        assert!(!state.items().contains(&Item::ForceAdopt), "{code}");
     }
-    assert!(!unlocked().items().contains(&Item::TakeOver) && !mending().items().contains(&Item::TakeOver));
+    assert!(!unlocked().items().contains(&Item::ForceAdopt) && !mending().items().contains(&Item::ForceAdopt));
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Document {
 
     /// The same document with other values for these properties: whatever key
     /// named one of them before is gone. An empty value takes a property out.
-    pub fn amended<'a>(mut self, changes: impl IntoIterator<Item = (&'static Property, &'a str)>) -> Self {
+    pub fn with_changes<'a>(mut self, changes: impl IntoIterator<Item = (&'static Property, &'a str)>) -> Self {
         for (property, value) in changes {
             self.properties.retain(|(key, _)| !names(key, property));
             self.properties.push((property.key.to_owned(), Zeroizing::new(value.to_owned())));

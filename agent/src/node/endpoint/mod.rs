@@ -47,21 +47,21 @@ use crate::cluster::pki::{Authorities, Leaf};
 use crate::host::files;
 use crate::intake::config::Config;
 use crate::status::Reporter;
-use crate::upgrade::swap::desk::Desk;
+use crate::upgrade::swap::manager::SwapManager;
 
 /// The server's certificate and key, without their extensions: on the data disk.
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
 
 /// What answers are made from.
-pub(crate) struct Site {
+pub(crate) struct EndpointContext {
     /// The system's root, `/` outside of tests.
     pub root: PathBuf,
     /// The status as it is now.
     pub reporter: Reporter,
     /// Where snapshots of the store are made.
-    pub snapshots: snapshot::Desk,
+    pub snapshots: snapshot::SnapshotTaker,
     /// Where swaps are asked for.
-    pub swaps: Desk,
+    pub swaps: SwapManager,
 }
 
 /// A handle on the endpoint; clones share it. It closes with the process.
@@ -71,7 +71,7 @@ pub struct Endpoint {
 }
 
 struct Shared {
-    site: Arc<Site>,
+    context: Arc<EndpointContext>,
     patience: server::Patience,
     /// The TLS configuration that new connections get; none while closed.
     open: Mutex<Option<Open>>,
@@ -90,18 +90,18 @@ impl Endpoint {
     }
 
     fn with_patience(root: &Path, reporter: Reporter, patience: server::Patience) -> Self {
-        let site = Arc::new(Site {
+        let context = Arc::new(EndpointContext {
             root: root.to_owned(),
             reporter,
-            snapshots: snapshot::Desk::default(),
-            swaps: Desk::default(),
+            snapshots: snapshot::SnapshotTaker::default(),
+            swaps: SwapManager::default(),
         });
-        Self { shared: Arc::new(Shared { site, patience, open: Mutex::new(None) }) }
+        Self { shared: Arc::new(Shared { context, patience, open: Mutex::new(None) }) }
     }
 
     /// Where swaps are asked for.
-    pub fn swaps(&self) -> &Desk {
-        &self.shared.site.swaps
+    pub fn swaps(&self) -> &SwapManager {
+        &self.shared.context.swaps
     }
 
     /// Sees to the server's certificate and opens the port, or goes on with the
@@ -114,9 +114,9 @@ impl Endpoint {
     }
 
     fn open_at(&self, address: SocketAddr, leaf: &Leaf, now: SystemTime) -> anyhow::Result<(bool, SocketAddr)> {
-        let pki = files::below(&self.shared.site.root, PKI);
+        let pki = files::below(&self.shared.context.root, PKI);
         let authority = Authorities::read(&pki)?.kubernetes;
-        let base = files::below(&self.shared.site.root, CERTIFICATE);
+        let base = files::below(&self.shared.context.root, CERTIFICATE);
         leaf.ensure(&authority, &base, now)?;
         let certificate = fs::read_to_string(base.with_extension("crt"))?;
         let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,7 @@ impl Endpoint {
             none => {
                 let tls = Arc::new(RwLock::new(tls));
                 let address =
-                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.site), self.shared.patience)
+                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.context), self.shared.patience)
                         .with_context(|| format!("listening on {address}"))?;
                 *none = Some(Open { address, certificate, tls });
                 Ok((true, address))

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::access::Right;
 use super::answer::{self, Answer};
-use super::{Site, metrics, snapshot, swap};
+use super::{EndpointContext, metrics, snapshot, swap};
 
 /// The longest body that is read, in bytes …
 const LONGEST: usize = 16 << 10;
@@ -32,16 +32,16 @@ struct Route {
 #[derive(Clone, Copy)]
 enum Make {
     /// At once: all connections share one thread.
-    Quick(fn(&Site) -> Answer),
+    Quick(fn(&EndpointContext) -> Answer),
     /// On a thread of its own, from the last name of the path and the body.
-    Slow(fn(&Site, &str, &[u8]) -> Answer),
+    Slow(fn(&EndpointContext, &str, &[u8]) -> Answer),
 }
 
-const fn get(path: &'static str, right: Right, make: fn(&Site) -> Answer) -> Route {
+const fn get(path: &'static str, right: Right, make: fn(&EndpointContext) -> Answer) -> Route {
     Route { method: Method::GET, path, right, make: Make::Quick(make) }
 }
 
-const fn slow(method: Method, path: &'static str, make: fn(&Site, &str, &[u8]) -> Answer) -> Route {
+const fn slow(method: Method, path: &'static str, make: fn(&EndpointContext, &str, &[u8]) -> Answer) -> Route {
     Route { method, path, right: Right::Administrator, make: Make::Slow(make) }
 }
 
@@ -75,14 +75,14 @@ impl Route {
 
 /// Answers a request, or says what is wrong with it. `right` is none if the
 /// caller has shown no certificate.
-pub(super) async fn answer(site: Arc<Site>, request: Request<Incoming>, right: Option<Right>) -> Answer {
+pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incoming>, right: Option<Right>) -> Answer {
     let path = request.uri().path().to_owned();
     let route = match find(request.method(), &path, right) {
         Ok(route) => route,
         Err(answer) => return *answer,
     };
     let make = match route.make {
-        Make::Quick(make) => return make(&site),
+        Make::Quick(make) => return make(&context),
         Make::Slow(make) => make,
     };
     let body = match timeout(READING, read(request.into_body())).await {
@@ -91,7 +91,7 @@ pub(super) async fn answer(site: Arc<Site>, request: Request<Incoming>, right: O
         Err(_) => return answer::line(StatusCode::REQUEST_TIMEOUT, "the request's body came too slowly"),
     };
     let name = route.name(&path).unwrap_or_default().to_owned();
-    match tokio::task::spawn_blocking(move || make(&site, &name, &body)).await {
+    match tokio::task::spawn_blocking(move || make(&context, &name, &body)).await {
         Ok(answer) => answer,
         Err(_) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, "broken off by a defect; see the journal"),
     }
@@ -140,8 +140,8 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, Box<Answer>> {
 }
 
 /// For load balancers in front of the API: anyone may ask, so a few words do.
-fn livez(site: &Site) -> Answer {
-    let status = site.reporter.status();
+fn livez(context: &EndpointContext) -> Answer {
+    let status = context.reporter.status();
     if status.health.as_ref().is_some_and(|health| health.api) {
         return answer::line(StatusCode::OK, "ok");
     }
@@ -153,13 +153,13 @@ fn livez(site: &Site) -> Answer {
     answer::line(StatusCode::SERVICE_UNAVAILABLE, &reason)
 }
 
-fn status(site: &Site) -> Answer {
-    match serde_json::to_vec_pretty(&site.reporter.status()) {
+fn status(context: &EndpointContext) -> Answer {
+    match serde_json::to_vec_pretty(&context.reporter.status()) {
         Ok(text) => answer::text(StatusCode::OK, "application/json", text),
         Err(error) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, &format!("writing the status: {error}")),
     }
 }
 
-fn metrics(site: &Site) -> Answer {
-    answer::text(StatusCode::OK, metrics::MEDIA, metrics::metrics(&site.root, &site.reporter.status()))
+fn metrics(context: &EndpointContext) -> Answer {
+    answer::text(StatusCode::OK, metrics::MEDIA, metrics::metrics(&context.root, &context.reporter.status()))
 }

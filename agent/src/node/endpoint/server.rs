@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::Site;
+use super::EndpointContext;
 use super::access::Right;
 use super::answer::Made;
 use super::patient::Patient;
@@ -83,24 +83,29 @@ pub(super) fn tls(authority: &str, certificate: &str, key: &str) -> anyhow::Resu
 
 /// Opens the port and serves on a thread of its own. Says which address it
 /// got.
-pub(super) fn start(address: SocketAddr, tls: Tls, site: Arc<Site>, patience: Patience) -> anyhow::Result<SocketAddr> {
+pub(super) fn start(
+    address: SocketAddr,
+    tls: Tls,
+    context: Arc<EndpointContext>,
+    patience: Patience,
+) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
     thread::Builder::new()
         .name("endpoint".to_owned())
-        .spawn(move || runtime.block_on(serve(listener, tls, site, patience)))
+        .spawn(move || runtime.block_on(serve(listener, tls, context, patience)))
         .context("starting a thread")?;
     Ok(address)
 }
 
-async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, patience: Patience) {
+async fn serve(listener: std::net::TcpListener, tls: Tls, context: Arc<EndpointContext>, patience: Patience) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return log::error!("the endpoint cannot serve: {error}"),
     };
-    let reporter = site.reporter.clone();
+    let reporter = context.reporter.clone();
     tokio::spawn(async move {
         loop {
             reporter.alive("the status endpoint", 6 * SIGN_OF_LIFE);
@@ -115,9 +120,9 @@ async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, patie
                 // line would keep everybody out as long as somebody holds on.
                 let Some(place) = Place::take(&guests, from.ip()) else { continue };
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
-                let site = Arc::clone(&site);
+                let context = Arc::clone(&context);
                 tokio::spawn(async move {
-                    if let Err(error) = converse(stream, acceptor, &site, patience).await {
+                    if let Err(error) = converse(stream, acceptor, &context, patience).await {
                         log::debug!("the endpoint, with {from}: {error:#}");
                     }
                     drop(place);
@@ -135,7 +140,7 @@ async fn serve(listener: std::net::TcpListener, tls: Tls, site: Arc<Site>, patie
 async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    site: &Arc<Site>,
+    context: &Arc<EndpointContext>,
     patience: Patience,
 ) -> anyhow::Result<()> {
     let stream = timeout(patience.beginning, acceptor.accept(Patient::new(stream, patience.still)))
@@ -145,8 +150,8 @@ async fn converse(
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let right = certificate.map(|certificate| Right::of(certificate));
     let service = service_fn(|request: Request<Incoming>| {
-        let site = Arc::clone(site);
-        async move { Made::Ok(routes::answer(site, request, right).await) }
+        let context = Arc::clone(context);
+        async move { Made::Ok(routes::answer(context, request, right).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())

@@ -16,7 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::Site;
+use super::EndpointContext;
 use super::answer::{self, Answer};
 use crate::cluster::etcd::command;
 use crate::cluster::records::Records;
@@ -31,7 +31,7 @@ const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
 /// Where a snapshot is made, one at a time.
 #[derive(Default)]
-pub(crate) struct Desk(Mutex<State>);
+pub(crate) struct SnapshotTaker(Mutex<State>);
 
 #[derive(Default)]
 enum State {
@@ -46,16 +46,16 @@ struct Made {
     sum: [u8; 32],
 }
 
-pub(super) fn answer(site: &Site) -> Answer {
-    site.snapshots.answer(|| {
-        let root = site.root.clone();
+pub(super) fn answer(context: &EndpointContext) -> Answer {
+    context.snapshots.answer(|| {
+        let root = context.root.clone();
         Box::new(move || make(&root))
     })
 }
 
 type Work = Box<dyn FnOnce() -> anyhow::Result<Made> + Send>;
 
-impl Desk {
+impl SnapshotTaker {
     fn answer(&self, work: impl FnOnce() -> Work) -> Answer {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *state = match std::mem::take(&mut *state) {
@@ -106,8 +106,8 @@ fn make(root: &Path) -> anyhow::Result<Made> {
 mod tests {
     use super::*;
 
-    fn until_done(desk: &Desk) {
-        while let State::Making(way) = &*desk.0.lock().unwrap()
+    fn until_done(taker: &SnapshotTaker) {
+        while let State::Making(way) = &*taker.0.lock().unwrap()
             && !way.is_finished()
         {
             thread::yield_now();
@@ -119,18 +119,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c-20261121T143005Z.db");
         std::fs::write(&path, "a store").unwrap();
-        let desk = Desk::default();
+        let taker = SnapshotTaker::default();
         let work = || -> Work {
             let path = path.clone();
             Box::new(move || Ok(Made { sum: files::sha256(&path)?, path }))
         };
-        let begun = desk.answer(work);
+        let begun = taker.answer(work);
         assert_eq!(begun.status(), StatusCode::ACCEPTED);
         assert_eq!(begun.headers()[RETRY_AFTER], "1");
-        until_done(&desk);
+        until_done(&taker);
         // Nothing is made again for whoever comes at once.
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let sent = runtime.block_on(async { desk.answer(|| panic!("made again")) });
+        let sent = runtime.block_on(async { taker.answer(|| panic!("made again")) });
         assert_eq!(sent.status(), StatusCode::OK);
         assert_eq!(sent.headers()[CONTENT_DISPOSITION], "attachment; filename=\"c-20261121T143005Z.db\"");
         // printf 'a store' | openssl dgst -sha256 -binary | base64
@@ -139,12 +139,12 @@ mod tests {
 
     #[test]
     fn a_failure_is_said_once_and_then_it_begins_anew() {
-        let desk = Desk::default();
-        desk.answer(|| Box::new(|| anyhow::bail!("etcd does not answer")));
-        until_done(&desk);
-        assert_eq!(desk.answer(|| panic!("not yet")).status(), StatusCode::SERVICE_UNAVAILABLE);
-        let again = desk.answer(|| Box::new(|| anyhow::bail!("still")));
+        let taker = SnapshotTaker::default();
+        taker.answer(|| Box::new(|| anyhow::bail!("etcd does not answer")));
+        until_done(&taker);
+        assert_eq!(taker.answer(|| panic!("not yet")).status(), StatusCode::SERVICE_UNAVAILABLE);
+        let again = taker.answer(|| Box::new(|| anyhow::bail!("still")));
         assert_eq!(again.status(), StatusCode::ACCEPTED);
-        until_done(&desk);
+        until_done(&taker);
     }
 }

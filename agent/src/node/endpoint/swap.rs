@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::Site;
+use super::EndpointContext;
 use super::answer::{self, Answer};
 use crate::host::command::Host;
 use crate::upgrade::kubernetes;
@@ -20,23 +20,23 @@ const LONGEST_DRAIN: u64 = 6 * 60 * 60;
 /// How many hexadecimal digits a build identifier has.
 const BUILD: usize = 32;
 
-pub(super) fn node(site: &Site, _: &str, _: &[u8]) -> Answer {
-    let Some(node) = site.swaps.site() else {
+pub(super) fn node(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
+    let Some(node) = context.swaps.context() else {
         let reason = "this node has not come far enough since power-on: ask again in a moment";
         return answer::line(StatusCode::SERVICE_UNAVAILABLE, reason);
     };
-    match facts::node(&node, site.swaps.state()) {
+    match facts::node(&node, context.swaps.state()) {
         Ok(facts) => json(StatusCode::OK, &facts),
         Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
     }
 }
 
-pub(super) fn begin(site: &Site, _: &str, body: &[u8]) -> Answer {
+pub(super) fn begin(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
     let request = match understand(body) {
         Ok(request) => request,
         Err(reason) => return answer::line(StatusCode::BAD_REQUEST, &reason),
     };
-    match site.swaps.begin(request) {
+    match context.swaps.begin(request) {
         Ok(Stage::Prepared) => answer::line(StatusCode::OK, "prepared: the VM may be shut down"),
         Ok(_) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
         Err(refused) => conflict(&refused),
@@ -58,19 +58,19 @@ fn understand(body: &[u8]) -> Result<Request, String> {
     Ok(request)
 }
 
-pub(super) fn cancel(site: &Site, id: &str, _: &[u8]) -> Answer {
+pub(super) fn cancel(context: &EndpointContext, id: &str, _: &[u8]) -> Answer {
     let Ok(id) = Uuid::try_parse(id) else {
         return answer::line(StatusCode::BAD_REQUEST, &format!("{id:?} is no identifier of a swap"));
     };
-    match site.swaps.cancel(id, &Host) {
+    match context.swaps.cancel(id, &Host) {
         Ok(true) => answer::line(StatusCode::OK, "withdrawn"),
         Ok(false) => answer::line(StatusCode::ACCEPTED, "it is being withdrawn: ask again"),
         Err(refused) => conflict(&refused),
     }
 }
 
-pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
-    match site.swaps.commit() {
+pub(super) fn commit(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
+    match context.swaps.commit() {
         Ok(true) => answer::line(StatusCode::OK, "committed"),
         Ok(false) => answer::line(StatusCode::OK, "there is nothing to commit"),
         Err(refused) => conflict(&refused),
@@ -78,7 +78,7 @@ pub(super) fn commit(site: &Site, _: &str, _: &[u8]) -> Answer {
 }
 
 /// The Kubernetes minor is raised after a swap, by the same hands.
-pub(super) fn upgrade_kubernetes(site: &Site, _: &str, body: &[u8]) -> Answer {
+pub(super) fn upgrade_kubernetes(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
     let request: contract::kubernetes_upgrade::Request = match json::read_strictly(body) {
         Ok(request) => request,
         Err(error) => {
@@ -88,7 +88,7 @@ pub(super) fn upgrade_kubernetes(site: &Site, _: &str, body: &[u8]) -> Answer {
     if request.drain_seconds > LONGEST_DRAIN {
         return answer::line(StatusCode::BAD_REQUEST, &too_long(request.drain_seconds));
     }
-    match kubernetes::begin(&site.swaps, &request, &Host) {
+    match kubernetes::begin(&context.swaps, &request, &Host) {
         Ok(true) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
         Ok(false) if request.check => answer::line(StatusCode::OK, "nothing is in the way"),
         Ok(false) => answer::line(StatusCode::OK, "the node runs it"),

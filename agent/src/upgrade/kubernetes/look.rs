@@ -9,7 +9,7 @@ use contract::swap::{Refused, State};
 
 use super::deprecated;
 use super::judge::Seen;
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::{ADMINISTRATOR, MINORS};
@@ -17,8 +17,8 @@ use crate::host::at_once;
 use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 use crate::status::Phase;
+use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::good;
-use crate::upgrade::swap::site::Site;
 
 /// How long a member or an API server may take to answer, before patience.
 const ASKING: Duration = Duration::from_secs(5);
@@ -30,24 +30,24 @@ const DRY_RUN_FOLDER: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
 const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
 
 /// Looks at the node and its cluster. `swap` is the node's own.
-pub(super) fn look(site: &Site, to: &str, swap: Option<&State>, runner: &dyn Runner) -> Seen {
-    let (config, status) = (&site.config, site.reporter.status());
+pub(super) fn look(context: &SwapContext, to: &str, swap: Option<&State>, runner: &dyn Runner) -> Seen {
+    let (config, status) = (&context.config, context.reporter.status());
     let patience = config.patiently(ASKING);
     let members = at_once::ask(&config.cluster.control_nodes, |node| {
-        let healthy = member::healthy(node, &site.pki, patience);
-        let status = || Gateway::new(node, &site.pki, patience)?.status();
+        let healthy = member::healthy(node, &context.pki, patience);
+        let status = || EtcdClient::new(node, &context.pki, patience)?.status();
         healthy.then(status).and_then(Result::ok).map(|status| status.version)
     });
     Seen {
         from: config.cluster.kubernetes_minor.clone(),
         to: to.to_owned(),
-        carried: site.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
-        ready: status.phase == Phase::Done && status.is_ready() && good::read(&site.root).is_some(),
+        carried: context.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
+        ready: status.phase == Phase::Done && status.is_ready() && good::read(&context.root).is_some(),
         swap: swap.map(|swap| format!("the swap {} is under way or not committed", swap.id)),
-        others: site.others_under_way().map_err(said),
-        not_ready: not_ready(site).map_err(said),
+        others: context.others_under_way().map_err(said),
+        not_ready: not_ready(context).map_err(said),
         etcd: members.into_iter().map(|(node, version)| (node.name.clone(), version)).collect(),
-        removed: removed(site, to, runner).map_err(said),
+        removed: removed(context, to, runner).map_err(said),
     }
 }
 
@@ -55,19 +55,19 @@ fn said(error: anyhow::Error) -> String {
     format!("{error:#}")
 }
 
-fn not_ready(site: &Site) -> anyhow::Result<Vec<String>> {
-    let kubeconfig = files::below(&site.root, api::KUBECONFIG);
-    let nodes = Api::new(site.config.address(), &kubeconfig, site.config.patiently(ASKING))?.nodes()?;
+fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = files::below(&context.root, api::KUBECONFIG);
+    let nodes = Api::new(context.config.address(), &kubeconfig, context.config.patiently(ASKING))?.nodes()?;
     let is_ready = |name: &str| nodes.iter().any(|node| node.name == name && node.ready);
-    let control_nodes = site.config.cluster.control_nodes.iter().map(|node| node.name.clone());
+    let control_nodes = context.config.cluster.control_nodes.iter().map(|node| node.name.clone());
     Ok(control_nodes.filter(|name| !is_ready(name)).collect())
 }
 
 /// Each API server counts for itself.
-fn removed(site: &Site, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<String>> {
+fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<String>> {
     let Ok(to) = to.parse() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
-    for node in &site.config.cluster.control_nodes {
+    for node in &context.config.cluster.control_nodes {
         let ask = api::kubectl(node.address).args(["get", "--raw", "/metrics"]);
         let metrics = runner.run(&ask).with_context(|| format!("the metrics of {}'s API server", node.name))?;
         all.extend(deprecated::removed_in(&String::from_utf8_lossy(&metrics), to));
@@ -81,8 +81,8 @@ fn removed(site: &Site, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<Str
 ///
 /// # Errors
 /// kubeadm's reasons.
-pub(super) fn preflight(site: &Site, minor: &str, version: &str, runner: &dyn Runner) -> Result<(), Refused> {
-    let folder = files::below(&site.root, DRY_RUN);
+pub(super) fn preflight(context: &SwapContext, minor: &str, version: &str, runner: &dyn Runner) -> Result<(), Refused> {
+    let folder = files::below(&context.root, DRY_RUN);
     let command = Command::new(format!("{MINORS}/{minor}/kubeadm"))
         .args(["upgrade", "apply", "phase", "preflight", &format!("v{version}"), "--dry-run", "--yes"])
         .arg(format!("--kubeconfig={ADMINISTRATOR}"))

@@ -7,9 +7,9 @@
 //! new minor stands in the configuration the node can stay what it was; from then on every start of
 //! the agent goes on towards the new one.
 
+mod begin;
 pub mod command;
 mod deprecated;
-mod desk;
 mod judge;
 mod look;
 mod work;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::cluster::records::Entry;
 
-pub use desk::{begin, state};
+pub use begin::{begin, state};
 pub use work::{finish, go_on};
 
 /// An upgrade that was begun, as the data disk keeps it until its end.

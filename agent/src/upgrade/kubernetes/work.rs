@@ -14,27 +14,27 @@ use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::virtual_address;
 use crate::host::command::{Host, Runner};
 use crate::host::services;
-use crate::upgrade::swap::desk::Desk;
+use crate::upgrade::swap::context::SwapContext;
+use crate::upgrade::swap::evacuate::{Evacuation, uncordon};
 use crate::upgrade::swap::good;
-use crate::upgrade::swap::leave::{Leave, uncordon};
-use crate::upgrade::swap::site::Site;
+use crate::upgrade::swap::manager::SwapManager;
 
 /// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
 /// what is to be said of one that was given up.
 ///
 /// # Errors
 /// The records cannot be read or written.
-pub fn go_on(site: &Site) -> anyhow::Result<Findings> {
-    let records = site.records();
+pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
+    let records = context.records();
     let Some(begun) = records.entry::<Begun>()? else { return Ok(Findings::default()) };
     if let Some(error) = &begun.error {
         return Ok(given_up(&begun, error));
     }
-    if site.config.cluster.kubernetes_minor == begun.to {
+    if context.config.cluster.kubernetes_minor == begun.to {
         // The plan of this boot ends it.
         return Ok(Findings::default());
     }
-    match change_over(site, &begun) {
+    match change_over(context, &begun) {
         Ok(()) => {
             services::restart_agent().context(services::NOT_TAKEN_UP)?;
             Ok(Findings::default())
@@ -42,11 +42,11 @@ pub fn go_on(site: &Site) -> anyhow::Result<Findings> {
         Err(error) => {
             let error = format!("{error:#}");
             log::warn!("the upgrade to Kubernetes {} is given up: {error}", begun.to);
-            virtual_address::hold_back(&site.root, false)?;
-            uncordon(site, &Host)?;
+            virtual_address::hold_back(&context.root, false)?;
+            uncordon(context, &Host)?;
             let given = Begun { error: Some(error.clone()), ..begun };
             records.update_entry(&given)?;
-            site.teller.tell(None)?;
+            context.announcer.tell(None)?;
             Ok(given_up(&given, &error))
         }
     }
@@ -62,35 +62,36 @@ fn given_up(begun: &Begun, error: &str) -> Findings {
         .into()
 }
 
-fn change_over(site: &Site, begun: &Begun) -> anyhow::Result<()> {
+fn change_over(context: &SwapContext, begun: &Begun) -> anyhow::Result<()> {
     // The others must see it before anything changes: of two nodes that begin at once one gives way.
-    site.teller.tell(Some(begun.id)).context("telling the cluster of the upgrade")?;
-    let others = site.others_under_way().context("looking for other nodes' swaps and upgrades")?;
+    context.announcer.tell(Some(begun.id)).context("telling the cluster of the upgrade")?;
+    let others = context.others_under_way().context("looking for other nodes' swaps and upgrades")?;
     if !others.is_empty() {
         bail!("{} is being swapped or upgraded as well: it goes first", others.join(" and "));
     }
     let never = AtomicBool::new(false);
-    let leave = Leave { site, id: begun.id, drain_seconds: begun.drain_seconds, cancelled: &never, runner: &Host };
+    let leave =
+        Evacuation { context, id: begun.id, drain_seconds: begun.drain_seconds, cancelled: &never, runner: &Host };
     leave.yield_address()?;
     leave.drain()?;
-    let records = site.records();
+    let records = context.records();
     let mut config = records.config()?.context("this node has no configuration")?;
     config.cluster.kubernetes_minor.clone_from(&begun.to);
-    good::forget(&site.root)?;
+    good::forget(&context.root)?;
     // From here on there is no way but forward.
     records.update_config(&config, None)?;
     Ok(())
 }
 
 /// Whether the node has arrived: its API server and kubelet are of this `version`.
-fn arrived(site: &Site, api: &Api, version: &str, runner: &dyn Runner) -> anyhow::Result<Result<(), String>> {
+fn arrived(context: &SwapContext, api: &Api, version: &str, runner: &dyn Runner) -> anyhow::Result<Result<(), String>> {
     let wanted = format!("v{version}");
     let server = api.version()?;
     if server != wanted {
         return Ok(Err(format!("the API server is still {server}")));
     }
-    let ask = ["get", "node", &site.config.node.name, "--output=jsonpath={.status.nodeInfo.kubeletVersion}"];
-    let kubelet = runner.run(&api::kubectl(site.config.address()).args(ask))?;
+    let ask = ["get", "node", &context.config.node.name, "--output=jsonpath={.status.nodeInfo.kubeletVersion}"];
+    let kubelet = runner.run(&api::kubectl(context.config.address()).args(ask))?;
     let kubelet = String::from_utf8_lossy(&kubelet).trim().to_owned();
     Ok(if kubelet == wanted { Ok(()) } else { Err(format!("the kubelet is still {kubelet}")) })
 }
@@ -100,17 +101,22 @@ fn arrived(site: &Site, api: &Api, version: &str, runner: &dyn Runner) -> anyhow
 ///
 /// # Errors
 /// Something failed; doing it again goes on.
-pub fn finish(desk: &Desk, api: &Api, version: &str, runner: &dyn Runner) -> anyhow::Result<Result<(), String>> {
-    let site = desk.site().context("the desk of swaps is not open")?;
-    if let Err(waiting) = arrived(&site, api, version, runner)? {
+pub fn finish(
+    manager: &SwapManager,
+    api: &Api,
+    version: &str,
+    runner: &dyn Runner,
+) -> anyhow::Result<Result<(), String>> {
+    let context = manager.context().context("the manager of swaps is not open")?;
+    if let Err(waiting) = arrived(&context, api, version, runner)? {
         return Ok(Err(waiting));
     }
-    Kubeadm::new(&site.root, runner).upload().context("recording the new version in the cluster")?;
-    api::apply(runner, site.config.address(), &addons::rights())?;
-    virtual_address::hold_back(&site.root, false)?;
-    uncordon(&site, runner)?;
-    site.records().forget::<Begun>()?;
-    site.note(&format!("Kubernetes was upgraded to {version}"));
+    Kubeadm::new(&context.root, runner).upload().context("recording the new version in the cluster")?;
+    api::apply(runner, context.config.address(), &addons::rights())?;
+    virtual_address::hold_back(&context.root, false)?;
+    uncordon(&context, runner)?;
+    context.records().forget::<Begun>()?;
+    context.note(&format!("Kubernetes was upgraded to {version}"));
     services::restart(good::UNIT)?;
     Ok(Ok(()))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
 use contract::swap::State;
 
+use super::context::SwapContext;
 use super::good;
-use super::site::Site;
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
 use crate::cluster::virtual_address;
 use crate::host::at_once;
@@ -21,8 +21,8 @@ const ASKING: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// The data disk's identity cannot be read.
-pub fn node(site: &Site, swap: Option<State>) -> anyhow::Result<Node> {
-    let (identity, image, config) = (site.identity()?, &site.image, &site.config);
+pub fn node(context: &SwapContext, swap: Option<State>) -> anyhow::Result<Node> {
+    let (identity, image, config) = (context.identity()?, &context.image, &context.config);
     let minor = &config.cluster.kubernetes_minor;
     let release = image.kubernetes(minor);
     Ok(Node {
@@ -39,30 +39,30 @@ pub fn node(site: &Site, swap: Option<State>) -> anyhow::Result<Node> {
         generation: identity.generation,
         kubernetes: Kubernetes {
             version: release.map_or_else(|| minor.clone(), |release| release.version.clone()),
-            upgrade: kubernetes::state(&site.records()),
+            upgrade: kubernetes::state(&context.records()),
             carried: image.kubernetes.iter().map(|release| release.version.clone()).collect(),
         },
-        etcd: etcd(site),
+        etcd: etcd(context),
         virtual_address: config
             .cluster
             .virtual_address
             .map(|address| VirtualAddress { address, held: virtual_address::held(address) }),
-        ready: site.reporter.status().is_ready(),
-        good: good::read(&site.root),
+        ready: context.reporter.status().is_ready(),
+        good: good::read(&context.root),
         swap,
     })
 }
 
 /// The own member and how the others are, asked all at once; none if the own one does not answer.
-fn etcd(site: &Site) -> Option<Etcd> {
-    let patience = site.config.patiently(ASKING);
-    let ask = |node| Gateway::new(node, &site.pki, patience);
-    let own = ask(&site.teller.node).ok()?;
+fn etcd(context: &SwapContext) -> Option<Etcd> {
+    let patience = context.config.patiently(ASKING);
+    let ask = |node| EtcdClient::new(node, &context.pki, patience);
+    let own = ask(&context.announcer.node).ok()?;
     let status = own.status().ok()?;
     // Without a quorum there is no list, but the own member is still told of.
     let members = own.members().unwrap_or_default();
-    let healthy = |member: &crate::cluster::etcd::gateway::Member| {
-        let node = site.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
+    let healthy = |member: &crate::cluster::etcd::client::Member| {
+        let node = context.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
         node.is_some_and(|node| ask(node).is_ok_and(|etcd| etcd.healthy()))
     };
     let members = at_once::ask(members, healthy).into_iter().map(|(member, healthy)| Member {

@@ -7,7 +7,7 @@ use contract::codes;
 use contract::swap::{Refused, Request, Stage, State};
 use contract::version::is_older;
 
-use super::site::Site;
+use super::context::SwapContext;
 use crate::cluster::etcd::member;
 use crate::host::at_once;
 
@@ -36,16 +36,16 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Looks. Members are asked all at once.
-    pub(super) fn look(site: &Site, request: &Request) -> Self {
-        let (config, pki) = (&site.config, &site.pki);
+    pub(super) fn look(context: &SwapContext, request: &Request) -> Self {
+        let (config, pki) = (&context.config, &context.pki);
         let patience = config.patiently(ASKING);
         let nodes = &config.cluster.control_nodes;
         let asked = at_once::ask(nodes, |node| member::healthy(node, pki, patience));
         let own = &config.node.name;
-        let others = site.others_under_way();
-        let status = site.reporter.status();
+        let others = context.others_under_way();
+        let status = context.reporter.status();
         Self {
-            own_version: site.image.version.clone(),
+            own_version: context.image.version.clone(),
             to_version: request.to.version.clone(),
             downgrade: request.downgrade,
             ready: status.phase == crate::status::Phase::Done && status.is_ready(),

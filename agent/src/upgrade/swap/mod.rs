@@ -6,19 +6,19 @@
 //! see [`crate::host::disk::ownership`]. What is done to the hypervisor is others' work: nothing here
 //! knows of one.
 
+pub mod adopt;
 pub mod command;
-pub mod desk;
+pub mod context;
+pub mod evacuate;
 pub mod facts;
 #[cfg(test)]
 mod fake_etcd;
+pub mod force_adopt;
 pub mod good;
 mod judge;
-pub mod leave;
+pub mod manager;
+pub mod node_record;
 mod prepare;
 pub mod publisher;
 pub mod release;
 mod saved;
-pub mod site;
-pub mod standing;
-pub mod take_over;
-pub mod taking;

@@ -8,9 +8,9 @@ use anyhow::{Context as _, bail};
 use contract::swap::{Request, Stage};
 use uuid::Uuid;
 
-use super::leave::{Leave, uncordon};
-use super::site::Site;
-use super::taking;
+use super::adopt;
+use super::context::SwapContext;
+use super::evacuate::{Evacuation, uncordon};
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
 use crate::host::disk::Identity;
@@ -18,7 +18,7 @@ use crate::host::disk::ownership::Swap;
 
 /// The preparation of one swap.
 pub(super) struct Work<'w> {
-    pub(super) site: &'w Site,
+    pub(super) context: &'w SwapContext,
     pub(super) request: &'w Request,
     pub(super) cancelled: &'w AtomicBool,
     pub(super) runner: &'w dyn Runner,
@@ -35,7 +35,7 @@ impl Work<'_> {
         match done {
             Ok(true) => Ok(true),
             other => {
-                let undone = Self::undo(self.site, self.request.id, self.runner);
+                let undone = Self::undo(self.context, self.request.id, self.runner);
                 let done = other?;
                 undone.map(|()| done)
             }
@@ -44,11 +44,11 @@ impl Work<'_> {
 
     fn steps(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
-        self.site.teller.tell(Some(self.request.id)).context("telling the cluster of the swap")?;
+        self.context.announcer.tell(Some(self.request.id)).context("telling the cluster of the swap")?;
         self.nobody_else()?;
         let Request { id, to, publisher, drain_seconds, .. } = self.request;
-        let Self { site, cancelled, runner, .. } = *self;
-        let leave = Leave { site, id: *id, drain_seconds: *drain_seconds, cancelled, runner };
+        let Self { context, cancelled, runner, .. } = *self;
+        let leave = Evacuation { context, id: *id, drain_seconds: *drain_seconds, cancelled, runner };
         for stage in [Stage::Yielding, Stage::MovingLeader, Stage::Draining] {
             if !tell(stage)? {
                 return Ok(false);
@@ -64,19 +64,19 @@ impl Work<'_> {
         }
         let swap = Swap {
             id: *id,
-            from: self.site.own.clone(),
+            from: self.context.own.clone(),
             to: Some(to.clone()),
             released: None,
             forced: false,
             publisher: publisher.clone(),
         };
-        self.site.set_swap(Some(swap))?;
-        self.site.note(&format!("the swap {id} is prepared: a VM of image {} may take the disk", to.version));
+        self.context.set_swap(Some(swap))?;
+        self.context.note(&format!("the swap {id} is prepared: a VM of image {} may take the disk", to.version));
         tell(Stage::Prepared)
     }
 
     fn nobody_else(&self) -> anyhow::Result<()> {
-        let others = self.site.others_under_way().context("looking for other nodes' swaps")?;
+        let others = self.context.others_under_way().context("looking for other nodes' swaps")?;
         match others.first() {
             Some(other) => bail!("{other} is being swapped as well: it goes first"),
             None => Ok(()),
@@ -87,11 +87,11 @@ impl Work<'_> {
     ///
     /// # Errors
     /// What could not be undone; doing it again goes on.
-    pub(super) fn undo(site: &Site, id: Uuid, runner: &dyn Runner) -> anyhow::Result<()> {
-        Self::put_back(site)?;
-        uncordon(site, runner)?;
-        site.teller.tell(None).context("telling the cluster that the swap is off")?;
-        site.note(&format!("the swap {id} is withdrawn"));
+    pub(super) fn undo(context: &SwapContext, id: Uuid, runner: &dyn Runner) -> anyhow::Result<()> {
+        Self::put_back(context)?;
+        uncordon(context, runner)?;
+        context.announcer.tell(None).context("telling the cluster that the swap is off")?;
+        context.note(&format!("the swap {id} is withdrawn"));
         Ok(())
     }
 
@@ -100,12 +100,12 @@ impl Work<'_> {
     ///
     /// # Errors
     /// The file system's or the disk's.
-    pub(super) fn put_back(site: &Site) -> anyhow::Result<()> {
-        virtual_address::hold_back(&site.root, false).context("letting the virtual address come back")?;
-        let Identity { disk, swap, .. } = site.identity()?;
+    pub(super) fn put_back(context: &SwapContext) -> anyhow::Result<()> {
+        virtual_address::hold_back(&context.root, false).context("letting the virtual address come back")?;
+        let Identity { disk, swap, .. } = context.identity()?;
         // What stood on the disk before this VM took it is not this VM's to withdraw.
-        if taking::is_taken(&site.root, disk) && swap.is_some_and(|swap| swap.from.is(&site.own)) {
-            site.set_swap(None)?;
+        if adopt::is_taken(&context.root, disk) && swap.is_some_and(|swap| swap.from.is(&context.own)) {
+            context.set_swap(None)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 
 /// The cluster's record, beside those of its nodes.
 const KEY: &str = "/kaas/publisher";
@@ -21,7 +21,7 @@ struct Pinned {
 ///
 /// # Errors
 /// There is no quorum.
-pub fn pin(etcd: &Gateway, publisher: Option<&str>) -> anyhow::Result<()> {
+pub fn pin(etcd: &EtcdClient, publisher: Option<&str>) -> anyhow::Result<()> {
     let own = Pinned { key: publisher.map(str::to_owned) };
     etcd.put_new(KEY, &serde_json::to_vec(&own)?).context("pinning the publisher's key")
 }
@@ -30,7 +30,7 @@ pub fn pin(etcd: &Gateway, publisher: Option<&str>) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// There is no quorum, or what stands there is not understood.
-pub fn pinned(etcd: &Gateway) -> anyhow::Result<Option<String>> {
+pub fn pinned(etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
     let Some(text) = etcd.get(KEY).context("reading the pinned key")? else { return Ok(None) };
     understand(&text)
 }
@@ -39,7 +39,7 @@ pub fn pinned(etcd: &Gateway) -> anyhow::Result<Option<String>> {
 ///
 /// # Errors
 /// There is no quorum: the one before still stands.
-pub fn change(etcd: &Gateway, key: &str) -> anyhow::Result<()> {
+pub fn change(etcd: &EtcdClient, key: &str) -> anyhow::Result<()> {
     let text = serde_json::to_vec(&Pinned { key: Some(key.to_owned()) })?;
     etcd.put(KEY, &text).context("pinning another publisher's key")
 }
@@ -63,7 +63,7 @@ mod tests {
             let _etcd = FakeEtcd::start(&mut config, root.path());
             let nodes = config.cluster.control_nodes.iter();
             let members: Vec<_> =
-                nodes.map(|node| Gateway::new(node, root.path(), Duration::from_secs(5)).unwrap()).collect();
+                nodes.map(|node| EtcdClient::new(node, root.path(), Duration::from_secs(5)).unwrap()).collect();
             assert_eq!(pinned(&members[0]).unwrap(), None);
             pin(&members[0], first).unwrap();
             pin(&members[1], Some("SHA256:b")).unwrap();

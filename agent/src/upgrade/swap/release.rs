@@ -81,7 +81,7 @@ mod tests {
     use crate::host::command::Host;
     use crate::host::disk::fixture::{Loop, Machine, alone, owner};
     use crate::host::disk::{DataDisk, MINIMUM_SIZE, State, mount, prepare, unmount};
-    use crate::upgrade::swap::taking;
+    use crate::upgrade::swap::adopt;
 
     /// A machine with a prepared disk that belongs to a cluster.
     fn machine() -> (Machine, Loop) {
@@ -105,7 +105,7 @@ mod tests {
         let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
         mount(&disk, &identity, &machine.platform(), &Host).unwrap();
         std::fs::create_dir_all(crate::host::files::below(machine.folder.path(), paths::RECORDS)).unwrap();
-        taking::take(machine.folder.path(), &disk.path, &machine.candidate()).unwrap()
+        adopt::take(machine.folder.path(), &disk.path, &machine.candidate()).unwrap()
     }
 
     fn power_off(machine: &Machine) {

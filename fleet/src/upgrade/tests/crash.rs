@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::fake::{Broken, CutAt, Ill, World, new, old};
 use crate::upgrade::entry::standing;
-use crate::upgrade::{Journal, Mode, Moment, Outcome, Run, Way};
+use crate::upgrade::{Direction, Journal, Mode, Moment, Outcome, Run};
 
 /// What a person does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +69,9 @@ pub fn give(world: &World, folder: &Path, verb: Verb, cut: Cut) -> Option<anyhow
     let given = catch_unwind(AssertUnwindSafe(|| {
         let mut journal = Journal::open(folder)?.expect("a journal");
         match (verb, standing(journal.entries())) {
-            (Verb::Rollback, (Way::Forward, _)) => run.turn(&mut journal, Way::Back, "asked for")?,
-            (Verb::Commit, (Way::Forward, Some(Outcome::Upgraded))) => {
-                run.turn(&mut journal, Way::Commit, "asked for")?
+            (Verb::Rollback, (Direction::Forward, _)) => run.turn(&mut journal, Direction::Back, "asked for")?,
+            (Verb::Commit, (Direction::Forward, Some(Outcome::Upgraded))) => {
+                run.turn(&mut journal, Direction::Commit, "asked for")?
             }
             _ => {}
         }

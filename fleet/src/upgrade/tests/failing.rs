@@ -9,7 +9,7 @@ use crate::upgrade::{Event, Journal, Mode, Outcome, Run};
 fn reason(folder: &std::path::Path) -> String {
     let journal = Journal::open(folder).unwrap().unwrap();
     let turned = journal.entries().iter().find_map(|entry| match &entry.event {
-        Event::Turned { reason, .. } => Some(reason.clone()),
+        Event::DirectionChanged { reason, .. } => Some(reason.clone()),
         _ => None,
     });
     turned.unwrap_or_default()
@@ -88,6 +88,6 @@ fn a_command_that_has_lost_the_lock_does_nothing_more() {
     };
     let error = format!("{:#}", run.go(&mut journal).unwrap_err());
     assert!(error.contains("two has taken"), "{error}");
-    let turned = journal.entries().iter().any(|entry| matches!(entry.event, Event::Turned { .. }));
+    let turned = journal.entries().iter().any(|entry| matches!(entry.event, Event::DirectionChanged { .. }));
     assert!(!turned, "a lost lock is no reason to go back");
 }

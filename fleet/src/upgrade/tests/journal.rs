@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::upgrade::Mode;
-use crate::upgrade::entry::{Place, Way};
+use crate::upgrade::entry::{Direction, StepIndex};
 use crate::upgrade::tests::fake::{Ill, World};
 use uuid::Uuid;
 
@@ -15,10 +15,10 @@ fn a_journal_is_read_as_it_was_written_and_half_a_line_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let planned = plan();
     let mut journal = Journal::begin(folder.path(), planned.clone()).unwrap();
-    let place = Place { way: Way::Forward, index: 0 };
+    let place = StepIndex { direction: Direction::Forward, index: 0 };
     journal.append(Event::Begun { place }).unwrap();
     journal.append(Event::Done { place, note: "whole".into(), vm: Some(Uuid::nil()) }).unwrap();
-    journal.append(Event::Turned { way: Way::Back, reason: "a test".into() }).unwrap();
+    journal.append(Event::DirectionChanged { direction: Direction::Back, reason: "a test".into() }).unwrap();
     let (text, entries) = (journal.text().to_owned(), journal.entries().to_vec());
     drop(journal);
     for cut in 0..20 {

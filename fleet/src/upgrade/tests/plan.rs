@@ -1,6 +1,6 @@
 use super::*;
 use crate::upgrade::PowerState;
-use crate::upgrade::entry::{Outcome, Way};
+use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::fake::{Ill, World, new, old, options};
 use crate::upgrade::{Earlier, describe};
 use contract::node::Node;
@@ -123,14 +123,14 @@ fn what_must_not_be_is_refused_with_its_code() {
 
 #[test]
 fn an_earlier_upgrade_must_have_ended() {
-    let earlier = |way, outcome| {
-        codes(|inventory, _, _| inventory.earlier = Some(Earlier { id: Uuid::from_u128(5), way, outcome }))
+    let earlier = |direction, outcome| {
+        codes(|inventory, _, _| inventory.earlier = Some(Earlier { id: Uuid::from_u128(5), direction, outcome }))
     };
-    assert_eq!(earlier(Way::Forward, None), ["upgrade.unfinished"]);
-    assert_eq!(earlier(Way::Commit, None), ["upgrade.unfinished"]);
-    assert_eq!(earlier(Way::Forward, Some(Outcome::Upgraded)), ["upgrade.uncommitted"]);
-    assert!(earlier(Way::Back, Some(Outcome::RolledBack)).is_empty());
-    assert!(earlier(Way::Commit, Some(Outcome::Committed)).is_empty());
+    assert_eq!(earlier(Direction::Forward, None), ["upgrade.unfinished"]);
+    assert_eq!(earlier(Direction::Commit, None), ["upgrade.unfinished"]);
+    assert_eq!(earlier(Direction::Forward, Some(Outcome::Upgraded)), ["upgrade.uncommitted"]);
+    assert!(earlier(Direction::Back, Some(Outcome::RolledBack)).is_empty());
+    assert!(earlier(Direction::Commit, Some(Outcome::Committed)).is_empty());
 }
 
 #[test]

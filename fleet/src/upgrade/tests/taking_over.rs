@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::crash::folder;
 use super::fake::{CutAt, Ill, World, lease_of, new, options};
-use crate::upgrade::{Mode, Nodes, Outcome, Site, Way};
+use crate::upgrade::{Direction, Mode, Nodes, Outcome, Site};
 
 fn site<'a>(world: &'a World, folder: &'a std::path::Path) -> Site<'a> {
     Site { hypervisor: world, nodes: world, folder, say: &|_| {}, pace: Duration::from_millis(1) }
@@ -37,7 +37,7 @@ fn another_machine_goes_on_once_the_lock_has_ended() {
     // The first machine sees it, and can take its turn.
     assert_eq!(site(&world, first.path()).status().unwrap().outcome, Some(Outcome::Upgraded));
     let seen = site(&world, first.path()).commit().unwrap();
-    assert_eq!((seen.way, seen.outcome), (Way::Commit, Some(Outcome::Committed)));
+    assert_eq!((seen.direction, seen.outcome), (Direction::Commit, Some(Outcome::Committed)));
     world.all_run(&new(), true);
     assert_eq!(world.lease().unwrap().unwrap().holder, None);
 }

@@ -290,8 +290,8 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
             assert_eq!(second.join().unwrap().cluster, first.cluster);
             first
         });
-        assert_eq!(nodes[0].hall.progress()["node-3"], Progress::Awaited);
-        assert_eq!(nodes[0].hall.progress()["node-2"], Progress::HandedOver);
+        assert_eq!(nodes[0].shared.progress()["node-3"], Progress::Awaited);
+        assert_eq!(nodes[0].shared.progress()["node-2"], Progress::HandedOver);
         bundle.cluster
     };
     assert_eq!(machines.disk(2), Record::Unformed);
@@ -300,7 +300,7 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     let (first, third) = (machines.start(0), machines.start(2));
     assert_eq!(meet(&first).cluster, cluster);
     assert_eq!(meet(&third).cluster, cluster);
-    assert_eq!(first.hall.progress()["node-3"], Progress::HandedOver);
+    assert_eq!(first.shared.progress()["node-3"], Progress::HandedOver);
 
     // Once more with another blank disk, before it has joined: the same again.
     drop(third);
@@ -358,7 +358,7 @@ fn a_word_that_was_lost_is_said_by_the_next_introduction() {
     }
     let (first, _second) = (machines.start(0), machines.start(1));
     meet(&first);
-    assert_eq!(first.hall.progress()["node-2"], Progress::HandedOver);
+    assert_eq!(first.shared.progress()["node-2"], Progress::HandedOver);
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn keys_are_handed_to_the_listed_address_only() {
     let endpoint = Endpoint::new(&machines.settings[2].proof).unwrap();
     let remote = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port).into();
     let ask = |local| {
-        let (hello, endpoint) = (nodes[2].hall.hello(None), &endpoint);
+        let (hello, endpoint) = (nodes[2].shared.hello(None), &endpoint);
         runtime.block_on(async move {
             let mut channel = endpoint.connect(local, remote).await.unwrap();
             channel.send(&hello).await.unwrap();

@@ -7,21 +7,21 @@ use uuid::Uuid;
 
 use super::{Ill, Machine, World, new, old};
 use crate::upgrade::PowerState;
-use crate::upgrade::{Hypervisor, Successor, Vm};
+use crate::upgrade::{Hypervisor, ReplacementVm, Vm};
 
 impl Hypervisor for World {
     fn vms(&self) -> anyhow::Result<Vec<Vm>> {
         self.call(|state| Ok(state.machines.iter().map(|machine| machine.vm.clone()).collect()))
     }
 
-    fn import(&self, successor: &Successor<'_>) -> anyhow::Result<Uuid> {
+    fn import(&self, replacement: &ReplacementVm<'_>) -> anyhow::Result<Uuid> {
         self.call(|state| {
-            ensure!(state.machines.iter().all(|machine| machine.vm.name != successor.name), "the name is taken");
-            state.machine(successor.like)?;
+            ensure!(state.machines.iter().all(|machine| machine.vm.name != replacement.name), "the name is taken");
+            state.machine(replacement.like)?;
             state.imported += 1;
             let uuid = Uuid::from_u128(0xb00 + state.imported);
             let vm = Vm {
-                name: successor.name.to_owned(),
+                name: replacement.name.to_owned(),
                 uuid,
                 power: PowerState::Off,
                 disks: Vec::new(),
@@ -29,7 +29,7 @@ impl Hypervisor for World {
             };
             // Broken off within the import: half a VM is left.
             let whole = state.cut.is_none_or(|cut| cut.call != state.calls);
-            let node = successor.node.to_owned();
+            let node = replacement.node.to_owned();
             state.machines.push(Machine { vm, node, image: new(), whole, serves: false });
             Ok(uuid)
         })

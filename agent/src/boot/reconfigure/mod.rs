@@ -2,7 +2,7 @@
 //! `kaas-agent configure`: judged as a whole as at first boot, then saved, then
 //! taken up by the agent. Knows nothing of how they were asked for.
 //!
-//! Until the configuration is on the data disk, amendments stand beside the OVF
+//! Until the configuration is on the data disk, overrides stand beside the OVF
 //! environment in memory and win over it, so that bad or absent properties are
 //! mended without deploying again. After that they go into the saved
 //! [`Config`]; what the cluster was formed with stays.
@@ -34,9 +34,9 @@ use crate::intake::environment::{Document, Outcome, source};
 use crate::status::{Phase, Status};
 
 pub use command::{Options, command};
-pub use pending::{Amendments, PATH, forget};
+pub use pending::{Overrides, PATH, forget};
 
-/// What became of amendments that were in order.
+/// What became of changes that were in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Everything was so already.
@@ -47,16 +47,16 @@ pub enum Effect {
     Restarted,
 }
 
-/// Amendments that were in order.
+/// Changes that were in order.
 #[derive(Debug)]
-pub struct Amended {
+pub struct Reconfigured {
     /// What became of them.
     pub effect: Effect,
     /// What is worth knowing about the whole, but stops nothing.
     pub warnings: Findings,
 }
 
-/// Why amendments were not made.
+/// Why properties were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something is wrong with them or with the whole. Nothing was saved.
@@ -69,7 +69,7 @@ pub enum Error {
 
 /// How far this node has come, which decides what may be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Lifecycle {
     /// No configuration is saved: everything may be changed.
     Unconfigured,
     /// The configuration is saved, and nobody else relies on it yet.
@@ -78,7 +78,7 @@ pub enum Standing {
     Settled(Config),
 }
 
-impl Standing {
+impl Lifecycle {
     /// How far the node below `root` has come.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Standing {
     }
 }
 
-/// Makes amendments on this node: property keys with their new texts, an empty
+/// Changes properties of this node: keys with their new texts, an empty
 /// one for none (or the default). They are judged together with everything else,
 /// saved, and taken up by the agent. Must be root's.
 ///
@@ -106,7 +106,7 @@ impl Standing {
 /// error: nothing is saved then. [`Error::Failed`] when the records or the OVF
 /// environment cannot be read or written, or the agent cannot be restarted
 /// (what was saved is then used at its next start).
-pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<Amended, Error> {
+pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<Reconfigured, Error> {
     apply_with(root, changes, SystemTime::now(), &services::restart_agent)
 }
 
@@ -115,20 +115,20 @@ fn apply_with(
     changes: &[(&str, &str)],
     now: SystemTime,
     restart: &dyn Fn() -> anyhow::Result<()>,
-) -> Result<Amended, Error> {
+) -> Result<Reconfigured, Error> {
     let changes = known(changes)?;
     let image = image::read(root)?;
     let records = Records::new(root);
-    let (changed, warnings) = match Standing::of(root)? {
-        Standing::Unconfigured => amend_environment(root, &image, &changes, now)?,
-        Standing::Unformed(config) => {
+    let (changed, warnings) = match Lifecycle::of(root)? {
+        Lifecycle::Unconfigured => change_environment(root, &image, &changes, now)?,
+        Lifecycle::Unformed(config) => {
             let secret = records.secret()?.context("the deployment secret is missing on the data disk")?;
             let values = config.properties(Some(&secret));
             let document = amended(values, &config, &changes);
             let Intake { config, secret, warnings } = judged(config::validate(&document, &image, now))?;
             (records.update_config(&config, Some(&secret))?, warnings)
         }
-        Standing::Settled(config) => {
+        Lifecycle::Settled(config) => {
             let values = config.properties(None);
             settled(&values, &changes)?;
             let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
@@ -145,7 +145,7 @@ fn apply_with(
         restart().context(services::NOT_TAKEN_UP)?;
         Effect::Restarted
     };
-    Ok(Amended { effect, warnings })
+    Ok(Reconfigured { effect, warnings })
 }
 
 /// The texts that the properties have now, for a form: of the saved
@@ -159,20 +159,20 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
         let values = config.properties(secret).into_iter();
         values.filter_map(|(key, text)| Some((properties::find(key)?, Secret::new(text)))).collect()
     };
-    Ok(match Standing::of(root)? {
-        Standing::Unformed(config) => saved(&config, Records::new(root).secret()?.as_ref()),
-        Standing::Settled(config) => saved(&config, None),
-        Standing::Unconfigured => {
+    Ok(match Lifecycle::of(root)? {
+        Lifecycle::Unformed(config) => saved(&config, Records::new(root).secret()?.as_ref()),
+        Lifecycle::Settled(config) => saved(&config, None),
+        Lifecycle::Unconfigured => {
             let found = source::of(&Platform::detect(root)?).document();
             let document = found.map_or_else(|_| Document::of(Vec::new(), Vec::new()), |(document, ..)| document);
-            let document = document.amended(Amendments::load(root)?.iter());
+            let document = document.with_changes(Overrides::load(root)?.iter());
             let text = |property| Some(Secret::new(document.value(property).ok()??.to_owned()));
             properties::table().iter().filter_map(|property| Some((property, text(property)?))).collect()
         }
     })
 }
 
-/// What the OVF `environment` and the amendments of this boot give together, and
+/// What the OVF `environment` and the overrides of this boot give together, and
 /// the fingerprint of the environment, if it was used and not scrubbed. The agent
 /// asks again and again until they are in order.
 ///
@@ -181,15 +181,15 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
 pub fn intake(
     environment: Outcome,
     image: &ImageFacts,
-    amendments: &Amendments,
+    overrides: &Overrides,
     now: SystemTime,
 ) -> Result<(Intake, Option<String>), Findings> {
     let (document, warnings) = match environment.document() {
         Ok((document, _, warnings)) => (document, warnings),
-        Err(findings) if amendments.is_empty() => return Err(findings),
+        Err(findings) if overrides.is_empty() => return Err(findings),
         // What was given by hand may be all that is needed.
         Err(findings) => {
-            let document = Document::of(Vec::new(), Vec::new()).amended(amendments.iter());
+            let document = Document::of(Vec::new(), Vec::new()).with_changes(overrides.iter());
             return match config::validate(&document, image, now) {
                 Ok(mut intake) => {
                     intake.warnings.extend(ignored(&findings));
@@ -204,7 +204,7 @@ pub fn intake(
         }
     };
     let fingerprint = document.fingerprint();
-    let mut intake = config::validate(&document.amended(amendments.iter()), image, now)?;
+    let mut intake = config::validate(&document.with_changes(overrides.iter()), image, now)?;
     let mut all = warnings;
     all.extend(intake.warnings);
     intake.warnings = all;
@@ -222,7 +222,7 @@ fn ignored(findings: &Findings) -> Findings {
     warnings
 }
 
-fn amend_environment(
+fn change_environment(
     root: &Path,
     image: &ImageFacts,
     changes: &[(&'static Property, &str)],
@@ -237,13 +237,13 @@ fn amend_environment(
             );
         }
     }
-    let mut amendments = Amendments::load(root)?;
+    let mut overrides = Overrides::load(root)?;
     for (property, text) in changes {
-        amendments.set(property, text);
+        overrides.set(property, text);
     }
     let environment = source::of(&Platform::detect(root)?);
-    let (intake, _) = judged(intake(environment, image, &amendments, now))?;
-    Ok((amendments.save(root)?, intake.warnings))
+    let (intake, _) = judged(intake(environment, image, &overrides, now))?;
+    Ok((overrides.save(root)?, intake.warnings))
 }
 
 /// The rows of the table for the keys.
@@ -276,7 +276,7 @@ fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &st
             findings.push(codes::PROPERTY_FIXED.finding(
                 property.key,
                 format!("\"{}\" cannot be changed any more: the cluster was formed with it", property.label),
-                "Leave it as it is, or deploy a new node and replace this one",
+                "Evacuation it as it is, or deploy a new node and replace this one",
             ));
         }
     }
@@ -289,15 +289,15 @@ fn amended(values: Vec<(&'static str, String)>, config: &Config, changes: &[(&'s
     let adapters = config.node.interfaces.iter();
     let adapters =
         adapters.map(|interface| Adapter { mac: interface.mac.clone(), network: interface.network.clone() }).collect();
-    Document::of(values, adapters).amended(changes.iter().copied())
+    Document::of(values, adapters).with_changes(changes.iter().copied())
 }
 
 fn judged<T>(result: Result<T, Findings>) -> Result<T, Error> {
     result.map_err(Error::Refused)
 }
 
-/// Whether the agent has no plan yet and looks at the amendments again and again.
+/// Whether the agent has no plan yet and looks at the overrides again and again.
 fn awaited(root: &Path) -> bool {
     Status::read(root).is_ok_and(|status| status.phase == Phase::Refused && status.work.is_none())
-        && matches!(Standing::of(root), Ok(Standing::Unconfigured))
+        && matches!(Lifecycle::of(root), Ok(Lifecycle::Unconfigured))
 }

@@ -1,4 +1,4 @@
-//! Amendments at each standing of a node, on a temporary root.
+//! Changes at each stage of a node, on a temporary root.
 
 use std::cell::Cell;
 use std::fs;
@@ -76,7 +76,7 @@ impl Node {
         Records::new(self.path()).config().unwrap().unwrap()
     }
 
-    fn apply(&self, changes: &[(&str, &str)]) -> Result<Amended, Error> {
+    fn apply(&self, changes: &[(&str, &str)]) -> Result<Reconfigured, Error> {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
         apply_with(self.path(), changes, now, &|| {
             self.restarts.set(self.restarts.get() + 1);
@@ -96,8 +96,8 @@ impl Node {
     fn intake(&self) -> Result<Intake, Findings> {
         let platform = Platform::detect(self.path()).unwrap();
         let image = image::read(self.path()).unwrap();
-        let amendments = Amendments::load(self.path()).unwrap();
-        super::intake(source::of(&platform), &image, &amendments, SystemTime::UNIX_EPOCH).map(|(intake, _)| intake)
+        let overrides = Overrides::load(self.path()).unwrap();
+        super::intake(source::of(&platform), &image, &overrides, SystemTime::UNIX_EPOCH).map(|(intake, _)| intake)
     }
 }
 
@@ -122,8 +122,8 @@ fn an_absent_environment_is_made_up_for() {
     assert!(intake.warnings.is_empty());
     assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Nothing);
     forget(node.path()).unwrap();
-    assert!(node.intake().is_err() && Amendments::load(node.path()).unwrap().is_empty());
-    assert!(!format!("{:?}", Amendments::load(node.path()).unwrap()).contains(SECRET));
+    assert!(node.intake().is_err() && Overrides::load(node.path()).unwrap().is_empty());
+    assert!(!format!("{:?}", Overrides::load(node.path()).unwrap()).contains(SECRET));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn all_findings_are_returned_together_and_nothing_is_saved() {
     let found = node.refused(&[("patience", "99"), ("node-name", "cp9")]);
     let keys: Vec<&str> = found.iter().map(|(_, key)| key.as_str()).collect();
     assert_eq!(keys, ["patience", "node-name", "gateway"]);
-    assert!(Amendments::load(node.path()).unwrap().is_empty());
+    assert!(Overrides::load(node.path()).unwrap().is_empty());
     assert_eq!(node.refused(&[("gatway", "x"), ("dns", "y")]).len(), 2);
 }
 
@@ -174,7 +174,7 @@ fn an_agent_that_still_looks_is_not_answered_for() {
     let node = Node::new();
     node.reports(|status| status.image = "image".into());
     assert!(matches!(node.apply(&WHOLE), Err(Error::Failed(_))));
-    assert!(Amendments::load(node.path()).unwrap().is_empty());
+    assert!(Overrides::load(node.path()).unwrap().is_empty());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn what_the_cluster_was_formed_with_stays() {
     assert_eq!(node.restarts.get(), 1);
     // Adapters are no properties and stay.
     assert_eq!(node.config().node.interfaces, before.node.interfaces);
-    assert_eq!(Standing::of(node.path()).unwrap(), Standing::Settled(node.config()));
+    assert_eq!(Lifecycle::of(node.path()).unwrap(), Lifecycle::Settled(node.config()));
 }
 
 #[test]

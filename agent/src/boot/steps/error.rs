@@ -6,7 +6,7 @@ use contract::finding::{Finding, Findings};
 
 /// Why a step is not done, which decides how it goes on.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum StepError {
     /// Nothing is wrong here: something outside of the step has to happen
     /// first. Looked for again soon.
     Waiting(String),
@@ -16,7 +16,7 @@ pub enum Trouble {
     Failed(anyhow::Error),
 }
 
-impl Trouble {
+impl StepError {
     /// How long to wait before the step is tried for the `attempt`th time again.
     pub fn pause(&self, attempt: u32) -> Duration {
         match self {
@@ -27,31 +27,31 @@ impl Trouble {
     }
 }
 
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for StepError {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for StepError {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<crate::cluster::pki::Error> for Trouble {
+impl From<crate::cluster::pki::Error> for StepError {
     fn from(error: crate::cluster::pki::Error) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<Finding> for Trouble {
+impl From<Finding> for StepError {
     fn from(finding: Finding) -> Self {
         Self::Refused(finding.into())
     }
 }
 
-impl From<Findings> for Trouble {
+impl From<Findings> for StepError {
     fn from(findings: Findings) -> Self {
         Self::Refused(findings)
     }
@@ -63,10 +63,10 @@ mod tests {
 
     #[test]
     fn failures_are_tried_less_and_less_often_but_never_given_up() {
-        let failed = Trouble::Failed(anyhow::anyhow!("no"));
+        let failed = StepError::Failed(anyhow::anyhow!("no"));
         assert_eq!(failed.pause(0), Duration::from_secs(1));
         assert_eq!(failed.pause(3), Duration::from_secs(8));
         assert_eq!(failed.pause(1000), Duration::from_secs(32));
-        assert!(Trouble::Waiting(String::new()).pause(1000) <= Duration::from_secs(2));
+        assert!(StepError::Waiting(String::new()).pause(1000) <= Duration::from_secs(2));
     }
 }

@@ -1,4 +1,4 @@
-//! Amendments while no configuration is saved: one file in memory, for root
+//! Overrides while no configuration is saved: one file in memory, for root
 //! alone, since it may hold the deployment secret.
 
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use zeroize::Zeroizing;
 use crate::host::files;
 
 /// Where they are kept until the configuration is saved.
-pub const PATH: &str = "/run/kaas/amendments.json";
+pub const PATH: &str = "/run/kaas/overrides.json";
 
 /// Property keys with the texts that stand in place of the OVF environment's.
 /// `Debug` shows no values.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Amendments(BTreeMap<String, Secret>);
+pub struct Overrides(BTreeMap<String, Secret>);
 
-impl fmt::Debug for Amendments {
+impl fmt::Debug for Overrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
-impl Amendments {
+impl Overrides {
     /// What was amended since power-on below `root` (`/` outside of tests).
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Amendments {
     }
 }
 
-/// Erases the amendments: the saved configuration holds them now.
+/// Erases the overrides: the saved configuration holds them now.
 ///
 /// # Errors
 /// The file system's.

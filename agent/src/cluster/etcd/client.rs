@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::host::https::Client;
 
 /// The member of one node.
-pub struct Gateway {
+pub struct EtcdClient {
     client: Client,
 }
 
@@ -146,7 +146,7 @@ struct Refusal {
     message: String,
 }
 
-impl Gateway {
+impl EtcdClient {
     /// The member of `node`, asked with the agent's own credentials in the
     /// folder `pki`. `patience` limits each wait.
     ///
@@ -210,7 +210,7 @@ impl Gateway {
     /// The alarms that stand.
     ///
     /// # Errors
-    /// As [`Gateway::status`].
+    /// As [`EtcdClient::status`].
     pub fn alarms(&self) -> anyhow::Result<Vec<Alarm>> {
         Ok(self.ask::<Alarms>("maintenance/alarm", &json!({"action": "GET"}))?.alarms)
     }
@@ -218,7 +218,7 @@ impl Gateway {
     /// Lifts an alarm.
     ///
     /// # Errors
-    /// As [`Gateway::status`].
+    /// As [`EtcdClient::status`].
     pub fn disarm(&self, alarm: &Alarm) -> anyhow::Result<()> {
         let disarm = json!({"action": "DEACTIVATE", "memberID": alarm.member.to_string(), "alarm": alarm.kind});
         self.ask::<Value>("maintenance/alarm", &disarm).map(drop)
@@ -228,7 +228,7 @@ impl Gateway {
     /// own store, without asking the others: it may lag behind, and needs no quorum.
     ///
     /// # Errors
-    /// As [`Gateway::status`].
+    /// As [`EtcdClient::status`].
     pub fn list(&self, prefix: &str) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let mut end = prefix.as_bytes().to_vec();
         *end.last_mut().context("an empty prefix")? += 1;
@@ -293,7 +293,7 @@ impl Gateway {
     /// The member answers nobody else meanwhile.
     ///
     /// # Errors
-    /// As [`Gateway::status`]; the old database is then in use.
+    /// As [`EtcdClient::status`]; the old database is then in use.
     pub fn defragment(&self) -> anyhow::Result<()> {
         self.ask::<Value>("maintenance/defragment", &json!({})).map(drop)
     }

@@ -25,7 +25,7 @@ const STRANGERS: usize = 16;
 /// For how long a stranger's knock is reported.
 const STRANGER_STAYS: Duration = Duration::from_secs(60);
 
-pub(super) struct Hall {
+pub(super) struct Shared {
     pub settings: Settings,
     pub facts: Facts,
     pub instance: Uuid,
@@ -41,7 +41,7 @@ struct Inner {
     strangers: BTreeMap<IpAddr, (Finding, Instant)>,
 }
 
-impl Hall {
+impl Shared {
     pub(super) fn new(settings: Settings, endpoint: Endpoint, record: Record, keep: Keep) -> Self {
         Self {
             facts: Facts::of(&settings.config.cluster, &settings.image),

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::swap::Use;
 
-use super::standing;
-use crate::cluster::etcd::gateway::Gateway;
+use super::node_record;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::records::Records;
 use crate::host::disk::ownership::Swap;
 use crate::host::disk::{Identity, Slots, identity};
@@ -21,7 +21,7 @@ const ASKING: Duration = Duration::from_secs(5);
 
 /// The node that swaps are asked of.
 #[derive(Clone)]
-pub struct Site {
+pub struct SwapContext {
     /// Its configuration.
     pub config: Config,
     /// The system's root, `/` outside of tests.
@@ -37,10 +37,10 @@ pub struct Site {
     /// Tells the world.
     pub reporter: Reporter,
     /// Tells the cluster.
-    pub teller: standing::Teller,
+    pub announcer: node_record::Announcer,
 }
 
-impl Site {
+impl SwapContext {
     /// The newest identity on the data disk.
     ///
     /// # Errors
@@ -70,8 +70,8 @@ impl Site {
     ///
     /// # Errors
     /// The keys cannot be read.
-    pub fn etcd(&self) -> anyhow::Result<Gateway> {
-        Gateway::new(&self.teller.node, &self.pki, self.teller.patience)
+    pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
+        EtcdClient::new(&self.announcer.node, &self.pki, self.announcer.patience)
     }
 
     /// The key that a commit pins: the one that somebody has named for this swap, if it has signed what runs.
@@ -95,9 +95,9 @@ impl Site {
     /// # Errors
     /// The own member does not answer.
     pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
-        let etcd = Gateway::new(&self.teller.node, &self.pki, self.config.patiently(ASKING))?;
+        let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.patiently(ASKING))?;
         let own = &self.config.node.name;
-        let known = standing::list(&etcd)?.into_iter();
+        let known = node_record::list(&etcd)?.into_iter();
         Ok(known.filter(|(name, standing)| name != own && standing.swap.is_some()).map(|(name, _)| name).collect())
     }
 

@@ -10,7 +10,7 @@ use crate::host::disk::{State as DiskState, fixture};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::upgrade::swap::{standing, taking};
+use crate::upgrade::swap::{adopt, node_record};
 use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);
@@ -21,7 +21,7 @@ fn user(vm: Uuid, version: &str) -> Use {
 }
 
 /// A node of one whose disk is a file.
-pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
+pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
     let disk = root.join("disk");
     if !disk.exists() {
         fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
@@ -38,8 +38,8 @@ pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
     identity::write(&disk, &whose).unwrap();
     let config = one_node();
     fs::create_dir_all(root.join("data/kaas")).unwrap();
-    Site {
-        teller: standing::Teller::new(&config, root, root, &disk, "b").unwrap(),
+    SwapContext {
+        announcer: node_record::Announcer::new(&config, root, root, &disk, "b").unwrap(),
         config,
         root: root.to_owned(),
         pki: root.to_owned(),
@@ -51,9 +51,9 @@ pub(crate) fn site(root: &std::path::Path, swap: Option<Swap>) -> Site {
 }
 
 /// The VM of this node, which its image may let in.
-pub(crate) fn candidate(site: &Site) -> Candidate {
-    let (publisher, upgrades_from) = (site.image.publisher.clone(), site.image.upgrades_from.clone());
-    Candidate { own: site.own.clone(), publisher, upgrades_from }
+pub(crate) fn candidate(context: &SwapContext) -> Candidate {
+    let (publisher, upgrades_from) = (context.image.publisher.clone(), context.image.upgrades_from.clone());
+    Candidate { own: context.own.clone(), publisher, upgrades_from }
 }
 
 pub(crate) fn request(id: u128) -> Request {
@@ -83,39 +83,39 @@ impl Runner for Nothing {
 
 #[test]
 fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
-    let desk = Desk::default();
-    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
-    assert_eq!(desk.commit().unwrap_err().code, "swap.not-ready");
-    assert_eq!(desk.cancel(Uuid::from_u128(1), &Nothing), Ok(true));
-    assert_eq!(desk.state(), None);
+    let manager = SwapManager::default();
+    assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!(manager.commit().unwrap_err().code, "swap.not-ready");
+    assert_eq!(manager.cancel(Uuid::from_u128(1), &Nothing), Ok(true));
+    assert_eq!(manager.state(), None);
 }
 
 #[test]
 fn a_node_that_is_not_ready_is_not_swapped() {
     let root = tempfile::tempdir().unwrap();
-    let desk = Desk::default();
-    desk.open(site(root.path(), None)).unwrap();
-    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.not-ready");
-    assert_eq!((desk.state(), desk.under_way()), (None, None));
+    let manager = SwapManager::default();
+    manager.open(context(root.path(), None)).unwrap();
+    assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!((manager.state(), manager.under_way()), (None, None));
 }
 
 #[test]
 fn a_taken_disk_is_committed_once_the_boot_is_good() {
     let root = tempfile::tempdir().unwrap();
-    let site = site(root.path(), taken());
-    let (desk, reporter) = (Desk::default(), site.reporter.clone());
-    desk.open(site.clone()).unwrap();
-    assert_eq!(desk.state().map(|state| state.stage), Some(Stage::Taken));
+    let context = context(root.path(), taken());
+    let (manager, reporter) = (SwapManager::default(), context.reporter.clone());
+    manager.open(context.clone()).unwrap();
+    assert_eq!(manager.state().map(|state| state.stage), Some(Stage::Taken));
     assert!(reporter.status().page().contains("taken over from image 0.0.9, not committed yet"));
-    assert_eq!(desk.begin(request(1)).unwrap_err().code, "swap.taken");
-    assert_eq!(desk.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
-    assert_eq!(desk.commit().unwrap_err().code, "swap.not-good");
-    assert!(site.identity().unwrap().swap.is_some());
+    assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.taken");
+    assert_eq!(manager.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
+    assert_eq!(manager.commit().unwrap_err().code, "swap.not-good");
+    assert!(context.identity().unwrap().swap.is_some());
     let good = files::below(root.path(), good::GOOD);
     files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
-    assert_eq!(desk.commit(), Ok(true));
-    assert_eq!(site.identity().unwrap().swap, None);
-    assert_eq!(desk.commit(), Ok(false));
+    assert_eq!(manager.commit(), Ok(true));
+    assert_eq!(context.identity().unwrap().swap, None);
+    assert_eq!(manager.commit(), Ok(false));
     assert_eq!(reporter.status().swap, None);
     let log = fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
     assert!(log.contains("is committed: image 0.1.0 stays"), "{log}");
@@ -124,17 +124,17 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
 #[test]
 fn a_disk_is_not_called_taken_before_it_is() {
     let root = tempfile::tempdir().unwrap();
-    let site = site(root.path(), taken());
-    let held = site.identity().unwrap();
-    identity::write(&site.disk, &Identity { holder: None, ..held.clone() }).unwrap();
-    let desk = Desk::default();
-    desk.taken().unwrap();
-    desk.open(site.clone()).unwrap();
-    desk.taken().unwrap();
-    assert_eq!(desk.state(), None);
-    identity::write(&site.disk, &held).unwrap();
-    desk.taken().unwrap();
-    assert_eq!(desk.state().map(|state| (state.stage, state.id)), Some((Stage::Taken, Uuid::from_u128(7))));
+    let context = context(root.path(), taken());
+    let held = context.identity().unwrap();
+    identity::write(&context.disk, &Identity { holder: None, ..held.clone() }).unwrap();
+    let manager = SwapManager::default();
+    manager.taken().unwrap();
+    manager.open(context.clone()).unwrap();
+    manager.taken().unwrap();
+    assert_eq!(manager.state(), None);
+    identity::write(&context.disk, &held).unwrap();
+    manager.taken().unwrap();
+    assert_eq!(manager.state().map(|state| (state.stage, state.id)), Some((Stage::Taken, Uuid::from_u128(7))));
 }
 
 #[test]
@@ -146,23 +146,23 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     let named = |key: &str| taken().map(|swap| Swap { publisher: Some(key.into()), ..swap });
     // What runs is not the named publisher's: nothing changes.
     let root = tempfile::tempdir().unwrap();
-    let other = site(root.path(), named("SHA256:named"));
+    let other = context(root.path(), named("SHA256:named"));
     other.write(&Identity { publisher: Some("SHA256:pinned".into()), ..other.identity().unwrap() }).unwrap();
-    let desk = Desk::default();
-    desk.open(other.clone()).unwrap();
+    let manager = SwapManager::default();
+    manager.open(other.clone()).unwrap();
     good(root.path());
-    assert_eq!(desk.commit(), Ok(true));
+    assert_eq!(manager.commit(), Ok(true));
     let kept = other.identity().unwrap();
     assert_eq!((kept.publisher.as_deref(), kept.swap), (Some("SHA256:pinned"), None));
     // The cluster is told first; there is no etcd here, so that nothing is committed.
     let root = tempfile::tempdir().unwrap();
-    let mut signed = site(root.path(), named("SHA256:named"));
+    let mut signed = context(root.path(), named("SHA256:named"));
     signed.image.publisher = Some("SHA256:named".into());
     assert_eq!(signed.next_publisher(&signed.identity().unwrap()).as_deref(), Some("SHA256:named"));
-    let desk = Desk::default();
-    desk.open(signed.clone()).unwrap();
+    let manager = SwapManager::default();
+    manager.open(signed.clone()).unwrap();
     good(root.path());
-    assert_eq!(desk.commit().unwrap_err().code, "swap.failed");
+    assert_eq!(manager.commit().unwrap_err().code, "swap.failed");
     assert!(signed.identity().unwrap().swap.is_some());
 }
 
@@ -177,29 +177,29 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
         forced: false,
         publisher: None,
     };
-    let site = site(root.path(), None);
-    taking::take(root.path(), &site.disk, &candidate(&site)).unwrap();
-    site.set_swap(Some(prepared(3))).unwrap();
+    let context = context(root.path(), None);
+    adopt::take(root.path(), &context.disk, &candidate(&context)).unwrap();
+    context.set_swap(Some(prepared(3))).unwrap();
     let saved = Saved { request: request(3), stage: Stage::Prepared, error: None, cancelled: false };
     saved.save(root.path()).unwrap();
-    let desk = Desk::default();
-    desk.open(site.clone()).unwrap();
-    assert_eq!(desk.under_way(), Some(Uuid::from_u128(3)));
-    assert_eq!(desk.begin(request(3)), Ok(Stage::Prepared));
-    assert_eq!(desk.begin(request(4)).unwrap_err().code, "swap.another");
+    let manager = SwapManager::default();
+    manager.open(context.clone()).unwrap();
+    assert_eq!(manager.under_way(), Some(Uuid::from_u128(3)));
+    assert_eq!(manager.begin(request(3)), Ok(Stage::Prepared));
+    assert_eq!(manager.begin(request(4)).unwrap_err().code, "swap.another");
     // Another one's is not withdrawn with it.
-    assert_eq!(desk.cancel(Uuid::from_u128(4), &Nothing), Ok(true));
-    assert!(site.identity().unwrap().swap.is_some());
+    assert_eq!(manager.cancel(Uuid::from_u128(4), &Nothing), Ok(true));
+    assert!(context.identity().unwrap().swap.is_some());
     // There is no etcd to tell of it here; the disk is as before all the same.
-    assert_eq!(desk.cancel(Uuid::from_u128(3), &Nothing).unwrap_err().code, "swap.failed");
-    assert_eq!(site.identity().unwrap().swap, None);
+    assert_eq!(manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err().code, "swap.failed");
+    assert_eq!(context.identity().unwrap().swap, None);
 }
 
 #[test]
 fn without_what_was_saved_a_prepared_disk_is_no_swap_any_more() {
     let root = tempfile::tempdir().unwrap();
-    let desk = Desk::default();
-    desk.open(site(root.path(), None)).unwrap();
-    assert_eq!(desk.state(), None);
-    assert_eq!(desk.commit(), Ok(false));
+    let manager = SwapManager::default();
+    manager.open(context(root.path(), None)).unwrap();
+    assert_eq!(manager.state(), None);
+    assert_eq!(manager.commit(), Ok(false));
 }

@@ -1,4 +1,4 @@
-//! `kaas-agent configure`: amendments from the command line, a file or
+//! `kaas-agent configure`: new values of properties from the command line, a file or
 //! standard input.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use contract::properties;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{Amended, Effect, Error, apply};
+use super::{Effect, Error, Reconfigured, apply};
 use crate::intake::config::Output;
 
 /// Larger input is no list of properties, in bytes.
@@ -33,7 +33,7 @@ pub struct Options {
     output: Output,
 }
 
-/// Makes the amendments on the node below `root` and says what became of them.
+/// Changes the properties of the node below `root` and says what became of them.
 /// True when they were made.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub fn command(root: &Path, options: &Options, stdin: &mut dyn Read, stdout: &mu
     let changes = gather(options, stdin)?;
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let (made, findings, effect) = match apply(root, &changes) {
-        Ok(Amended { effect, warnings }) => (true, warnings, effect),
+        Ok(Reconfigured { effect, warnings }) => (true, warnings, effect),
         Err(Error::Refused(findings)) => (false, findings, Effect::Nothing),
         Err(Error::Failed(error)) => return Err(error),
     };

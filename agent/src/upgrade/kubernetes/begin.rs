@@ -8,21 +8,21 @@ use uuid::Uuid;
 use super::{Begun, judge, look};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
-use crate::upgrade::swap::desk::Desk;
-use crate::upgrade::swap::site::Site;
+use crate::upgrade::swap::context::SwapContext;
+use crate::upgrade::swap::manager::SwapManager;
 
 /// Begins an upgrade, or says that it is under way. False if nothing is to be done: the node
 /// runs the minor, or it was only to be judged.
 ///
 /// # Errors
 /// Why it is refused: nothing was changed.
-pub fn begin(desk: &Desk, request: &Request, runner: &dyn Runner) -> Result<bool, Refused> {
-    let site = desk.site().ok_or_else(|| {
+pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> Result<bool, Refused> {
+    let context = manager.context().ok_or_else(|| {
         let reason = "this node has not come far enough since power-on: ask again in a moment";
         Refused::of(&codes::KUBERNETES_NOT_READY, reason)
     })?;
     let failed = |error: anyhow::Error| Refused::of(&codes::KUBERNETES_FAILED, format!("{error:#}"));
-    let records = site.records();
+    let records = context.records();
     if let Some(begun) = records.entry::<Begun>().map_err(failed)?.filter(Begun::is_under_way) {
         return match begun.to == request.to {
             true => Ok(true),
@@ -32,30 +32,30 @@ pub fn begin(desk: &Desk, request: &Request, runner: &dyn Runner) -> Result<bool
             }
         };
     }
-    if site.config.cluster.kubernetes_minor == request.to {
+    if context.config.cluster.kubernetes_minor == request.to {
         return Ok(false);
     }
-    judge::judge(&look::look(&site, &request.to, desk.state().as_ref(), runner))?;
-    let release = site.image.kubernetes(&request.to);
+    judge::judge(&look::look(&context, &request.to, manager.state().as_ref(), runner))?;
+    let release = context.image.kubernetes(&request.to);
     let version = release.map_or_else(|| request.to.clone(), |release| release.version.clone());
-    look::preflight(&site, &request.to, &version, runner)?;
+    look::preflight(&context, &request.to, &version, runner)?;
     if request.check {
         return Ok(false);
     }
-    save(&site, &records, request).map_err(failed)?;
+    save(&context, &records, request).map_err(failed)?;
     Ok(true)
 }
 
-fn save(site: &Site, records: &Records, request: &Request) -> anyhow::Result<()> {
+fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::Result<()> {
     let begun = Begun {
         id: Uuid::new_v4(),
-        from: site.config.cluster.kubernetes_minor.clone(),
+        from: context.config.cluster.kubernetes_minor.clone(),
         to: request.to.clone(),
         drain_seconds: request.drain_seconds,
         error: None,
     };
     records.begin_entry(&begun)?;
-    site.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));
+    context.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));
     Ok(())
 }
 

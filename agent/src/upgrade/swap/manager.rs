@@ -10,10 +10,10 @@ use anyhow::Context as _;
 use contract::codes;
 use contract::swap::{Refused, Request, Stage, State};
 
+use super::context::SwapContext;
 use super::judge::{self, Seen};
 use super::prepare::Work;
 use super::saved::Saved;
-use super::site::Site;
 use super::{good, publisher};
 use crate::host::command::{Host, Runner};
 use crate::host::disk::Identity;
@@ -21,32 +21,32 @@ use crate::host::disk::ownership::Swap;
 
 /// A handle on the one swap of a node; clones share it.
 #[derive(Clone, Default)]
-pub struct Desk {
+pub struct SwapManager {
     inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Default)]
 struct Inner {
-    site: Option<Arc<Site>>,
+    context: Option<Arc<SwapContext>>,
     state: Option<State>,
     request: Option<Request>,
     way: Option<JoinHandle<()>>,
     cancelled: Arc<AtomicBool>,
 }
 
-impl Desk {
-    /// Opens the desk of a node whose data disk is mounted, and goes on with what was begun before
+impl SwapManager {
+    /// Opens the manager of a node whose data disk is mounted, and goes on with what was begun before
     /// the agent was started again. Once it is open, nothing happens.
     ///
     /// # Errors
     /// The identity cannot be read, or what was begun cannot be gone on with.
-    pub fn open(&self, site: Site) -> anyhow::Result<()> {
-        let site = Arc::new(site);
+    pub fn open(&self, context: SwapContext) -> anyhow::Result<()> {
+        let context = Arc::new(context);
         let mut inner = self.lock();
-        if inner.site.is_none()
-            && let Some(request) = inner.recall(Arc::clone(&site))?
+        if inner.context.is_none()
+            && let Some(request) = inner.recall(Arc::clone(&context))?
         {
-            self.set_out(&mut inner, site, request)?;
+            self.set_out(&mut inner, context, request)?;
         }
         Ok(())
     }
@@ -57,17 +57,17 @@ impl Desk {
     /// The identity cannot be read.
     pub fn taken(&self) -> anyhow::Result<()> {
         let mut inner = self.lock();
-        if let Some(site) = inner.site.clone()
-            && let Some(taken) = taken(&site)?
+        if let Some(context) = inner.context.clone()
+            && let Some(taken) = taken(&context)?
         {
             inner.show(Some(taken));
         }
         Ok(())
     }
 
-    /// The node, once the desk is open.
-    pub fn site(&self) -> Option<Arc<Site>> {
-        self.lock().site.clone()
+    /// The node, once the manager is open.
+    pub fn context(&self) -> Option<Arc<SwapContext>> {
+        self.lock().context.clone()
     }
 
     /// How the swap stands.
@@ -78,7 +78,7 @@ impl Desk {
     /// The swap that is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
     pub fn under_way(&self) -> Option<uuid::Uuid> {
         let swap = self.state().filter(|state| state.stage.is_under_way()).map(|state| state.id);
-        swap.or_else(|| self.site().and_then(|site| site.upgrade()).map(|begun| begun.id))
+        swap.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
     }
 
     /// Begins to prepare a swap, and says how far it is. Asks the other members first, so it
@@ -87,23 +87,23 @@ impl Desk {
     /// # Errors
     /// Why it is refused: nothing was changed.
     pub fn begin(&self, request: Request) -> Result<Stage, Refused> {
-        let site = self.site().ok_or_else(not_open)?;
+        let context = self.context().ok_or_else(not_open)?;
         if let Some(stage) = judge::repeated(self.state().as_ref(), &request)? {
             return Ok(stage);
         }
-        if let Some(begun) = site.upgrade() {
+        if let Some(begun) = context.upgrade() {
             let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
             return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
         }
-        judge::judge(&Seen::look(&site, &request))?;
+        judge::judge(&Seen::look(&context, &request))?;
         let mut inner = self.lock();
         // Somebody else may have been quicker.
         if let Some(stage) = judge::repeated(inner.state.as_ref(), &request)? {
             return Ok(stage);
         }
-        site.note(&format!("preparing {}", request.words(&site.image.version)));
-        inner.begin(&site, &request);
-        self.set_out(&mut inner, site, request).map_err(|error| failed(&error))?;
+        context.note(&format!("preparing {}", request.words(&context.image.version)));
+        inner.begin(&context, &request);
+        self.set_out(&mut inner, context, request).map_err(|error| failed(&error))?;
         Ok(Stage::Judging)
     }
 
@@ -113,7 +113,7 @@ impl Desk {
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
     pub fn cancel(&self, id: uuid::Uuid, runner: &dyn Runner) -> Result<bool, Refused> {
-        let (site, request) = {
+        let (context, request) = {
             let mut inner = self.lock();
             let Some(state) = inner.state.clone().filter(|state| state.id == id) else { return Ok(true) };
             if state.stage == Stage::Taken {
@@ -122,23 +122,23 @@ impl Desk {
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
             }
-            let Some((site, request)) = inner.site.clone().zip(inner.request.clone()) else { return Ok(true) };
+            let Some((context, request)) = inner.context.clone().zip(inner.request.clone()) else { return Ok(true) };
             // Remembered first: it holds even if the agent is cut off now.
             inner.cancelled.store(true, Ordering::SeqCst);
-            inner.keep(&site, &request, state.stage, state.error).map_err(|error| failed(&error))?;
+            inner.keep(&context, &request, state.stage, state.error).map_err(|error| failed(&error))?;
             let under_way = ![Stage::Prepared, Stage::Failed].contains(&state.stage);
             if under_way && inner.way.as_ref().is_some_and(|way| !way.is_finished()) {
                 return Ok(false);
             }
-            (site, request)
+            (context, request)
         };
-        if let Err(error) = Work::undo(&site, id, runner) {
+        if let Err(error) = Work::undo(&context, id, runner) {
             // It is no longer what it was, so that asking for it again begins anew.
             let words = format!("withdrawing it: {error:#}");
-            self.set(&site, Some((&request, Stage::Failed, Some(words)))).map_err(|error| failed(&error))?;
+            self.set(&context, Some((&request, Stage::Failed, Some(words)))).map_err(|error| failed(&error))?;
             return Err(failed(&error));
         }
-        self.set(&site, None).map_err(|error| failed(&error))?;
+        self.set(&context, None).map_err(|error| failed(&error))?;
         Ok(true)
     }
 
@@ -148,51 +148,51 @@ impl Desk {
     /// # Errors
     /// This boot is not good yet, or the disk cannot be written.
     pub fn commit(&self) -> Result<bool, Refused> {
-        let site = self.site().ok_or_else(not_open)?;
+        let context = self.context().ok_or_else(not_open)?;
         let Some(state) = self.state().filter(|state| state.stage == Stage::Taken) else { return Ok(false) };
-        if good::read(&site.root).is_none() {
+        if good::read(&context.root).is_none() {
             return Err(Refused::of(
                 &codes::SWAP_NOT_GOOD,
                 "this boot is not marked good yet; `journalctl -u kaas-mark-good` says what is missing",
             ));
         }
         let commit = || -> anyhow::Result<()> {
-            let identity = site.identity()?;
-            let next = site.next_publisher(&identity);
+            let identity = context.identity()?;
+            let next = context.next_publisher(&identity);
             if let Some(key) = &next {
                 // The cluster first: what fails between the two is done again.
-                publisher::change(&site.etcd()?, key)?;
+                publisher::change(&context.etcd()?, key)?;
             }
             let publisher = next.clone().or_else(|| identity.publisher.clone());
-            site.write(&Identity { swap: None, publisher, ..identity })?;
-            site.note(&format!("the swap {} is committed: image {} stays", state.id, site.image.version));
+            context.write(&Identity { swap: None, publisher, ..identity })?;
+            context.note(&format!("the swap {} is committed: image {} stays", state.id, context.image.version));
             if let Some(key) = next {
-                site.note(&format!("the publisher's key {key} is pinned, as was asked for with this swap"));
+                context.note(&format!("the publisher's key {key} is pinned, as was asked for with this swap"));
             }
-            self.set(&site, None)
+            self.set(&context, None)
         };
         commit().map_err(|error| failed(&error))?;
         Ok(true)
     }
 
-    fn set_out(&self, inner: &mut Inner, site: Arc<Site>, request: Request) -> anyhow::Result<()> {
-        let (desk, cancelled) = (self.clone(), Arc::clone(&inner.cancelled));
+    fn set_out(&self, inner: &mut Inner, context: Arc<SwapContext>, request: Request) -> anyhow::Result<()> {
+        let (manager, cancelled) = (self.clone(), Arc::clone(&inner.cancelled));
         let way = thread::Builder::new().name("swap".to_owned());
-        let way = way.spawn(move || desk.carry_out(&site, &request, &cancelled, &Host));
+        let way = way.spawn(move || manager.carry_out(&context, &request, &cancelled, &Host));
         inner.way = Some(way.context("starting to prepare the swap")?);
         Ok(())
     }
 
     /// Prepares the swap, to its end.
-    fn carry_out(&self, site: &Site, request: &Request, cancelled: &AtomicBool, runner: &dyn Runner) {
-        let mut tell = |stage| self.come_to(site, request, stage);
-        let work = Work { site, request, cancelled, runner };
+    fn carry_out(&self, context: &SwapContext, request: &Request, cancelled: &AtomicBool, runner: &dyn Runner) {
+        let mut tell = |stage| self.come_to(context, request, stage);
+        let work = Work { context, request, cancelled, runner };
         let told = match work.run(&mut tell) {
             Ok(true) => Ok(()),
-            Ok(false) => self.set(site, None),
+            Ok(false) => self.set(context, None),
             Err(error) => {
                 log::warn!("the swap {} could not be prepared: {error:#}", request.id);
-                self.set(site, Some((request, Stage::Failed, Some(format!("{error:#}")))))
+                self.set(context, Some((request, Stage::Failed, Some(format!("{error:#}")))))
             }
         };
         if let Err(error) = told {
@@ -201,24 +201,24 @@ impl Desk {
     }
 
     /// Notes that a stage is reached, unless the swap was cancelled. Says so.
-    fn come_to(&self, site: &Site, request: &Request, stage: Stage) -> anyhow::Result<bool> {
+    fn come_to(&self, context: &SwapContext, request: &Request, stage: Stage) -> anyhow::Result<bool> {
         let mut inner = self.lock();
         let goes_on = !inner.cancelled.load(Ordering::SeqCst);
         if goes_on {
-            inner.keep(site, request, stage, None)?;
+            inner.keep(context, request, stage, None)?;
         }
         Ok(goes_on)
     }
 
-    fn set(&self, site: &Site, now: Option<(&Request, Stage, Option<String>)>) -> anyhow::Result<()> {
+    fn set(&self, context: &SwapContext, now: Option<(&Request, Stage, Option<String>)>) -> anyhow::Result<()> {
         let mut inner = self.lock();
         match now {
             None => {
-                Saved::forget(&site.root)?;
+                Saved::forget(&context.root)?;
                 inner.request = None;
                 inner.show(None);
             }
-            Some((request, stage, error)) => inner.keep(site, request, stage, error)?,
+            Some((request, stage, error)) => inner.keep(context, request, stage, error)?,
         }
         Ok(())
     }
@@ -231,20 +231,20 @@ impl Desk {
 impl Inner {
     /// Finds out where a swap stands after the agent was started again. Gives the request that is
     /// to be gone on with, or withdrawn.
-    fn recall(&mut self, site: Arc<Site>) -> anyhow::Result<Option<Request>> {
-        let taken = taken(&site)?;
-        let saved = Saved::load(&site.root).unwrap_or_else(|error| {
+    fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Request>> {
+        let taken = taken(&context)?;
+        let saved = Saved::load(&context.root).unwrap_or_else(|error| {
             log::warn!("what was begun of a swap is not known any more: {error:#}");
             None
         });
         let mut goes_on = None;
         match saved {
             Some(Saved { request, stage, error, cancelled }) if taken.is_none() => {
-                self.state = Some(state(&site, &request, stage, error));
+                self.state = Some(state(&context, &request, stage, error));
                 self.cancelled = Arc::new(AtomicBool::new(cancelled));
                 let stands = !cancelled && stage == Stage::Prepared;
                 match stage {
-                    Stage::Failed => Work::put_back(&site)?,
+                    Stage::Failed => Work::put_back(&context)?,
                     _ if stands => {}
                     _ => {
                         log::info!("the preparation of the swap {} goes on", request.id);
@@ -255,46 +255,52 @@ impl Inner {
             }
             _ => {
                 self.state = taken;
-                Work::put_back(&site)?;
+                Work::put_back(&context)?;
             }
         }
-        self.site = Some(site);
+        self.context = Some(context);
         let state = self.state.clone();
         self.show(state);
         Ok(goes_on)
     }
 
-    fn begin(&mut self, site: &Site, request: &Request) {
+    fn begin(&mut self, context: &SwapContext, request: &Request) {
         self.cancelled = Arc::default();
         self.request = Some(request.clone());
-        self.show(Some(state(site, request, Stage::Judging, None)));
+        self.show(Some(state(context, request, Stage::Judging, None)));
     }
 
     /// Remembers how far the swap is.
-    fn keep(&mut self, site: &Site, request: &Request, stage: Stage, error: Option<String>) -> anyhow::Result<()> {
+    fn keep(
+        &mut self,
+        context: &SwapContext,
+        request: &Request,
+        stage: Stage,
+        error: Option<String>,
+    ) -> anyhow::Result<()> {
         let cancelled = self.cancelled.load(Ordering::SeqCst);
-        Saved { request: request.clone(), stage, error: error.clone(), cancelled }.save(&site.root)?;
-        self.show(Some(state(site, request, stage, error)));
+        Saved { request: request.clone(), stage, error: error.clone(), cancelled }.save(&context.root)?;
+        self.show(Some(state(context, request, stage, error)));
         Ok(())
     }
 
     fn show(&mut self, state: Option<State>) {
         self.state = state;
-        if let Some(site) = &self.site {
-            site.reporter.update(|status| status.swap = self.state.clone());
+        if let Some(context) = &self.context {
+            context.reporter.update(|status| status.swap = self.state.clone());
         }
     }
 }
 
 /// The swap by which this VM has the disk of another one, if it has taken it already.
-fn taken(site: &Site) -> anyhow::Result<Option<State>> {
-    let Identity { holder, swap, .. } = site.identity()?;
-    let swap = swap.filter(|swap| holder == site.own.vm && !swap.from.is(&site.own));
+fn taken(context: &SwapContext) -> anyhow::Result<Option<State>> {
+    let Identity { holder, swap, .. } = context.identity()?;
+    let swap = swap.filter(|swap| holder == context.own.vm && !swap.from.is(&context.own));
     Ok(swap.map(|Swap { id, from, to, .. }| State { id, stage: Stage::Taken, error: None, from, to }))
 }
 
-fn state(site: &Site, request: &Request, stage: Stage, error: Option<String>) -> State {
-    State { id: request.id, stage, error, from: site.own.clone(), to: Some(request.to.clone()) }
+fn state(context: &SwapContext, request: &Request, stage: Stage, error: Option<String>) -> State {
+    State { id: request.id, stage, error, from: context.own.clone(), to: Some(request.to.clone()) }
 }
 
 fn not_open() -> Refused {
@@ -306,8 +312,8 @@ fn failed(error: &anyhow::Error) -> Refused {
 }
 
 #[cfg(test)]
-#[path = "desk_cuts.rs"]
+#[path = "manager_cuts.rs"]
 mod cuts;
 #[cfg(test)]
-#[path = "desk_tests.rs"]
+#[path = "manager_tests.rs"]
 pub(crate) mod tests;

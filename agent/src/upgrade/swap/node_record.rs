@@ -15,9 +15,9 @@ use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::cluster::etcd::gateway::Gateway;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::restore::Restored;
-use crate::cluster::records::{Counted, Records};
+use crate::cluster::records::{DiskCounter, Records};
 use crate::host::at_once;
 use crate::host::disk::Identity;
 use crate::intake::config::Config;
@@ -33,7 +33,7 @@ const TELLING: Duration = Duration::from_secs(5);
 
 /// What is known of a node's data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct NodeRecord {
     /// Its GPT disk GUID.
     pub disk: Uuid,
     /// How many VMs have taken it over.
@@ -69,7 +69,7 @@ impl From<Restored> for Epoch {
     }
 }
 
-impl Standing {
+impl NodeRecord {
     /// What the disk itself knows.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Standing {
             generation: identity.generation,
             holder: identity.holder.or_else(|| last_holder(identity)),
             build: build.to_owned(),
-            counter: records.counted()?.counter,
+            counter: records.disk_counter()?.counter,
             restored: records.entry::<Restored>()?.map(Epoch::from),
             open: identity.swap.is_some(),
             swap: None,
@@ -95,13 +95,13 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
 }
 
 /// What one peer knows: each node's standing by its name.
-pub type Known = Vec<(String, Standing)>;
+pub type Known = Vec<(String, NodeRecord)>;
 
 /// Asks the peers of this node what they know, all at once. One that does not answer is passed
 /// over: three nodes that were off begin together.
 pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
     let patience = config.patiently(ASKING);
-    let asked = at_once::ask(config.peers(), |peer| list(&Gateway::new(peer, pki, patience)?));
+    let asked = at_once::ask(config.peers(), |peer| list(&EtcdClient::new(peer, pki, patience)?));
     asked
         .into_iter()
         .filter_map(|(peer, answer)| match answer {
@@ -119,7 +119,7 @@ pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
 ///
 /// # Errors
 /// It does not answer.
-pub fn list(etcd: &Gateway) -> anyhow::Result<Known> {
+pub fn list(etcd: &EtcdClient) -> anyhow::Result<Known> {
     let pairs = etcd.list(PREFIX)?;
     let known = pairs
         .into_iter()
@@ -140,7 +140,7 @@ pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
 ///
 /// # Errors
 /// Why the disk is not the node's true one.
-pub fn judge(node: &str, disk: &Standing, answers: &[(String, Known)]) -> Result<(), Finding> {
+pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, Known)]) -> Result<(), Finding> {
     for (peer, known) in answers {
         let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, standing)| standing);
         let epoch = of(peer).and_then(|standing| standing.restored.as_ref());
@@ -168,7 +168,7 @@ pub fn judge(node: &str, disk: &Standing, answers: &[(String, Known)]) -> Result
     Ok(())
 }
 
-fn against(node: &str, disk: &Standing, cluster: &Standing, peer: &str) -> Option<Finding> {
+fn against(node: &str, disk: &NodeRecord, cluster: &NodeRecord, peer: &str) -> Option<Finding> {
     let found = "Power this VM off and detach the disk; attach the disk that the node used last. If that one is lost:";
     let action = format!("{found} `kaas-agent replace-member {node}` on {peer}, with a blank disk here");
     if cluster.disk != disk.disk {
@@ -195,7 +195,7 @@ fn against(node: &str, disk: &Standing, cluster: &Standing, peer: &str) -> Optio
 
 /// What it takes to tell the cluster of this node.
 #[derive(Clone)]
-pub struct Teller {
+pub struct Announcer {
     /// This node.
     pub node: ControlNode,
     /// The folder of keys.
@@ -210,7 +210,7 @@ pub struct Teller {
     pub patience: Duration,
 }
 
-impl Teller {
+impl Announcer {
     /// For the node of this configuration.
     ///
     /// # Errors
@@ -232,12 +232,12 @@ impl Teller {
     /// The disk cannot be written, or etcd does not take it; the counter is raised all the same then.
     pub fn tell(&self, swap: Option<Uuid>) -> anyhow::Result<()> {
         let records = Records::new(&self.root);
-        let counter = records.counted()?.counter + 1;
-        records.save_counted(Counted { counter })?;
+        let counter = records.disk_counter()?.counter + 1;
+        records.save_disk_counter(DiskCounter { counter })?;
         let slots = crate::host::disk::Slots::read(&self.disk).context("reading the identity")?;
         let identity = slots.newest().context("the data disk has lost its identity")?;
-        let standing = Standing { swap, ..Standing::of_disk(identity, &self.build, &records)? };
-        let etcd = Gateway::new(&self.node, &self.pki, self.patience)?;
+        let standing = NodeRecord { swap, ..NodeRecord::of_disk(identity, &self.build, &records)? };
+        let etcd = EtcdClient::new(&self.node, &self.pki, self.patience)?;
         etcd.put(&format!("{PREFIX}{}", self.node.name), &serde_json::to_vec(&standing)?)
     }
 }
@@ -253,7 +253,7 @@ pub fn check(
     records: &Records,
     pki: &Path,
 ) -> anyhow::Result<Result<(), Findings>> {
-    let own = Standing::of_disk(identity, build, records)?;
+    let own = NodeRecord::of_disk(identity, build, records)?;
     Ok(judge(&config.node.name, &own, &ask(config, pki)).map_err(Findings::from))
 }
 
@@ -268,8 +268,8 @@ mod tests {
         Identity { holder: None, state: State::Formed, ..fixture::identity() }
     }
 
-    fn disk() -> Standing {
-        Standing {
+    fn disk() -> NodeRecord {
+        NodeRecord {
             disk: Uuid::from_u128(1),
             generation: 3,
             holder: Some(Uuid::from_u128(0xa)),
@@ -286,8 +286,8 @@ mod tests {
     }
 
     /// The code that a disk is refused with when cp2 knows `cp1` so, and itself with `restored`.
-    fn verdict(own: &Standing, cluster: Option<Standing>, restored: Option<Epoch>) -> Option<String> {
-        let mut known = vec![("cp2".to_owned(), Standing { restored, disk: Uuid::from_u128(2), ..disk() })];
+    fn verdict(own: &NodeRecord, cluster: Option<NodeRecord>, restored: Option<Epoch>) -> Option<String> {
+        let mut known = vec![("cp2".to_owned(), NodeRecord { restored, disk: Uuid::from_u128(2), ..disk() })];
         known.extend(cluster.map(|cluster| ("cp1".to_owned(), cluster)));
         judge("cp1", own, &[("cp2".to_owned(), known)]).err().map(|finding| finding.code)
     }
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn the_cluster_knows_a_disk_from_its_copies() {
         let own = disk();
-        let at = |generation, counter| Some(Standing { generation, counter, ..disk() });
+        let at = |generation, counter| Some(NodeRecord { generation, counter, ..disk() });
         let table = [
             ("as it was told last", at(3, 100), None),
             ("cut off before it was told", at(3, 99), None),
@@ -308,11 +308,11 @@ mod tests {
         for (what, cluster, expected) in table {
             assert_eq!(verdict(&own, cluster, None).as_deref(), expected, "{what}");
         }
-        let elsewhere = Standing { holder: Some(Uuid::from_u128(0xb)), ..disk() };
+        let elsewhere = NodeRecord { holder: Some(Uuid::from_u128(0xb)), ..disk() };
         assert_eq!(verdict(&own, Some(elsewhere.clone()), None).as_deref(), Some("disk.cloned"));
-        assert_eq!(verdict(&own, Some(Standing { generation: 2, ..elsewhere.clone() }), None), None);
-        assert_eq!(verdict(&Standing { holder: None, ..disk() }, Some(elsewhere), None), None);
-        let other = Standing { disk: Uuid::from_u128(9), counter: 1, generation: 1, ..disk() };
+        assert_eq!(verdict(&own, Some(NodeRecord { generation: 2, ..elsewhere.clone() }), None), None);
+        assert_eq!(verdict(&NodeRecord { holder: None, ..disk() }, Some(elsewhere), None), None);
+        let other = NodeRecord { disk: Uuid::from_u128(9), counter: 1, generation: 1, ..disk() };
         assert_eq!(verdict(&own, Some(other), None).as_deref(), Some("disk.superseded"));
     }
 
@@ -323,14 +323,14 @@ mod tests {
         let user = |vm| Use { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        records.save_counted(Counted { counter: 100 }).unwrap();
+        records.save_disk_counter(DiskCounter { counter: 100 }).unwrap();
         let found = |released: Option<Uuid>| {
             let swap =
                 Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false, publisher: None };
             let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };
-            Standing::of_disk(&identity, "b", &records).unwrap()
+            NodeRecord::of_disk(&identity, "b", &records).unwrap()
         };
-        let in_cluster = |generation, holder| Some(Standing { generation, holder: Some(holder), ..disk() });
+        let in_cluster = |generation, holder| Some(NodeRecord { generation, holder: Some(holder), ..disk() });
         let table = [
             ("as the former VM left it", None, in_cluster(3, a), None),
             ("as the new VM left it", Some(b), in_cluster(3, b), None),
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_disk_from_before_a_restore_is_refused() {
         let (early, late) = ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z");
-        let with = |restored| Standing { restored, ..disk() };
+        let with = |restored| NodeRecord { restored, ..disk() };
         let table = [
             (None, epoch("t", early), Some("disk.superseded")),
             (epoch("t", early), epoch("t", early), None),
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    type Change = fn(&mut Standing);
+    type Change = fn(&mut NodeRecord);
 
     #[test]
     fn addons_wait_for_the_last_node() {
@@ -394,13 +394,13 @@ mod tests {
 
     #[test]
     fn the_record_is_as_documented() {
-        let standing = Standing { restored: epoch("t", "2026-11-21T10:00:00Z"), ..disk() };
+        let standing = NodeRecord { restored: epoch("t", "2026-11-21T10:00:00Z"), ..disk() };
         let text = serde_json::to_value(&standing).unwrap();
         for field in ["disk", "generation", "holder", "build", "counter", "restored"] {
             assert!(text.get(field).is_some(), "{field}");
         }
         assert!(text.get("swap").is_none());
-        assert_eq!(serde_json::from_value::<Standing>(text).unwrap(), standing);
+        assert_eq!(serde_json::from_value::<NodeRecord>(text).unwrap(), standing);
     }
 
     #[test]
@@ -409,8 +409,8 @@ mod tests {
         let records = Records::new(root.path());
         let config = crate::intake::config::fixture::one_node();
         let nowhere = root.path().join("disk");
-        let teller = Teller::new(&config, root.path(), root.path(), &nowhere, "b").unwrap();
-        assert!(teller.tell(None).is_err());
-        assert_eq!(records.counted().unwrap(), Counted { counter: 1 });
+        let announcer = Announcer::new(&config, root.path(), root.path(), &nowhere, "b").unwrap();
+        assert!(announcer.tell(None).is_err());
+        assert_eq!(records.disk_counter().unwrap(), DiskCounter { counter: 1 });
     }
 }

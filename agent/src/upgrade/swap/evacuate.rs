@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use uuid::Uuid;
 
-use super::site::Site;
-use crate::cluster::etcd::gateway::Gateway;
+use super::context::SwapContext;
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::api;
 use crate::cluster::records::Cordon;
 use crate::cluster::virtual_address;
@@ -25,9 +25,9 @@ const TURN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(250);
 
 /// A node that leaves its work.
-pub struct Leave<'l> {
+pub struct Evacuation<'l> {
     /// The node.
-    pub site: &'l Site,
+    pub context: &'l SwapContext,
     /// What it leaves for: noted beside the cordon.
     pub id: Uuid,
     /// How long pods may take to move away, in seconds.
@@ -38,7 +38,7 @@ pub struct Leave<'l> {
     pub runner: &'l dyn Runner,
 }
 
-impl Leave<'_> {
+impl Evacuation<'_> {
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
@@ -63,12 +63,12 @@ impl Leave<'_> {
     /// # Errors
     /// It is still here after a while.
     pub fn yield_address(&self) -> anyhow::Result<bool> {
-        let config = &self.site.config;
+        let config = &self.context.config;
         let Some(address) = config.cluster.virtual_address else { return Ok(true) };
         if config.peers().next().is_none() {
             return Ok(true);
         }
-        virtual_address::hold_back(&self.site.root, true).context("yielding the virtual address")?;
+        virtual_address::hold_back(&self.context.root, true).context("yielding the virtual address")?;
         let limit = config.patiently(MOVING);
         self.until(&format!("this node still holds {address}"), limit, || !virtual_address::held(address))
     }
@@ -78,9 +78,9 @@ impl Leave<'_> {
     /// # Errors
     /// No other one can, or it still leads after a while.
     pub fn move_leader(&self) -> anyhow::Result<bool> {
-        let config = &self.site.config;
-        let ask = |node| Gateway::new(node, &self.site.pki, config.patiently(ASKING));
-        let own = ask(&self.site.teller.node)?;
+        let config = &self.context.config;
+        let ask = |node| EtcdClient::new(node, &self.context.pki, config.patiently(ASKING));
+        let own = ask(&self.context.announcer.node)?;
         if config.peers().next().is_none() || !own.status()?.is_leader() {
             return Ok(true);
         }
@@ -100,8 +100,8 @@ impl Leave<'_> {
     /// # Errors
     /// Pods are still there at the end of the time.
     pub fn drain(&self) -> anyhow::Result<bool> {
-        let (site, node) = (self.site, &self.site.config.node.name);
-        let records = site.records();
+        let (context, node) = (self.context, &self.context.config.node.name);
+        let records = context.records();
         let noted = records.entry::<Cordon>()?;
         let mut ours = noted.is_some();
         if !ours {
@@ -139,7 +139,7 @@ impl Leave<'_> {
     }
 
     fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        kubectl(self.site, self.runner, arguments)
+        kubectl(self.context, self.runner, arguments)
     }
 }
 
@@ -147,17 +147,17 @@ impl Leave<'_> {
 ///
 /// # Errors
 /// The API does not take it; it is tried again.
-pub fn uncordon(site: &Site, runner: &dyn Runner) -> anyhow::Result<bool> {
-    let records = site.records();
+pub fn uncordon(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<bool> {
+    let records = context.records();
     if records.entry::<Cordon>()?.is_none() {
         return Ok(false);
     }
-    kubectl(site, runner, &["uncordon", &site.config.node.name])?;
+    kubectl(context, runner, &["uncordon", &context.config.node.name])?;
     records.forget::<Cordon>()?;
     Ok(true)
 }
 
-fn kubectl(site: &Site, runner: &dyn Runner, arguments: &[&str]) -> anyhow::Result<String> {
-    let command = api::kubectl(site.config.address()).args(arguments);
+fn kubectl(context: &SwapContext, runner: &dyn Runner, arguments: &[&str]) -> anyhow::Result<String> {
+    let command = api::kubectl(context.config.address()).args(arguments);
     Ok(String::from_utf8_lossy(&runner.run(&command)?).into_owned())
 }
