@@ -49,7 +49,7 @@ fn form(root: &Path) {
     let config: Config = serde_json::from_value(serde_json::json!({
         "cluster": {
             "name": "lab", "control_nodes": [{"name": "cp1", "address": "10.0.0.11"}], "virtual_address": null,
-            "pod_range": "10.244.0.0/16", "service_range": "10.96.0.0/16", "vxlan_port": 8472, "kubernetes_minor": "1.36",
+            "pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "vxlan_port": 8472, "kubernetes_minor": "1.36",
         },
         "node": {
             "name": "cp1",

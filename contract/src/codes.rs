@@ -72,16 +72,16 @@ codes! {
     CONTROL_NODES_NOT_LISTED, "control-nodes.not-listed", Error, "This node is not in the list of control nodes.";
     CONTROL_NODES_ADDRESS, "control-nodes.address-differs", Error, "The list of control nodes gives this node another address than the address property.";
     CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control node's address is not in this node's subnet; all control nodes share one, so that the virtual address can move.";
-    VIRTUAL_ADDRESS_MISSING, "virtual-address.missing", Error, "Three control nodes need a virtual address.";
-    VIRTUAL_ADDRESS_OFF_SUBNET, "virtual-address.off-subnet", Error, "The virtual address is not in the node's subnet.";
+    API_VIP_MISSING, "api-vip.missing", Error, "Three control nodes need a virtual address.";
+    API_VIP_OFF_SUBNET, "api-vip.off-subnet", Error, "The virtual address is not in the node's subnet.";
 
     RANGE_HOST_BITS, "range.host-bits", Error, "A range is not written with its first address.";
     RANGE_SIZE, "range.size", Error, "A range is too small or too large.";
     RANGE_UNUSABLE, "range.unusable", Error, "A range holds addresses that can never be hosts'.";
-    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the data subnet, the pod range and the service range overlap, or a static route covers pods or services.";
+    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the data subnet, the pod CIDR and the service CIDR overlap, or a static route covers pods or services.";
     ROUTES_GATEWAY, "routes.gateway", Error, "The gateway of a static route is in no subnet of the VM, or can be nobody else's address there.";
     ROUTES_DUPLICATE, "routes.duplicate", Error, "There are two static routes to one network.";
-    RANGE_COVERS_SERVER, "range.covers-server", Error, "A server that the node needs has an address inside the pod or service range and could not be reached.";
+    RANGE_COVERS_SERVER, "range.covers-server", Error, "A server that the node needs has an address inside the pod or service CIDR and could not be reached.";
 
     SECRET_INVALID, "deployment-secret.invalid", Error, "The deployment secret is longer than 1,024 characters or holds control characters.";
     SECRET_WEAK, "deployment-secret.weak", Error, "The deployment secret is judged to hold less than 128 bits.";
@@ -169,7 +169,7 @@ codes! {
     API_CERTIFICATE_EXPIRED, "api-certificate.expired", Error, "Your own certificate of the Kubernetes API has expired; the API still shows it.";
     API_CERTIFICATE_UNUSABLE, "api-certificate.unusable", Warning, "Your own certificate of the Kubernetes API was damaged on the data disk and is not used.";
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
-    VIRTUAL_ADDRESS_IN_USE, "virtual-address.in-use", Error, "A device that is no control node has the virtual address. Asked before the cluster has formed.";
+    API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control node has the virtual address. Asked before the cluster has formed.";
 
     PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.";
     MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less than 1,700 MiB of memory. A warning on a node that is part of a cluster.";

@@ -236,7 +236,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
                 name: arguments.lab.name,
                 nodes: arguments.nodes,
                 properties,
-                patience: engine.patience(),
+                timeout_factor: engine.timeout_factor(),
                 ..Wishes::default()
             },
             engine,

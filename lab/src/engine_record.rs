@@ -24,7 +24,7 @@ impl EngineRecord {
     }
 
     /// How many times longer than usual the guest should wait for anything.
-    pub fn patience(&self) -> u32 {
+    pub fn timeout_factor(&self) -> u32 {
         if self.is_emulated() { 5 } else { 1 }
     }
 }

@@ -27,7 +27,7 @@ pub struct Wishes {
     /// Public SSH key of the lab's operator.
     pub ssh_key: String,
     /// How many times longer than usual the nodes should wait.
-    pub patience: u32,
+    pub timeout_factor: u32,
 }
 
 /// A lab to be made.
@@ -76,10 +76,10 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<Plan> {
             (keys::CONTROL_NODES, list.clone()),
             (keys::DEPLOYMENT_SECRET, secret.to_owned()),
             (keys::SSH_AUTHORIZED_KEYS, wishes.ssh_key.clone()),
-            (keys::PATIENCE, wishes.patience.to_string()),
+            (keys::TIMEOUT_FACTOR, wishes.timeout_factor.to_string()),
         ]);
         if shared {
-            properties.insert(keys::VIRTUAL_ADDRESS, host(10).to_string());
+            properties.insert(keys::API_VIP, host(10).to_string());
         }
         let mut properties: BTreeMap<_, _> =
             properties.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn wishes(nodes: usize) -> Wishes {
-        Wishes { name: "x".to_owned(), nodes, patience: 1, ..Wishes::default() }
+        Wishes { name: "x".to_owned(), nodes, timeout_factor: 1, ..Wishes::default() }
     }
 
     #[test]
@@ -131,14 +131,14 @@ mod tests {
     fn one_node_is_its_own_api_address() {
         let plan = plan(&wishes(1), "s").unwrap();
         assert_eq!(plan.api, plan.nodes[0].address);
-        assert!(!plan.nodes[0].properties.contains_key("virtual-address"));
+        assert!(!plan.nodes[0].properties.contains_key("api-vip"));
     }
 
     #[test]
     fn a_wish_wins_over_the_labs_own_value() {
-        let properties = BTreeMap::from([("patience".to_owned(), "9".to_owned())]);
+        let properties = BTreeMap::from([("timeout-factor".to_owned(), "9".to_owned())]);
         let plan = plan(&Wishes { properties, ..wishes(1) }, "s").unwrap();
-        assert_eq!(plan.nodes[0].properties["patience"], "9");
+        assert_eq!(plan.nodes[0].properties["timeout-factor"], "9");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Scenario {
             name,
             nodes: setting.nodes,
             properties: properties.collect(),
-            patience: engine.patience(),
+            timeout_factor: engine.timeout_factor(),
             ..Wishes::default()
         };
         let lab = Lab::import_cluster(

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scenario::{MOMENT, Scenario, kaas, named_ova};
 
-/// Three nodes, each shut down, booted and watched until it is good, before patience.
+/// Three nodes, each shut down, booted and watched until it is good, before the timeout factor.
 const SWAPPING: Duration = Duration::from_secs(1200);
 /// More than the lock of a killed command holds.
 const LOCK: Duration = Duration::from_secs(120);
@@ -182,7 +182,7 @@ impl<'a> Upgrade<'a> {
 
     /// A wait on slow machines.
     pub fn patiently(&self, usual: Duration) -> Duration {
-        usual * self.scenario.lab().engine().patience()
+        usual * self.scenario.lab().engine().timeout_factor()
     }
 }
 

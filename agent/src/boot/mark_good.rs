@@ -23,12 +23,12 @@ use crate::host::platform::Platform;
 use crate::intake::config::Config;
 use crate::upgrade::swap::good::{GOOD, read};
 
-/// How long all must hold, before patience …
+/// How long all must hold, before the timeout factor …
 const WINDOW: Duration = Duration::from_secs(30);
 /// … and at most: a slow host's answers take their time, but a minute in which all is well shows enough.
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_secs(2);
-/// How long one answer may take, before patience.
+/// How long one answer may take, before the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 /// By how many entries a member that has caught up may be behind the leader: what is written while both are asked.
 const BEHIND: u64 = 200;
@@ -45,7 +45,7 @@ pub fn command(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let mut window = Window::default();
     loop {
         let looked = look(root);
-        let length = looked.as_ref().map_or(WINDOW, |config| config.patiently(WINDOW).min(LONGEST_WINDOW));
+        let length = looked.as_ref().map_or(WINDOW, |config| config.timeout(WINDOW).min(LONGEST_WINDOW));
         match window.step(looked.map(drop).map_err(|error| format!("{error:#}")), Instant::now(), length) {
             Step::Good => break,
             Step::News(news) => writeln!(out, "{news}")?,
@@ -111,7 +111,7 @@ fn look(root: &Path) -> anyhow::Result<Config> {
     let pki = platform.path(PKI);
     etcd_has_caught_up(&config, &pki)?;
     let kubeconfig = platform.path(api::KUBECONFIG);
-    let ask = |address| Api::new(address, &kubeconfig, config.patiently(ASKING));
+    let ask = |address| Api::new(address, &kubeconfig, config.timeout(ASKING));
     let own = ask(config.address())?;
     own.ready().context("the API on this node")?;
     if let Some(address) = config.cluster.virtual_address {
@@ -138,7 +138,7 @@ fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
 
 fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
     let own = config.control_node()?;
-    let ask = |node| EtcdClient::new(node, pki, config.patiently(ASKING));
+    let ask = |node| EtcdClient::new(node, pki, config.timeout(ASKING));
     let etcd = ask(own)?;
     let status = etcd.status().context("etcd on this node")?;
     ensure!(etcd.healthy() && status.has_leader(), "etcd on this node sees no leader");

@@ -26,7 +26,7 @@ use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::Config;
 
-/// How long one etcd member may take to answer, before patience.
+/// How long one etcd member may take to answer, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
@@ -137,8 +137,8 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
 }
 
 fn survivors(config: &Config, pki: &Path) -> Cluster {
-    let patience = config.patiently(REQUEST);
-    let healthy = config.peers().filter(|node| member::healthy(node, pki, patience)).count();
+    let timeout = config.timeout(REQUEST);
+    let healthy = config.peers().filter(|node| member::healthy(node, pki, timeout)).count();
     judge(config.cluster.control_nodes.len(), healthy)
 }
 

@@ -29,11 +29,11 @@ const QUICK: Duration = Duration::from_secs(1);
 /// virtual address up. One slow answer is no outage.
 const FAILURES: u32 = 3;
 
-/// How long one answer may take, before patience.
+/// How long one answer may take, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// How long one look may last at the very most before it counts as hung,
-/// before patience.
+/// before the timeout factor.
 const ROUND: Duration = Duration::from_secs(120);
 
 /// The pause between two looks at the whole cluster once all is well …
@@ -93,7 +93,7 @@ struct Renewing {
 impl Renewing {
     fn new(config: &Config, kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let written = written(&kubeconfig);
-        Ok(Self { api: Api::new(config.address(), &kubeconfig, config.patiently(REQUEST))?, kubeconfig, written })
+        Ok(Self { api: Api::new(config.address(), &kubeconfig, config.timeout(REQUEST))?, kubeconfig, written })
     }
 
     fn get(&mut self, config: &Config) -> &Api {
@@ -117,7 +117,7 @@ impl Shared {
     fn follow_api(&self, mut api: Renewing) {
         let mut failures = FAILURES;
         loop {
-            self.reporter.alive("the watch of the API", self.config.patiently(ROUND));
+            self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
             match api.get(&self.config).ready() {
                 Ok(()) => failures = 0,
                 Err(error) => {
@@ -140,13 +140,13 @@ impl Shared {
 
     /// Looks at nodes, etcd and the virtual address; says whether all is well.
     fn look(&self) -> bool {
-        let patience = self.config.patiently(REQUEST);
+        let timeout = self.config.timeout(REQUEST);
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);
-        let nodes = Api::new(self.config.address(), &kubeconfig, patience).and_then(|api| api.nodes()).ok();
+        let nodes = Api::new(self.config.address(), &kubeconfig, timeout).and_then(|api| api.nodes()).ok();
         let pki = files::below(&self.root, PKI);
         let members = self.config.cluster.control_nodes.iter();
         let etcd: Vec<Member> = members
-            .map(|node| Member { name: node.name.clone(), healthy: member::healthy(node, &pki, patience) })
+            .map(|node| Member { name: node.name.clone(), healthy: member::healthy(node, &pki, timeout) })
             .collect();
         let virtual_address = self
             .config

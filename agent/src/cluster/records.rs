@@ -418,9 +418,9 @@ mod tests {
         records.save_config(&config, &secret).unwrap();
         note(&records, CONFIG);
         assert!(!records.save_config(&config, &secret).unwrap() && is_noted(&records, CONFIG), "the same");
-        config.patience += 1;
+        config.timeout_factor += 1;
         assert!(records.update_config(&config, Some(&secret)).unwrap() && is_noted(&records, CONFIG), "a change in it");
-        config.patience += 1;
+        config.timeout_factor += 1;
         assert!(records.save_config(&config, &secret).unwrap() && !is_noted(&records, CONFIG), "another one");
     }
 

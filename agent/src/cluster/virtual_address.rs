@@ -34,7 +34,7 @@ pub fn configuration(config: &Config, device: &str) -> Option<String> {
     let address = config.cluster.virtual_address?;
     let position = config.cluster.control_nodes.iter().position(|node| node.name == config.node.name)?;
     let mut text = String::new();
-    let advert = config.patience.min(10);
+    let advert = config.timeout_factor.min(10);
     // Writing to a String cannot fail.
     let _ = write!(
         text,
@@ -126,12 +126,12 @@ pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
 
 /// Gives the address up for another node to take, before the API here stops. That one
 /// keeps it (`nopreempt`), so that it need not be held off afterwards. Says whether this
-/// node has let go of it within `patience`.
+/// node has let go of it within `timeout`.
 ///
 /// # Errors
 /// The file system's.
-pub fn give_up(root: &Path, address: Ipv4Addr, patience: Duration) -> io::Result<bool> {
-    let until = Instant::now() + patience;
+pub fn give_up(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<bool> {
+    let until = Instant::now() + timeout;
     while held(address) {
         if Instant::now() >= until {
             return Ok(false);

@@ -42,17 +42,17 @@ pub fn builder(authority: &str, certificate: &str, key: &str) -> anyhow::Result<
 }
 
 impl Client {
-    /// A client that speaks plain HTTP: for loopback only. `patience` limits
+    /// A client that speaks plain HTTP: for loopback only. `timeout` limits
     /// connecting and each wait, not their sum.
     ///
     /// # Errors
     /// It cannot be set up.
-    pub fn plain(server: SocketAddr, patience: Duration) -> anyhow::Result<Self> {
+    pub fn plain(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
         // No certificates at all: otherwise the system's would be read for nothing.
-        Self::of(server, "http", reqwest::Client::builder().no_proxy().tls_certs_only([]), patience)
+        Self::of(server, "http", reqwest::Client::builder().no_proxy().tls_certs_only([]), timeout)
     }
 
-    /// A client as [`builder`] begins it. `patience` limits connecting and each
+    /// A client as [`builder`] begins it. `timeout` limits connecting and each
     /// wait, not their sum.
     ///
     /// # Errors
@@ -62,18 +62,13 @@ impl Client {
         authority: &str,
         certificate: &str,
         key: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> anyhow::Result<Self> {
-        Self::of(server, "https", builder(authority, certificate, key)?, patience)
+        Self::of(server, "https", builder(authority, certificate, key)?, timeout)
     }
 
-    fn of(
-        server: SocketAddr,
-        scheme: &'static str,
-        builder: ClientBuilder,
-        patience: Duration,
-    ) -> anyhow::Result<Self> {
-        let builder = builder.connect_timeout(patience).read_timeout(patience);
+    fn of(server: SocketAddr, scheme: &'static str, builder: ClientBuilder, timeout: Duration) -> anyhow::Result<Self> {
+        let builder = builder.connect_timeout(timeout).read_timeout(timeout);
         // A connection does not outlive its request.
         let builder = builder.pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
         Ok(Self { server, scheme, http: builder.build().context("setting up TLS")? })

@@ -105,19 +105,19 @@ impl<'a> Services<'a> {
         Ok(changed)
     }
 
-    /// Stops a unit and waits until it is stopped, at most `patience`.
+    /// Stops a unit and waits until it is stopped, at most `timeout`.
     ///
     /// # Errors
     /// systemd does not answer, or the unit is still there then.
-    pub fn stop(&self, unit: &str, patience: Duration) -> anyhow::Result<()> {
+    pub fn stop(&self, unit: &str, timeout: Duration) -> anyhow::Result<()> {
         if matches!(self.state(unit)?.as_str(), "inactive" | "failed") {
             return Ok(());
         }
         self.job("StopUnit", unit)?;
-        let deadline = std::time::Instant::now() + patience;
+        let deadline = std::time::Instant::now() + timeout;
         while !matches!(self.state(unit)?.as_str(), "inactive" | "failed") {
             if std::time::Instant::now() > deadline {
-                bail!("stopping {unit}: it still runs after {} s", patience.as_secs());
+                bail!("stopping {unit}: it still runs after {} s", timeout.as_secs());
             }
             std::thread::sleep(Duration::from_millis(100));
         }

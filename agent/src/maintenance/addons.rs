@@ -28,7 +28,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {
-        let etcd = EtcdClient::new(&context.announcer.node, &context.pki, context.announcer.patience)?;
+        let etcd = EtcdClient::new(&context.announcer.node, &context.pki, context.announcer.timeout)?;
         let known = node_record::list(&etcd).context("looking what the other nodes run")?;
         if node_record::settled(&context.config, &known, &context.image.build) {
             renew(&context, &Host)?;

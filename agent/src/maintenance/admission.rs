@@ -23,7 +23,7 @@ use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settin
 use crate::intake::config::Config;
 use crate::node::context::NodeContext;
 
-/// How long etcd may take to answer, before patience.
+/// How long etcd may take to answer, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// The pause between two tries to give a learner its vote.
@@ -116,7 +116,7 @@ impl Admitting {
     /// Adds the node's etcd as a learner and gives it its vote.
     fn make_member(&self, out: &LastFound) -> anyhow::Result<()> {
         let own = self.config.control_node()?;
-        let etcd = EtcdClient::new(own, &self.pki, self.config.patiently(REQUEST))?;
+        let etcd = EtcdClient::new(own, &self.pki, self.config.timeout(REQUEST))?;
         loop {
             match self.further(&etcd) {
                 Ok(Some(state)) => self.say(out, &state, Findings::default()),

@@ -12,7 +12,7 @@ use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::virtual_address;
 use crate::node::context::NodeContext;
 
-/// How long giving up the virtual address may take, before patience.
+/// How long giving up the virtual address may take, before the timeout factor.
 const YIELDING: Duration = Duration::from_secs(5);
 
 /// How many days before its end an authority becomes a finding: a year.
@@ -62,7 +62,7 @@ fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
     if others.filter(|node| node.ready).count() == 0 {
         return Ok(());
     }
-    if !virtual_address::give_up(node.platform.root(), address, node.config.patiently(YIELDING))? {
+    if !virtual_address::give_up(node.platform.root(), address, node.config.timeout(YIELDING))? {
         log::warn!("the virtual address {address} was not given up in time: the API is away from it for a moment");
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::upkeep;
 use crate::node::context::NodeContext;
 
-/// How long a member may take for a short answer, before patience …
+/// How long a member may take for a short answer, before the timeout factor …
 const REQUEST: Duration = Duration::from_secs(5);
 /// … and for defragmenting its database: 4 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);
@@ -18,7 +18,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, pki) = (node.config.clone(), node.pki());
     let Ok(node) = config.control_node().cloned() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
-        let quickly = |node: &_| EtcdClient::new(node, &pki, config.patiently(REQUEST));
+        let quickly = |node: &_| EtcdClient::new(node, &pki, config.timeout(REQUEST));
         let own = quickly(&node)?;
         let status = own.status()?;
         let alarms = own.alarms()?;
@@ -30,7 +30,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let seen: Vec<_> = nodes.iter().map(|node| (node, quickly(node).and_then(|it| it.status()).ok())).collect();
         upkeep::forget_history(&own, &status, &alarms);
         let task = upkeep::decide(&seen, &status, &alarms);
-        upkeep::carry_out(&task, &own, &alarms, |node| EtcdClient::new(node, &pki, config.patiently(WORK)))?;
+        upkeep::carry_out(&task, &own, &alarms, |node| EtcdClient::new(node, &pki, config.timeout(WORK)))?;
         let alarms = if task == upkeep::Task::Rest { alarms } else { own.alarms()? };
         let findings: Findings = upkeep::findings(&seen, &alarms);
         Ok(findings)

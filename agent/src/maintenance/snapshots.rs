@@ -20,7 +20,7 @@ use crate::node::context::NodeContext;
 /// The pause between two snapshots.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// How long etcd may take to say how it is, before patience.
+/// How long etcd may take to say how it is, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// Names the snapshot that was sent last, in the folder of snapshots.
@@ -52,7 +52,7 @@ fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
     let Some(node) = config.control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
         return Ok(());
     };
-    let status = EtcdClient::new(node, pki, config.patiently(REQUEST))?.status()?;
+    let status = EtcdClient::new(node, pki, config.timeout(REQUEST))?.status()?;
     if !status.is_leader() {
         return Ok(());
     }
@@ -70,7 +70,7 @@ fn is_due(root: &Path, now: SystemTime) -> io::Result<bool> {
 fn send_newest(config: &Config, root: &Path) -> anyhow::Result<()> {
     let Some(address) = &config.node.snapshot_target else { return Ok(()) };
     let Some(newest) = unsent(root)? else { return Ok(()) };
-    let target = Target::new(address, config.node.proxy.as_ref(), config.patience)?;
+    let target = Target::new(address, config.node.proxy.as_ref(), config.timeout_factor)?;
     target.send(&newest)?;
     log::info!("sent the snapshot {} to {}", newest.name(), target.shown());
     files::write_atomically(&sent(root), newest.name().as_bytes(), 0o600)?;

@@ -21,7 +21,7 @@ use crate::intake::config::Config;
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
 
-/// How long one request to a service on this node may take, before patience.
+/// How long one request to a service on this node may take, before the timeout factor.
 pub const REQUEST: Duration = Duration::from_secs(5);
 
 /// A running node.
@@ -74,7 +74,7 @@ impl NodeContext {
     /// # Errors
     /// The agent has no credentials yet.
     pub fn api(&self) -> anyhow::Result<Api> {
-        Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.patiently(REQUEST))
+        Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.timeout(REQUEST))
     }
 
     /// The folder below which the system is: `/` outside of tests.

@@ -124,7 +124,7 @@ fn ask(
         return Ok(Answer::Held);
     }
     runner.run(&Command::new("ip").args(["link", "set", "dev", &device.name, "up"]))?;
-    let deadline = Instant::now() + config.patiently(CARRIER);
+    let deadline = Instant::now() + config.timeout(CARRIER);
     while !has_carrier(platform, device) {
         if Instant::now() > deadline {
             return Ok(Answer::Refused(codes::NETWORK_NO_CARRIER.finding(
@@ -165,7 +165,7 @@ fn virtual_address_taken(
             return Ok(None);
         }
     }
-    Ok(Some(codes::VIRTUAL_ADDRESS_IN_USE.finding(
+    Ok(Some(codes::API_VIP_IN_USE.finding(
         address.to_string(),
         format!(
             "the device with MAC address {holder}, which is no control node, uses the virtual address on the network \
@@ -208,7 +208,7 @@ fn wait(
     device: &Device,
 ) -> Result<(), Findings> {
     let address = interface.address.addr();
-    let deadline = Instant::now() + config.patiently(CONFIGURED);
+    let deadline = Instant::now() + config.timeout(CONFIGURED);
     loop {
         let state = link_state(platform, bus, device)
             .map_err(|error| failed(&format!("asking networkd about {}", device.name), format!("{error:#}")))?;
@@ -304,8 +304,8 @@ pub(crate) mod tests {
                 name: "alpha".into(),
                 control_nodes: vec![node("cp-1", 11), node("cp-2", 12), node("cp-3", 13)],
                 virtual_address: Some(Ipv4Addr::new(10, 0, 0, 10)),
-                pod_range: "10.244.0.0/16".parse().unwrap(),
-                service_range: "10.96.0.0/16".parse().unwrap(),
+                pod_cidr: "10.244.0.0/16".parse().unwrap(),
+                service_cidr: "10.96.0.0/16".parse().unwrap(),
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),
             },
@@ -328,7 +328,7 @@ pub(crate) mod tests {
                 registry_mirror: None,
                 snapshot_target: None,
             },
-            patience: 1,
+            timeout_factor: 1,
         }
     }
 
@@ -406,7 +406,7 @@ pub(crate) mod tests {
         assert_eq!(virtual_address_taken(&config, address, &device, &[device.mac]).unwrap(), None);
         let device = network(&[("peer", &["10.0.0.12"]), ("stranger", &["10.0.0.99", "10.0.0.10"])]);
         let finding = virtual_address_taken(&config, address, &device, &[device.mac]).unwrap().unwrap();
-        assert_eq!(finding.code, "virtual-address.in-use");
+        assert_eq!(finding.code, "api-vip.in-use");
         assert!(finding.seen.contains("02:00:00:00:00:02"), "{finding}");
     }
 

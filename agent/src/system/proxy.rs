@@ -55,7 +55,7 @@ fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
     direct.extend(config.node.interfaces.iter().map(|interface| interface.address.trunc().to_string()));
     direct.extend(cluster.control_nodes.iter().map(|node| node.address.to_string()));
     direct.extend(cluster.virtual_address.map(|address| address.to_string()));
-    direct.extend([cluster.pod_range.to_string(), cluster.service_range.to_string()]);
+    direct.extend([cluster.pod_cidr.to_string(), cluster.service_cidr.to_string()]);
     direct.extend([".svc".to_owned(), ".cluster.local".to_owned()]);
     for exclusion in exclusions {
         if !direct.contains(exclusion) {

@@ -186,7 +186,7 @@ mod tests {
             .filter(|property| property.need(Role::ControlPlane) != property.need(Role::TenantControlPlane))
             .map(|property| property.key)
             .collect();
-        assert_eq!(differ, [CLUSTER_NAME, VIRTUAL_ADDRESS]);
+        assert_eq!(differ, [CLUSTER_NAME, API_VIP]);
         assert!(differ.iter().all(|key| find(key).unwrap().required(Role::TenantControlPlane)));
     }
 

@@ -19,21 +19,21 @@ keys! {
     NTP_SERVERS = "ntp-servers";
     CLUSTER_NAME = "cluster-name";
     CONTROL_NODES = "control-nodes";
-    VIRTUAL_ADDRESS = "virtual-address";
+    API_VIP = "api-vip";
     DEPLOYMENT_SECRET = "deployment-secret";
     KUBERNETES_VERSION = "kubernetes-version";
-    POD_RANGE = "pod-range";
-    SERVICE_RANGE = "service-range";
+    POD_CIDR = "pod-cidr";
+    SERVICE_CIDR = "service-cidr";
     SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
     CONSOLE_PASSWORD_HASH = "console-password-hash";
     HTTP_PROXY = "http-proxy";
     HTTPS_PROXY = "https-proxy";
-    PROXY_EXCLUSIONS = "proxy-exclusions";
+    NO_PROXY = "no-proxy";
     EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
     REGISTRY_MIRROR = "registry-mirror";
     SNAPSHOT_TARGET = "snapshot-target";
     VXLAN_PORT = "vxlan-port";
-    PATIENCE = "patience";
+    TIMEOUT_FACTOR = "timeout-factor";
 }
 
 impl Property {
@@ -156,7 +156,7 @@ pub(super) const TABLE: &[Property] = &[
              cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13.",
         )
         .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
-    Property::new(VIRTUAL_ADDRESS, Category::Cluster, Kind::Address)
+    Property::new(API_VIP, Category::Cluster, Kind::Address)
         .must_be_given_in_tenants()
         .label("Virtual IP address of the Kubernetes API")
         .description(
@@ -176,18 +176,18 @@ pub(super) const TABLE: &[Property] = &[
         .label("Kubernetes version")
         .description("Minor version to form the cluster with. When empty, the newest one in this appliance.")
         .example("1.36"),
-    Property::new(POD_RANGE, Category::Cluster, Kind::Range { shortest: 8, longest: 24 })
-        .label("Pod network range")
+    Property::new(POD_CIDR, Category::Cluster, Kind::Range { shortest: 8, longest: 24 })
+        .label("Pod CIDR")
         .description(
             "IPv4 range for pods; each node takes a /24 of it. It must not overlap the nodes' subnet, the \
-             service range or any network that pods need to reach.",
+             service CIDR or any network that pods need to reach.",
         )
         .or("10.244.0.0/16"),
-    Property::new(SERVICE_RANGE, Category::Cluster, Kind::Range { shortest: 12, longest: 24 })
-        .label("Service network range")
+    Property::new(SERVICE_CIDR, Category::Cluster, Kind::Range { shortest: 12, longest: 24 })
+        .label("Service CIDR")
         .description(
             "IPv4 range for Kubernetes services, a /12 to a /24. It must not overlap the nodes' subnet or \
-             the pod range.",
+             the pod CIDR.",
         )
         .or("10.96.0.0/16"),
     Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
@@ -217,9 +217,9 @@ pub(super) const TABLE: &[Property] = &[
         .label("HTTPS proxy")
         .description("Proxy for https:// addresses, for example http://proxy.example.com:3128.")
         .example("http://proxy.example.com:3128"),
-    Property::new(PROXY_EXCLUSIONS, Category::Site, Kind::ExclusionList)
+    Property::new(NO_PROXY, Category::Site, Kind::ExclusionList)
         .changeable()
-        .label("Proxy exclusions")
+        .label("Addresses without the proxy")
         .description(
             "Hosts, domains and IPv4 ranges that are reached without the proxy, separated by commas. The \
              cluster's own addresses are always excluded.",
@@ -256,12 +256,12 @@ pub(super) const TABLE: &[Property] = &[
              this port itself.",
         )
         .or("8472"),
-    Property::new(PATIENCE, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
+    Property::new(TIMEOUT_FACTOR, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
         .changeable()
-        .label("Patience on slow hosts")
+        .label("Timeout factor for slow hosts")
         .description(
-            "How many times longer than usual the appliance waits for anything, 1 to 20. Raise it on slow or \
-             overloaded hosts.",
+            "All timeouts of the appliance are multiplied by it, 1 to 20. Raise it on slow or overloaded \
+             hosts.",
         )
         .or("1"),
 ];

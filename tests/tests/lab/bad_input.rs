@@ -57,33 +57,29 @@ pub mod short {
                 form(&[
                     (keys::NODE_NAME, ""),
                     (keys::ADDRESS, "192.168.77.eleven/24"),
-                    (keys::PATIENCE, "much"),
+                    (keys::TIMEOUT_FACTOR, "much"),
                     (keys::VXLAN_PORT, "70000"),
                 ]),
                 &[
                     "property.missing: node-name",
                     "property.malformed: address",
-                    "property.malformed: patience",
+                    "property.malformed: timeout-factor",
                     "property.out-of-range: vxlan-port",
                 ],
             ),
             // What does not go together.
             (
                 form(&[
-                    (keys::VIRTUAL_ADDRESS, "192.168.77.12"),
-                    (keys::POD_RANGE, "192.168.0.0/16"),
+                    (keys::API_VIP, "192.168.77.12"),
+                    (keys::POD_CIDR, "192.168.0.0/16"),
                     (keys::DEPLOYMENT_SECRET, "password"),
                     (keys::ROUTES, "10.30.0.0/16 via 10.20.0.1"),
                 ]),
                 &["address.duplicate", "range.overlap", "deployment-secret.weak", "routes.gateway"],
             ),
             (
-                form(&[
-                    (keys::VIRTUAL_ADDRESS, "10.1.2.3"),
-                    (keys::SERVICE_RANGE, "10.244.128.0/20"),
-                    (keys::NODE_NAME, "cp9"),
-                ]),
-                &["virtual-address.off-subnet", "range.overlap", "control-nodes.not-listed"],
+                form(&[(keys::API_VIP, "10.1.2.3"), (keys::SERVICE_CIDR, "10.244.128.0/20"), (keys::NODE_NAME, "cp9")]),
+                &["api-vip.off-subnet", "range.overlap", "control-nodes.not-listed"],
             ),
         ];
         for (environment, findings) in &cases {
@@ -103,8 +99,8 @@ pub mod short {
         assert_eq!(written(&disk), 0, "network.adapters: something was written to the data disk");
 
         lab.insert_environment("cp1", good.as_bytes()).unwrap();
-        with_address_taken(&scenario, lab.plan().api, || is_refused(&scenario, "cp1", "virtual-address.in-use"));
-        assert_eq!(written(&disk), 0, "virtual-address.in-use: something was written to the data disk");
+        with_address_taken(&scenario, lab.plan().api, || is_refused(&scenario, "cp1", "api-vip.in-use"));
+        assert_eq!(written(&disk), 0, "api-vip.in-use: something was written to the data disk");
     }
 
     /// Whether the last errors on a console are these.

@@ -29,13 +29,13 @@ pub mod long {
         let scenario = Scenario::prepare(&Setting::one("mend"));
         let lab = scenario.lab();
         let good = lab.environment("cp1").unwrap();
-        let bad = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::PATIENCE, "much");
+        let bad = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::TIMEOUT_FACTOR, "much");
         lab.insert_environment("cp1", bad.as_bytes()).unwrap();
         scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "2 problems must be mended");
 
         // One alone is not enough: the rest is said again, and nothing is saved.
-        let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure patience=2 || true"]);
+        let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure timeout-factor=2 || true"]);
         assert!(said.contains("Nothing was changed") && said.contains("deployment-secret.weak"), "{said}");
         let secret = &scenario.properties("cp1")[keys::DEPLOYMENT_SECRET];
         let both = format!("printf 'deployment-secret=%s\\npatience=2\\n' '{secret}' | kaas-agent configure --from -");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use contract::properties::PATIENCE;
+use contract::properties::TIMEOUT_FACTOR;
 use lab::Hardware;
 use scenarios::by_hand;
 use scenarios::earlier_ova;
@@ -83,7 +83,8 @@ pub mod long {
     /// on the others and are reached from there.
     pub fn a_virtual_machine_forms_a_cluster_with_two_containers() {
         let emulated = Some(Hardware::Quick);
-        let setting = Setting { replacements: emulated, properties: &[(PATIENCE, "5")], ..Setting::three("mixed") };
+        let setting =
+            Setting { replacements: emulated, properties: &[(TIMEOUT_FACTOR, "5")], ..Setting::three("mixed") };
         let scenario = Scenario::prepare(&setting);
         by_hand::import(&scenario, "cp3-vm", "cp3", None);
         by_hand::move_disk(&scenario, "cp3", "cp3-vm");

@@ -105,7 +105,7 @@ const WHOLE: [(&str, &str); 5] = [
     ("node-name", "cp2"),
     ("address", "192.168.10.12/24"),
     ("control-nodes", "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
-    ("virtual-address", "192.168.10.10"),
+    ("api-vip", "192.168.10.10"),
     ("deployment-secret", SECRET),
 ];
 
@@ -153,9 +153,9 @@ fn an_unreadable_environment_becomes_a_note_when_all_was_given_by_hand() {
 #[test]
 fn all_findings_are_returned_together_and_nothing_is_saved() {
     let node = Node::new().cdrom("\"192.168.10.1\"", "\"192.168.99.1\"");
-    let found = node.refused(&[("patience", "99"), ("node-name", "cp9")]);
+    let found = node.refused(&[("timeout-factor", "99"), ("node-name", "cp9")]);
     let keys: Vec<&str> = found.iter().map(|(_, key)| key.as_str()).collect();
-    assert_eq!(keys, ["patience", "node-name", "gateway"]);
+    assert_eq!(keys, ["timeout-factor", "node-name", "gateway"]);
     assert!(Overrides::load(node.path()).unwrap().is_empty());
     assert_eq!(node.refused(&[("gatway", "x"), ("dns", "y")]).len(), 2);
 }
@@ -201,9 +201,8 @@ fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
 fn what_the_cluster_was_formed_with_stays() {
     let node = Node::new().saved().formed();
     let before = node.config();
-    let found = node.refused(&[("node-name", "other"), ("virtual-address", "10.9.9.9"), ("deployment-secret", SECRET)]);
-    let expected =
-        ["node-name", "virtual-address", "deployment-secret"].map(|key| ("property.fixed".into(), key.into()));
+    let found = node.refused(&[("node-name", "other"), ("api-vip", "10.9.9.9"), ("deployment-secret", SECRET)]);
+    let expected = ["node-name", "api-vip", "deployment-secret"].map(|key| ("property.fixed".into(), key.into()));
     assert_eq!(found, expected);
     assert_eq!(node.config(), before);
     // A form gives back what it was shown.
@@ -221,7 +220,8 @@ fn what_the_cluster_was_formed_with_stays() {
 #[test]
 fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
     let node = Node::new().saved().formed();
-    let error = apply_with(node.path(), &[("patience", "4")], SystemTime::UNIX_EPOCH, &|| anyhow::bail!("no bus"));
+    let error =
+        apply_with(node.path(), &[("timeout-factor", "4")], SystemTime::UNIX_EPOCH, &|| anyhow::bail!("no bus"));
     assert!(error.unwrap_err().to_string().contains("is saved"));
-    assert_eq!(node.config().patience, 4);
+    assert_eq!(node.config().timeout_factor, 4);
 }

@@ -27,7 +27,7 @@ use crate::upgrade::swap::node_record::{self, Announcer};
 use crate::upgrade::swap::publisher;
 
 /// How long another node tries to tell the first one that it has joined
-/// before the boot goes on, before patience.
+/// before the boot goes on, before the timeout factor.
 const TELLING: Duration = Duration::from_secs(30);
 
 impl StepContext {
@@ -124,7 +124,7 @@ impl StepContext {
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
         let started = self.node.services().start_with(etcd::UNIT, changed)?;
-        if !member::own_healthy(self.node.config.patiently(REQUEST)) {
+        if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
@@ -156,9 +156,9 @@ impl StepContext {
         if !joining {
             return Ok(Beginning::of_forming(&self.node.config, cluster));
         }
-        let (pki, patience) = (self.node.pki(), self.node.config.patiently(REQUEST));
+        let (pki, timeout) = (self.node.pki(), self.node.config.timeout(REQUEST));
         let members =
-            self.node.config.peers().find_map(|peer| EtcdClient::new(peer, &pki, patience).ok()?.members().ok());
+            self.node.config.peers().find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
         let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
         Beginning::of_joining(&self.node.config, cluster, &members)
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
@@ -196,7 +196,7 @@ impl StepContext {
         };
         if first {
             rendezvous.wait_for_joins(&mut say)?;
-        } else if !rendezvous.joined(self.node.config.patiently(TELLING), &mut say)? {
+        } else if !rendezvous.joined(self.node.config.timeout(TELLING), &mut say)? {
             let first = &self.node.config.cluster.control_nodes[0];
             return Err(StepError::Waiting(format!(
                 "telling {} ({}) that this node has joined",
@@ -238,7 +238,7 @@ impl StepContext {
     }
 
     fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
-        EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.patiently(REQUEST))
+        EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
 }
 

@@ -158,7 +158,7 @@ impl StepContext {
         let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
         let unsynchronized = time::unsynchronized(&self.node.platform, servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);
-        if unsynchronized.is_some() && asked.elapsed() < self.node.config.patiently(time::FIRST_ANSWER) {
+        if unsynchronized.is_some() && asked.elapsed() < self.node.config.timeout(time::FIRST_ANSWER) {
             return Err(StepError::Waiting("waiting for a time server".to_owned()));
         }
         let now = Clock::of(self.node.root());

@@ -148,18 +148,18 @@ struct Refusal {
 
 impl EtcdClient {
     /// The member of `node`, asked with the agent's own credentials in the
-    /// folder `pki`. `patience` limits each wait.
+    /// folder `pki`. `timeout` limits each wait.
     ///
     /// # Errors
     /// The credentials cannot be read.
-    pub fn new(node: &ControlNode, pki: &Path, patience: Duration) -> anyhow::Result<Self> {
+    pub fn new(node: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let path = pki.join("etcd").join(name);
             fs::read_to_string(&path).map(Zeroizing::new).with_context(|| format!("reading {}", path.display()))
         };
         let (certificate, key) = (read("healthcheck-client.crt")?, read("healthcheck-client.key")?);
         let server = SocketAddr::from((node.address, ports::ETCD_CLIENT));
-        Ok(Self { client: Client::new(server, &read("ca.crt")?, &certificate, &key, patience)? })
+        Ok(Self { client: Client::new(server, &read("ca.crt")?, &certificate, &key, timeout)? })
     }
 
     /// Whether the member sees a leader and answers a read that needs a quorum.

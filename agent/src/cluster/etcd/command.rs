@@ -16,7 +16,7 @@ use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{Config, Output};
 
-/// How long etcd may take to say how it is, before patience.
+/// How long etcd may take to say how it is, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// What can be done with snapshots.
@@ -93,7 +93,7 @@ pub fn take(
 ) -> anyhow::Result<(Snapshot, Contents)> {
     let node = config.control_node()?;
     let pki = files::below(root, PKI);
-    let status = EtcdClient::new(node, &pki, config.patiently(REQUEST))?.status()?;
+    let status = EtcdClient::new(node, &pki, config.timeout(REQUEST))?.status()?;
     snapshot::take(&config.cluster.name, node, root, runner, status.db_size, now)
 }
 

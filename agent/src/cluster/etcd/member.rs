@@ -73,7 +73,7 @@ pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
         })
     };
     // etcd refuses an election timeout above 50 s, and one below five heartbeats.
-    let patience = config.patience;
+    let timeout = config.timeout_factor;
     Some(json!({
         "name": node.name,
         "data-dir": DATA,
@@ -85,8 +85,8 @@ pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
         "initial-cluster": beginning.members.join(","),
         "initial-cluster-state": if beginning.existing { "existing" } else { "new" },
         "initial-cluster-token": beginning.token,
-        "heartbeat-interval": 100 * patience,
-        "election-timeout": 1000 * patience,
+        "heartbeat-interval": 100 * timeout,
+        "election-timeout": 1000 * timeout,
         "quota-backend-bytes": QUOTA,
         "client-transport-security": security("server"),
         "peer-transport-security": security("peer"),
@@ -116,16 +116,16 @@ pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
 }
 
 /// Whether this node's member sees a leader and answers a read that needs a quorum.
-pub fn own_healthy(patience: Duration) -> bool {
+pub fn own_healthy(timeout: Duration) -> bool {
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS));
-    let asked = Client::plain(server, patience).and_then(|member| member.get("/health"));
+    let asked = Client::plain(server, timeout).and_then(|member| member.get("/health"));
     asked.is_ok_and(|answer| answer.code == 200)
 }
 
 /// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the
 /// folder `pki`.
-pub fn healthy(node: &ControlNode, pki: &Path, patience: Duration) -> bool {
-    EtcdClient::new(node, pki, patience).is_ok_and(|member| member.healthy())
+pub fn healthy(node: &ControlNode, pki: &Path, timeout: Duration) -> bool {
+    EtcdClient::new(node, pki, timeout).is_ok_and(|member| member.healthy())
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn timeouts_stay_within_what_etcd_accepts() {
         let mut config = three_nodes();
-        config.patience = 20;
+        config.timeout_factor = 20;
         let settings = configuration(&config, &forming(&config)).unwrap();
         let (heartbeat, election) = (&settings["heartbeat-interval"], &settings["election-timeout"]);
         assert!(election.as_u64().unwrap() <= 50_000 && election.as_u64().unwrap() >= 5 * heartbeat.as_u64().unwrap());

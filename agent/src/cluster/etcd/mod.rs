@@ -37,6 +37,6 @@ pub fn peer_url(node: &ControlNode) -> String {
 }
 
 /// Whether etcd listens for its peers on a node.
-pub fn listens(node: &ControlNode, patience: Duration) -> bool {
-    TcpStream::connect_timeout(&SocketAddr::from((node.address, ports::ETCD_PEER)), patience).is_ok()
+pub fn listens(node: &ControlNode, timeout: Duration) -> bool {
+    TcpStream::connect_timeout(&SocketAddr::from((node.address, ports::ETCD_PEER)), timeout).is_ok()
 }

@@ -31,9 +31,9 @@ use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{Config, Output};
 
-/// How long etcd may take to answer, before patience.
+/// How long etcd may take to answer, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long a node may take to answer that ought to be off, before patience.
+/// How long a node may take to answer that ought to be off, before the timeout factor.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a code is good for.
 const GOOD_FOR: Duration = Duration::from_secs(60 * 60);
@@ -129,7 +129,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     }
     let own = config.control_node()?;
     let pki = files::below(root, PKI);
-    let ask = |node: &ControlNode| EtcdClient::new(node, &pki, config.patiently(REQUEST));
+    let ask = |node: &ControlNode| EtcdClient::new(node, &pki, config.timeout(REQUEST));
     let etcd = ask(own)?;
     let members = etcd.members().context(
         "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",
@@ -184,8 +184,8 @@ fn answering(config: &Config, lost: &ControlNode) -> Option<&'static str> {
         ("the Kubernetes API", ports::API),
         ("the kubelet", ports::KUBELET),
     ];
-    let patience = config.patiently(SILENCE);
-    let open = |port: u16| TcpStream::connect_timeout(&SocketAddr::from((lost.address, port)), patience).is_ok();
+    let timeout = config.timeout(SILENCE);
+    let open = |port: u16| TcpStream::connect_timeout(&SocketAddr::from((lost.address, port)), timeout).is_ok();
     ports.into_iter().find(|(_, port)| open(*port)).map(|(what, _)| what)
 }
 
@@ -207,7 +207,7 @@ fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bo
 fn delete_node(config: &Config, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
     let command = api::kubectl(config.address())
         .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
-        .arg(format!("--request-timeout={}s", config.patiently(REQUEST).as_secs()));
+        .arg(format!("--request-timeout={}s", config.timeout(REQUEST).as_secs()));
     runner.run(&command).with_context(|| format!("deleting the node {name} from Kubernetes"))?;
     Ok(())
 }

@@ -37,7 +37,7 @@ use crate::intake::config::Config;
 /// How far revisions jump: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
 
-/// How long the control plane and each service may take to stop, before patience.
+/// How long the control plane and each service may take to stop, before the timeout factor.
 const STOPPING: Duration = Duration::from_secs(90);
 
 /// What an administrator says.
@@ -209,9 +209,9 @@ impl Restoring {
 
 /// With members that still run, two clusters would call themselves by one name.
 fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
-    let patience = config.patiently(Duration::from_secs(2));
+    let timeout = config.timeout(Duration::from_secs(2));
     let answering: Vec<&str> =
-        config.peers().filter(|peer| listens(peer, patience)).map(|peer| peer.name.as_str()).collect();
+        config.peers().filter(|peer| listens(peer, timeout)).map(|peer| peer.name.as_str()).collect();
     if !answering.is_empty() {
         bail!(
             "etcd still runs on {}: power off all other control nodes, or restore on each of them and leave out --alone",
@@ -225,21 +225,21 @@ fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
 /// by taking its manifests from the kubelet, then the kubelet and etcd. The agent makes
 /// the manifests anew when it is started.
 fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result<()> {
-    let patience = config.patiently(STOPPING);
-    services.stop(AGENT, patience)?;
+    let timeout = config.timeout(STOPPING);
+    services.stop(AGENT, timeout)?;
     let manifests = files::below(root, MANIFESTS);
     for entry in fs::read_dir(&manifests).into_iter().flatten() {
         fs::remove_file(entry?.path()).context("taking the control plane's manifests away")?;
     }
     if services.state(kubelet::UNIT)? == "active" {
         let api = SocketAddr::from((config.address(), ports::API));
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while TcpStream::connect_timeout(&api, Duration::from_secs(1)).is_ok() && Instant::now() < until {
             thread::sleep(Duration::from_millis(500));
         }
     }
-    services.stop(kubelet::UNIT, patience)?;
-    services.stop(UNIT, patience)
+    services.stop(kubelet::UNIT, timeout)?;
+    services.stop(UNIT, timeout)
 }
 
 #[cfg(test)]

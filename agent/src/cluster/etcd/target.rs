@@ -16,7 +16,7 @@ use crate::intake::config;
 
 /// How long reaching the server may take …
 const CONNECT: Duration = Duration::from_secs(30);
-/// … and how long it may say nothing, before patience.
+/// … and how long it may say nothing, before the timeout factor.
 const SILENCE: Duration = Duration::from_secs(120);
 /// How long sending a snapshot may take in all: 8 GiB at 20 Mbit/s.
 const WHOLE: Duration = Duration::from_secs(3600);
@@ -32,14 +32,13 @@ impl Target {
     ///
     /// # Errors
     /// The address or the proxy's is not a URL; TLS cannot be set up.
-    pub fn new(address: &Secret, proxy: Option<&config::Proxy>, patience: u32) -> anyhow::Result<Self> {
+    pub fn new(address: &Secret, proxy: Option<&config::Proxy>, factor: u32) -> anyhow::Result<Self> {
         let mut text = address.expose().to_owned();
         if !text.ends_with('/') {
             text.push('/');
         }
         let folder = Url::parse(&text).context("understanding the snapshot target")?;
-        let mut client =
-            Client::builder().no_proxy().connect_timeout(CONNECT * patience).read_timeout(SILENCE * patience);
+        let mut client = Client::builder().no_proxy().connect_timeout(CONNECT * factor).read_timeout(SILENCE * factor);
         if let Some(proxy) = proxy {
             let direct = || NoProxy::from_string(&proxy.exclusions.join(","));
             if let Some(address) = &proxy.http {
@@ -49,7 +48,7 @@ impl Target {
                 client = client.proxy(Proxy::https(address).context("using the HTTPS proxy")?.no_proxy(direct()));
             }
         }
-        Ok(Self { folder, client: client.timeout(WHOLE * patience).build().context("setting up TLS")? })
+        Ok(Self { folder, client: client.timeout(WHOLE * factor).build().context("setting up TLS")? })
     }
 
     /// The server and the folder, without user name and password.

@@ -42,11 +42,11 @@ impl Api {
     ///
     /// # Errors
     /// The kubeconfig cannot be read.
-    pub fn new(address: Ipv4Addr, kubeconfig: &Path, patience: Duration) -> anyhow::Result<Self> {
+    pub fn new(address: Ipv4Addr, kubeconfig: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let config = read_kubeconfig(kubeconfig)?;
         let server = SocketAddr::from((address, ports::API));
         let key = config.key.expose();
-        let client = Client::new(server, &config.authority, &config.certificate, key, patience)
+        let client = Client::new(server, &config.authority, &config.certificate, key, timeout)
             .with_context(|| format!("using {}", kubeconfig.display()))?;
         Ok(Self { client })
     }

@@ -66,20 +66,20 @@ const MADE: [&str; 11] = [
 pub fn configuration(config: &Config, platform: &Platform, version: &str, names: &[String]) -> String {
     let cluster = &config.cluster;
     let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
-    let patience = config.patience;
+    let factor = config.timeout_factor;
     let argument = |name: &str, value: String| json!({"name": name, "value": value});
     let mut election = Vec::new();
-    if patience > 1 {
+    if factor > 1 {
         // Upstream's 15 s, 10 s and 2 s, stretched together.
-        election.push(argument("leader-elect-lease-duration", format!("{}s", 15 * patience)));
-        election.push(argument("leader-elect-renew-deadline", format!("{}s", 10 * patience)));
-        election.push(argument("leader-elect-retry-period", format!("{}s", 2 * patience)));
+        election.push(argument("leader-elect-lease-duration", format!("{}s", 15 * factor)));
+        election.push(argument("leader-elect-renew-deadline", format!("{}s", 10 * factor)));
+        election.push(argument("leader-elect-retry-period", format!("{}s", 2 * factor)));
     }
     let mut manager = election.clone();
     manager.push(argument("flex-volume-plugin-dir", VOLUME_PLUGINS.to_owned()));
-    if patience > 1 {
+    if factor > 1 {
         // Upstream's 50 s until a silent node counts as lost.
-        manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * patience)));
+        manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * factor)));
     }
     let mut server = vec![
         argument("kubelet-certificate-authority", format!("{PKI}/ca.crt")),
@@ -98,10 +98,10 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
         "patches": {"directory": PATCHES},
         "timeouts": {
-            "controlPlaneComponentHealthCheck": format!("{}s", 240 * patience),
-            "kubernetesAPICall": format!("{}s", 60 * patience),
-            "etcdAPICall": format!("{}s", 120 * patience),
-            "kubeletHealthCheck": format!("{}s", 240 * patience),
+            "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),
+            "kubernetesAPICall": format!("{}s", 60 * factor),
+            "etcdAPICall": format!("{}s", 120 * factor),
+            "kubeletHealthCheck": format!("{}s", 240 * factor),
         },
     });
     let whole = json!({
@@ -114,8 +114,8 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "certificatesDir": PKI,
         "controlPlaneEndpoint": format!("{}:{}", cluster.api_address(), ports::API),
         "networking": {
-            "podSubnet": cluster.pod_range,
-            "serviceSubnet": cluster.service_range,
+            "podSubnet": cluster.pod_cidr,
+            "serviceSubnet": cluster.service_cidr,
             "dnsDomain": DOMAIN,
         },
         // The agent brings its own.
@@ -170,19 +170,19 @@ const MARK: &str = "kaas.local/credentials";
 /// The patches of the static pods: file names and contents, with the given
 /// marks. On a slow host the kubelet must not kill what is only slow.
 pub fn patches(config: &Config, marks: &[(&str, String)]) -> Vec<(String, String)> {
-    let patience = config.patience;
-    let probe = |threshold: u32| json!({"failureThreshold": threshold * patience, "timeoutSeconds": 15 * patience});
+    let factor = config.timeout_factor;
+    let probe = |threshold: u32| json!({"failureThreshold": threshold * factor, "timeoutSeconds": 15 * factor});
     let patch = |component: &str, mark: &str| -> Value {
         let metadata = json!({"annotations": {MARK: mark}});
-        if patience == 1 {
+        if factor == 1 {
             return json!({"metadata": metadata});
         }
         // kubeadm's own thresholds (`util/staticpod`); it scales the startup
         // probe's from its timeouts.
         let mut container = json!({"name": component, "livenessProbe": probe(8)});
-        container["startupProbe"] = json!({"timeoutSeconds": 15 * patience});
+        container["startupProbe"] = json!({"timeoutSeconds": 15 * factor});
         if component == "kube-apiserver" {
-            container["readinessProbe"] = json!({"timeoutSeconds": 15 * patience});
+            container["readinessProbe"] = json!({"timeoutSeconds": 15 * factor});
         }
         json!({"metadata": metadata, "spec": {"containers": [container]}})
     };

@@ -71,8 +71,8 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "tlsPrivateKeyFile": format!("{SERVING}.key"),
         "volumePluginDir": VOLUME_PLUGINS,
         "resolvConf": if config.node.dns_servers.is_empty() { "" } else { RESOLVERS },
-        "runtimeRequestTimeout": format!("{}s", 120 * config.patience),
-        "nodeStatusUpdateFrequency": format!("{}s", 10 * config.patience.min(4)),
+        "runtimeRequestTimeout": format!("{}s", 120 * config.timeout_factor),
+        "nodeStatusUpdateFrequency": format!("{}s", 10 * config.timeout_factor.min(4)),
         // etcd, the runtime and the agent live beside the pods.
         "systemReserved": {"cpu": "200m", "memory": "400Mi"},
     });

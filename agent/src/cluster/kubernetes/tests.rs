@@ -37,12 +37,12 @@ fn the_api_server_shows_the_operators_certificate_to_who_asks_for_its_names() {
 }
 
 #[test]
-fn kubeadm_is_patched_with_the_mark_of_credentials_and_on_slow_hosts_with_patience() {
+fn kubeadm_is_patched_with_the_mark_of_credentials_and_on_slow_hosts_with_longer_timeouts() {
     let mut config = one_node();
     let marks = [("kube-apiserver", "0123".to_owned()), ("kube-scheduler", "4567".to_owned())];
     let mut all = String::new();
-    for patience in [1, 5] {
-        config.patience = patience;
+    for factor in [1, 5] {
+        config.timeout_factor = factor;
         for (name, text) in kubeadm::patches(&config, &marks) {
             all += &format!("{name}\n{text}");
         }

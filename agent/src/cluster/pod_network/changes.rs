@@ -44,7 +44,7 @@ fn link(commands: &mut Vec<Command>, desired: &Desired, kept: Option<&Device>) {
             commands.push(ip(&["link", "set", DEVICE, "mtu", &desired.mtu.to_string()]));
         }
     }
-    let own = Ipv4Net::from(desired.pod_range.network());
+    let own = Ipv4Net::from(desired.pod_cidr.network());
     let present = kept.map(|device| device.addresses.clone()).unwrap_or_default();
     for address in present.iter().filter(|address| **address != own) {
         commands.push(ip(&["address", "delete", &address.to_string(), "dev", DEVICE]));

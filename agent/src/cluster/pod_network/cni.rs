@@ -11,7 +11,7 @@ pub const PATH: &str = "etc/cni/net.d/10-kaas.conflist";
 
 /// The file's content (CNI specification 1.0.0; options of the plugins
 /// `bridge`, `host-local` and `portmap` as of their release 1.9).
-pub fn conflist(pod_range: Ipv4Net, mtu: u32) -> String {
+pub fn conflist(pod_cidr: Ipv4Net, mtu: u32) -> String {
     let list = json!({
         "cniVersion": "1.0.0",
         "name": "kaas",
@@ -25,7 +25,7 @@ pub fn conflist(pod_range: Ipv4Net, mtu: u32) -> String {
                 // Done for all pods in one table, which spares pods and nodes.
                 "ipMasq": false,
                 "mtu": mtu,
-                "ipam": {"type": "host-local", "ranges": [[{"subnet": pod_range.to_string()}]]},
+                "ipam": {"type": "host-local", "ranges": [[{"subnet": pod_cidr.to_string()}]]},
             },
             {
                 "type": "portmap",

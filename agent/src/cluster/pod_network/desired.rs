@@ -28,7 +28,7 @@ pub struct Settings {
     /// This node's address, which tunnels start from.
     pub address: Ipv4Addr,
     /// The addresses of all pods.
-    pub pod_range: Ipv4Net,
+    pub pod_cidr: Ipv4Net,
     /// The UDP port of VXLAN.
     pub port: u16,
 }
@@ -66,10 +66,10 @@ pub struct Desired {
     pub mac: String,
     /// The device's MTU, and that of pods, in bytes.
     pub mtu: u32,
-    /// This node's pod range. Its first address is the device's own, so that
+    /// This node's pod CIDR. Its first address is the device's own, so that
     /// the node's packets to remote pods come from an address that is routed back the same way.
-    pub pod_range: Ipv4Net,
-    /// The other nodes, by their pod range.
+    pub pod_cidr: Ipv4Net,
+    /// The other nodes, by their pod CIDR.
     pub remotes: BTreeMap<Ipv4Net, Remote>,
 }
 
@@ -89,29 +89,29 @@ pub fn mac(address: Ipv4Addr) -> String {
     format!("02:6b:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// What should be there, once this node has its pod range. The warnings name
+/// What should be there, once this node has its pod CIDR. The warnings name
 /// nodes that are left out.
 pub fn desired(settings: &Settings, underlay: &Underlay, nodes: &Nodes) -> (Option<Desired>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut remotes: BTreeMap<Ipv4Net, Remote> = BTreeMap::new();
-    let own = nodes.get(&settings.node).map(|node| node.pod_range);
+    let own = nodes.get(&settings.node).map(|node| node.pod_cidr);
     for (name, node) in nodes {
-        let range = node.pod_range;
+        let range = node.pod_cidr;
         let overlaps = |other: &Ipv4Net| other.contains(&range) || range.contains(other);
-        if !settings.pod_range.contains(&range) {
-            warnings.push(format!("{name}'s pod range {range} is outside of the cluster's {}", settings.pod_range));
+        if !settings.pod_cidr.contains(&range) {
+            warnings.push(format!("{name}'s pod CIDR {range} is outside of the cluster's {}", settings.pod_cidr));
         } else if *name == settings.node {
             // Ours: nothing to reach.
         } else if node.address == settings.address {
             warnings.push(format!("{name} has this node's address {}", node.address));
         } else if own.iter().chain(remotes.keys()).any(overlaps) {
-            warnings.push(format!("{name}'s pod range {range} overlaps another node's"));
+            warnings.push(format!("{name}'s pod CIDR {range} overlaps another node's"));
         } else {
             remotes.insert(range, Remote { address: node.address, mac: mac(node.address) });
         }
     }
-    let own = own.filter(|range| settings.pod_range.contains(range));
-    let desired = own.map(|pod_range| Desired {
+    let own = own.filter(|range| settings.pod_cidr.contains(range));
+    let desired = own.map(|pod_cidr| Desired {
         vxlan: Vxlan {
             vni: VNI,
             port: settings.port,
@@ -121,7 +121,7 @@ pub fn desired(settings: &Settings, underlay: &Underlay, nodes: &Nodes) -> (Opti
         },
         mac: mac(settings.address),
         mtu: underlay.mtu.saturating_sub(OVERHEAD),
-        pod_range,
+        pod_cidr,
         remotes,
     });
     (desired, warnings)

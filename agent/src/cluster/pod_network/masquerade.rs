@@ -27,15 +27,15 @@ impl Masquerade {
     ///
     /// # Errors
     /// When `nft` fails; the table is as before then, the change being one transaction.
-    pub fn ensure(&mut self, runner: &dyn Runner, pod_range: Ipv4Net) -> Result<bool, command::Error> {
+    pub fn ensure(&mut self, runner: &dyn Runner, pod_cidr: Ipv4Net) -> Result<bool, command::Error> {
         if let Some((range, listing)) = &self.laid
-            && *range == pod_range
+            && *range == pod_cidr
             && runner.run(&list()).is_ok_and(|present| present == *listing)
         {
             return Ok(false);
         }
-        runner.run(&Command::new("nft").args(["-f", "-"]).input(ruleset(pod_range)))?;
-        self.laid = Some((pod_range, runner.run(&list())?));
+        runner.run(&Command::new("nft").args(["-f", "-"]).input(ruleset(pod_cidr)))?;
+        self.laid = Some((pod_cidr, runner.run(&list())?));
         Ok(true)
     }
 }
@@ -45,14 +45,14 @@ fn list() -> Command {
 }
 
 /// Multicast stays as it is: it has no conversation that could be turned back.
-pub(super) fn ruleset(pod_range: Ipv4Net) -> String {
+pub(super) fn ruleset(pod_cidr: Ipv4Net) -> String {
     format!(
         "add table ip {TABLE}\n\
          delete table ip {TABLE}\n\
          table ip {TABLE} {{\n\
          \tchain postrouting {{\n\
          \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
-         \t\tip saddr {pod_range} ip daddr != {pod_range} ip daddr != 224.0.0.0/4 masquerade\n\
+         \t\tip saddr {pod_cidr} ip daddr != {pod_cidr} ip daddr != 224.0.0.0/4 masquerade\n\
          \t}}\n\
          }}\n"
     )

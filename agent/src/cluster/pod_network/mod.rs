@@ -14,7 +14,7 @@
 //! are on a bridge (CNI). It knows nothing of services (kube-proxy does those) and
 //! of network policies.
 //!
-//! It takes part in nothing but the node list: a name, an address and a pod range
+//! It takes part in nothing but the node list: a name, an address and a pod CIDR
 //! for each. Nodes change rarely, so it sleeps nearly all the time.
 
 mod api;
@@ -63,7 +63,7 @@ impl Settings {
         Self {
             node: config.node.name.clone(),
             address: config.address(),
-            pod_range: config.cluster.pod_range,
+            pod_cidr: config.cluster.pod_cidr,
             port: config.cluster.vxlan_port,
         }
     }
@@ -131,7 +131,7 @@ impl<'a> Keeper<'a> {
             self.say(&warning);
         }
         let Some(desired) = desired else {
-            self.say("the cluster has no pod range for this node yet");
+            self.say("the cluster has no pod CIDR for this node yet");
             return Ok(());
         };
         if let Err(error) = offload::ensure(self.runner, self.root, &underlay.device) {
@@ -141,14 +141,14 @@ impl<'a> Keeper<'a> {
             log::info!("{command}");
             self.runner.run(&command).context("setting up the pod network")?;
         }
-        if self.masquerade.ensure(self.runner, self.settings.pod_range).context("letting pods reach the outside")? {
+        if self.masquerade.ensure(self.runner, self.settings.pod_cidr).context("letting pods reach the outside")? {
             log::info!("the nftables table of the pods has been laid");
         }
         let conflist = self.root.join(cni::PATH);
-        let content = cni::conflist(desired.pod_range, desired.mtu);
+        let content = cni::conflist(desired.pod_cidr, desired.mtu);
         files::ensure_content(&conflist, content.as_bytes(), 0o644)
             .with_context(|| format!("writing {}", conflist.display()))?;
-        self.done(&format!("pods {}, {} other nodes", desired.pod_range, desired.remotes.len()));
+        self.done(&format!("pods {}, {} other nodes", desired.pod_cidr, desired.remotes.len()));
         Ok(())
     }
 

@@ -13,10 +13,10 @@ pub struct Node {
     /// Its `InternalIP`, where the other nodes reach it.
     pub address: Ipv4Addr,
     /// The range that its pods get their addresses from.
-    pub pod_range: Ipv4Net,
+    pub pod_cidr: Ipv4Net,
 }
 
-/// All nodes that have an address and a pod range, by name.
+/// All nodes that have an address and a pod CIDR, by name.
 pub type Nodes = BTreeMap<String, Node>;
 
 /// `GET /api/v1/nodes`.
@@ -79,7 +79,7 @@ pub(super) struct Metadata {
 #[derive(Debug, Default, Deserialize)]
 struct Spec {
     #[serde(rename = "podCIDR")]
-    pod_range: Option<String>,
+    pod_cidr: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -99,8 +99,8 @@ impl Object {
     pub(super) fn node(&self) -> Option<Node> {
         let internal = self.status.addresses.iter().filter(|address| address.r#type == "InternalIP");
         let address = internal.filter_map(|address| address.address.parse().ok()).next()?;
-        let pod_range: Ipv4Net = self.spec.pod_range.as_ref()?.parse().ok()?;
-        (pod_range.network() == pod_range.addr()).then_some(Node { address, pod_range })
+        let pod_cidr: Ipv4Net = self.spec.pod_cidr.as_ref()?.parse().ok()?;
+        (pod_cidr.network() == pod_cidr.addr()).then_some(Node { address, pod_cidr })
     }
 }
 

@@ -16,13 +16,13 @@ use super::report::Why;
 use super::shared::{Shared, clock};
 
 /// How long reaching a node and exchanging proofs and introductions may take,
-/// before patience.
+/// before the timeout factor.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
-/// How long an answer may take, before patience. More than the server takes.
+/// How long an answer may take, before the timeout factor. More than the server takes.
 const REPLY_TIME: Duration = Duration::from_secs(100);
 
-/// How long a look at a node's API port may take, before patience.
+/// How long a look at a node's API port may take, before the timeout factor.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// What came of asking a peer: what it said, and whether it proved the secret.
@@ -75,7 +75,7 @@ pub(super) async fn ask_on(shared: &Shared, channel: &mut Channel, ask: &Ask) ->
         channel.send(ask).await?;
         channel.receive().await
     };
-    match timeout(shared.settings.config.patiently(REPLY_TIME), exchange).await {
+    match timeout(shared.settings.config.timeout(REPLY_TIME), exchange).await {
         Ok(reply) => reply.map_err(|error| why(&error)),
         Err(_) => Err(Why::NoAnswer),
     }
@@ -91,7 +91,7 @@ async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<Sa
         let theirs: Hello = channel.receive().await?;
         Ok::<_, channel::Error>((channel, theirs))
     };
-    match timeout(shared.settings.config.patiently(HELLO_TIME), greet).await {
+    match timeout(shared.settings.config.timeout(HELLO_TIME), greet).await {
         Err(_) => Err(Why::NoAnswer),
         Ok(Err(error)) => match why(&error) {
             Why::Refused if api_answers(shared, local, peer.address).await => Err(Why::Closed),
@@ -113,7 +113,7 @@ async fn api_answers(shared: &Shared, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
         socket.connect((peer, shared.settings.api_port).into()).await
     };
     let connected: Result<io::Result<TcpStream>, _> =
-        timeout(shared.settings.config.patiently(PROBE_TIME), connect).await;
+        timeout(shared.settings.config.timeout(PROBE_TIME), connect).await;
     matches!(connected, Ok(Ok(_)))
 }
 

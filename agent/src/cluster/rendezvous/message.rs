@@ -72,8 +72,8 @@ impl Facts {
                 ("cluster name", cluster.name.clone()),
                 ("control nodes", nodes.join(",")),
                 ("virtual address", address),
-                ("pod range", cluster.pod_range.to_string()),
-                ("service range", cluster.service_range.to_string()),
+                ("pod CIDR", cluster.pod_cidr.to_string()),
+                ("service CIDR", cluster.service_cidr.to_string()),
                 ("VXLAN port", cluster.vxlan_port.to_string()),
                 ("Kubernetes minor", cluster.kubernetes_minor.clone()),
             ]

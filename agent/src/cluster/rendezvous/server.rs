@@ -19,10 +19,10 @@ use super::meeting;
 use super::message::{Ask, Hello, Progress, Reply};
 use super::shared::{Shared, clock};
 
-/// How long proofs may take, before patience.
+/// How long proofs may take, before the timeout factor.
 const PROOF_TIME: Duration = Duration::from_secs(10);
 
-/// How long a connection may last, before patience: enough for a bundle, and for
+/// How long a connection may last, before the timeout factor: enough for a bundle, and for
 /// a slow disk on either side to save what was said.
 const CONNECTION_TIME: Duration = Duration::from_secs(90);
 
@@ -74,15 +74,15 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
 }
 
 async fn attend(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
-    let patiently = |usual| shared.settings.config.patiently(usual);
-    let proved = timeout(patiently(PROOF_TIME), shared.endpoint.accept(stream)).await;
+    let scaled = |usual| shared.settings.config.timeout(usual);
+    let proved = timeout(scaled(PROOF_TIME), shared.endpoint.accept(stream)).await;
     let channel = match proved {
         Ok(Ok(channel)) => channel,
         Ok(Err(channel::Error::SecretMismatch)) => return shared.turn_away(from.ip()),
         Ok(Err(error)) => return log::debug!("rendezvous connection from {from}: {error}"),
         Err(_) => return log::debug!("rendezvous connection from {from}: no proof in time"),
     };
-    match timeout(patiently(CONNECTION_TIME), converse(channel, from.ip(), shared)).await {
+    match timeout(scaled(CONNECTION_TIME), converse(channel, from.ip(), shared)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => log::debug!("rendezvous with {from}: {error}"),
         Err(_) => log::debug!("rendezvous with {from}: it took too long"),

@@ -12,7 +12,7 @@ use contract::properties::ControlNode;
 use crate::host::at_once;
 use crate::intake::config::Config;
 
-/// How long a peer may take to let itself be connected to, before patience.
+/// How long a peer may take to let itself be connected to, before the timeout factor.
 const PROBE: Duration = Duration::from_secs(2);
 
 /// What one of the other control nodes lets in.
@@ -28,7 +28,7 @@ struct Open {
 /// no second cluster is formed.
 pub fn beside_a_cluster(config: &Config) -> Option<Finding> {
     let listens = |node: &ControlNode, port| {
-        TcpStream::connect_timeout(&SocketAddr::from((node.address, port)), config.patiently(PROBE)).is_ok()
+        TcpStream::connect_timeout(&SocketAddr::from((node.address, port)), config.timeout(PROBE)).is_ok()
     };
     let seen = at_once::ask(config.peers().cloned(), |node| Open {
         rendezvous: listens(node, ports::RENDEZVOUS),

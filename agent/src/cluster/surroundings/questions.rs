@@ -1,4 +1,4 @@
-//! One question each to a server of the network, with little patience. Knows
+//! One question each to a server of the network, with short timeouts. Knows
 //! nothing of why it is asked.
 
 use std::io::{self, ErrorKind};

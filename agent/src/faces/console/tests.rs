@@ -196,7 +196,7 @@ fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
 fn what_is_refused_stays_in_the_form() {
     let mut state = mending();
     let mut findings = Findings::default();
-    findings.push(Finding::error("property.malformed", "patience", "it is no number", "Give one"));
+    findings.push(Finding::error("property.malformed", "timeout-factor", "it is no number", "Give one"));
     findings.push(Finding::error("environment.absent", "OVF environment", "there is none", "Give one"));
     state.update(Event::Outcome(Outcome::Refused(findings)));
     insta::assert_snapshot!("form_refused_80x25", screen(&state, 80, 25));

@@ -11,9 +11,9 @@ use contract::properties;
 use contract::properties::parse::addresses::overlap;
 use contract::properties::parse::certificates;
 use contract::properties::{
-    ADDRESS, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY,
-    HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_RANGE, REGISTRY_MIRROR, ROUTES, SERVICE_RANGE,
-    SNAPSHOT_TARGET, VIRTUAL_ADDRESS,
+    ADDRESS, API_VIP, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY,
+    HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR, REGISTRY_MIRROR, ROUTES,
+    SERVICE_CIDR, SNAPSHOT_TARGET,
 };
 use contract::role::Role;
 use ipnet::Ipv4Net;
@@ -23,7 +23,7 @@ use super::draft::Draft;
 /// Resolvers that the C library looks at (MAXNS in resolv.h).
 const RESOLVERS: usize = 3;
 
-/// Prefix length of each node's part of the pod range.
+/// Prefix length of each node's part of the pod CIDR.
 const NODE_PODS: u8 = 24;
 
 /// All checks, for a VM of this image.
@@ -96,13 +96,13 @@ fn control_nodes_are_distinct(draft: &Draft, findings: &mut Findings) {
 
 /// Where the table itself requires one, its absence is said already.
 fn virtual_address_is_there(draft: &Draft, role: Role, findings: &mut Findings) {
-    if properties::find(VIRTUAL_ADDRESS).is_some_and(|property| property.required(role)) {
+    if properties::find(API_VIP).is_some_and(|property| property.required(role)) {
         return;
     }
     let several = draft.control_nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
-    if several && draft.virtual_address.is_none() && !draft.wrong.contains(VIRTUAL_ADDRESS) {
-        findings.push(codes::VIRTUAL_ADDRESS_MISSING.finding(
-            VIRTUAL_ADDRESS,
+    if several && draft.virtual_address.is_none() && !draft.wrong.contains(API_VIP) {
+        findings.push(codes::API_VIP_MISSING.finding(
+            API_VIP,
             "there is none, and there are several control nodes",
             "Give an unused address in the nodes' subnet",
         ));
@@ -131,7 +131,7 @@ fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
         check(GATEWAY, "the gateway", gateway, &codes::GATEWAY_OFF_SUBNET);
     }
     if let Some(address) = draft.virtual_address {
-        check(VIRTUAL_ADDRESS, "the virtual address", address, &codes::VIRTUAL_ADDRESS_OFF_SUBNET);
+        check(API_VIP, "the virtual address", address, &codes::API_VIP_OFF_SUBNET);
     }
     for node in draft.control_nodes.iter().flatten().filter(|node| Some(&node.name) != draft.name.as_ref()) {
         check(CONTROL_NODES, &format!("the address of {},", node.name), node.address, &codes::CONTROL_NODES_OFF_SUBNET);
@@ -147,7 +147,7 @@ fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
         taken.push(("this VM".to_owned(), address));
     }
     for (key, what, address) in
-        [(GATEWAY, "the gateway", draft.gateway), (VIRTUAL_ADDRESS, "the virtual address", draft.virtual_address)]
+        [(GATEWAY, "the gateway", draft.gateway), (API_VIP, "the virtual address", draft.virtual_address)]
     {
         let Some(address) = address else { continue };
         if let Some((owner, _)) = taken.iter().find(|(_, other)| *other == address) {
@@ -165,8 +165,8 @@ fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
     let ranges: Vec<(&str, &str, Ipv4Net)> = [
         (ADDRESS, "the node subnet", draft.address.map(|own| own.trunc())),
         (DATA_ADDRESS, "the data subnet", draft.data_address.map(|own| own.trunc())),
-        (POD_RANGE, "the pod range", draft.pod_range),
-        (SERVICE_RANGE, "the service range", draft.service_range),
+        (POD_CIDR, "the pod CIDR", draft.pod_cidr),
+        (SERVICE_CIDR, "the service CIDR", draft.service_cidr),
     ]
     .into_iter()
     .filter_map(|(key, what, range)| range.map(|range| (key, what, range)))
@@ -211,7 +211,7 @@ fn routes_lead_somewhere(draft: &Draft, findings: &mut Findings) {
                 "Leave one of them",
             ));
         }
-        for (what, range) in [("pod range", draft.pod_range), ("service range", draft.service_range)] {
+        for (what, range) in [("pod CIDR", draft.pod_cidr), ("service CIDR", draft.service_cidr)] {
             if let Some(range) = range.filter(|range| overlap(range, &route.network)) {
                 findings.push(codes::RANGE_OVERLAP.finding(
                     ROUTES,
@@ -224,11 +224,11 @@ fn routes_lead_somewhere(draft: &Draft, findings: &mut Findings) {
 }
 
 fn pods_have_room(draft: &Draft, findings: &mut Findings) {
-    let (Some(range), Some(nodes)) = (draft.pod_range, &draft.control_nodes) else { return };
+    let (Some(range), Some(nodes)) = (draft.pod_cidr, &draft.control_nodes) else { return };
     let room = 1usize << NODE_PODS.saturating_sub(range.prefix_len());
     if room < nodes.len() {
         findings.push(codes::RANGE_SIZE.finding(
-            POD_RANGE,
+            POD_CIDR,
             format!("{range} has room for {room} nodes with a /{NODE_PODS} each, and there are {}", nodes.len()),
             "Give a larger range, such as a /16",
         ));
@@ -259,7 +259,7 @@ fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     servers.extend(url(&draft.registry_mirror).map(|address| (REGISTRY_MIRROR, address)));
     let target = draft.snapshot_target.as_ref().map(|target| target.expose().to_owned());
     servers.extend(url(&target).map(|address| (SNAPSHOT_TARGET, address)));
-    let hiding = [("pod range", draft.pod_range), ("service range", draft.service_range)];
+    let hiding = [("pod CIDR", draft.pod_cidr), ("service CIDR", draft.service_cidr)];
     for (key, address) in &servers {
         for (what, range) in hiding.iter().filter_map(|(what, range)| Some((what, (*range)?))) {
             if range.contains(address) {

@@ -15,8 +15,8 @@ pub(crate) fn three_nodes() -> Config {
                 {"name": "node3", "address": "10.0.0.13"},
             ],
             "virtual_address": "10.0.0.10",
-            "pod_range": "10.244.0.0/16",
-            "service_range": "10.96.0.0/16",
+            "pod_cidr": "10.244.0.0/16",
+            "service_cidr": "10.96.0.0/16",
             "vxlan_port": 8472,
             "kubernetes_minor": "1.36",
         },
@@ -32,7 +32,7 @@ pub(crate) fn three_nodes() -> Config {
             "extra_ca_certificates": [],
             "registry_mirror": null,
         },
-        "patience": 1,
+        "timeout_factor": 1,
     }))
     .unwrap()
 }

@@ -36,7 +36,7 @@ pub struct Config {
     pub node: Node,
     /// How many times longer than usual the appliance waits for anything: 1 to 20.
     /// The one knob for slow hosts.
-    pub patience: u32,
+    pub timeout_factor: u32,
 }
 
 /// What all control nodes must agree on.
@@ -49,9 +49,9 @@ pub struct Cluster {
     /// Where clients reach the API. Always there with three control nodes.
     pub virtual_address: Option<Ipv4Addr>,
     /// Addresses of pods; each node gets a /24 of it.
-    pub pod_range: Ipv4Net,
+    pub pod_cidr: Ipv4Net,
     /// Addresses of services; the first is the API's, the tenth is cluster DNS.
-    pub service_range: Ipv4Net,
+    pub service_cidr: Ipv4Net,
     /// UDP port of the VXLAN pod network.
     pub vxlan_port: u16,
     /// Kubernetes minor to form with, such as `1.36`: one that the image carries.
@@ -144,8 +144,8 @@ impl Config {
     }
 
     /// A usual waiting time, made longer for slow hosts.
-    pub fn patiently(&self, usual: Duration) -> Duration {
-        usual * self.patience
+    pub fn timeout(&self, usual: Duration) -> Duration {
+        usual * self.timeout_factor
     }
 }
 
@@ -155,8 +155,8 @@ impl Cluster {
         self.virtual_address.unwrap_or(self.control_nodes[0].address)
     }
 
-    /// The address of cluster DNS: the tenth of the service range.
+    /// The address of cluster DNS: the tenth of the service CIDR.
     pub fn dns_address(&self) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.service_range.network()) + 10)
+        Ipv4Addr::from(u32::from(self.service_cidr.network()) + 10)
     }
 }

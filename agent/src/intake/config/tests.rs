@@ -34,21 +34,21 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("ntp-servers", "ntp.example.com,192.168.10.2"),
         ("cluster-name", "control"),
         ("control-nodes", "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
-        ("virtual-address", "192.168.10.10"),
+        ("api-vip", "192.168.10.10"),
         ("deployment-secret", SECRET),
         ("kubernetes-version", "1.35"),
-        ("pod-range", "10.244.0.0/16"),
-        ("service-range", "10.96.0.0/16"),
+        ("pod-cidr", "10.244.0.0/16"),
+        ("service-cidr", "10.96.0.0/16"),
         ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
         ("http-proxy", "http://user:p%40ss@proxy.example.com:3128"),
         ("https-proxy", "http://10.1.2.3:3128"),
-        ("proxy-exclusions", ".example.com,192.168.0.0/16"),
+        ("no-proxy", ".example.com,192.168.0.0/16"),
         ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
         ("registry-mirror", "https://registry.example.com/mirror"),
         ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
         ("vxlan-port", "4789"),
-        ("patience", "3"),
+        ("timeout-factor", "3"),
     ];
     rows.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
 }
@@ -139,7 +139,7 @@ fn only_four_properties_must_be_given() {
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
     assert_eq!(intake.config.cluster.kubernetes_minor, "1.36", "the newest in the image");
-    assert_eq!((intake.config.cluster.vxlan_port, intake.config.patience), (8472, 1));
+    assert_eq!((intake.config.cluster.vxlan_port, intake.config.timeout_factor), (8472, 1));
     assert!(intake.warnings.is_empty());
 }
 
@@ -150,12 +150,12 @@ fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_nod
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image, now()).unwrap_or_else(|findings| panic!("{findings}"));
     assert_eq!(intake.config.role, Role::TenantControlPlane);
-    properties.retain(|(key, _)| !["cluster-name", "virtual-address"].contains(key));
+    properties.retain(|(key, _)| !["cluster-name", "api-vip"].contains(key));
     let findings = validate(&document(&properties), &image, now()).unwrap_err();
     let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
     assert_eq!(
         (codes(&findings).as_slice(), subjects.as_slice()),
-        (["property.missing"; 2].as_slice(), ["cluster-name", "virtual-address"].as_slice())
+        (["property.missing"; 2].as_slice(), ["cluster-name", "api-vip"].as_slice())
     );
 }
 
@@ -172,9 +172,9 @@ fn all_findings_come_at_once() {
         ("node-name", None),
         ("address", Some("192.168.10.0/24")),
         ("control-nodes", Some("cp1=10.0.0.1,cp1=10.0.0.1")),
-        ("virtual-address", Some("fd00::1")),
+        ("api-vip", Some("fd00::1")),
         ("deployment-secret", Some("hunter2")),
-        ("pod-range", Some("10.96.0.0/16")),
+        ("pod-cidr", Some("10.96.0.0/16")),
         ("vxlan-port", Some("80")),
         ("ssh-authorized-keys", Some("nonsense")),
     ])
@@ -227,13 +227,13 @@ fn ipv6_is_refused_everywhere() {
         ("ntp-servers", "2001:db8::123"),
         ("search-domains", "2001:db8::1"),
         ("control-nodes", "cp2=2001:db8::12"),
-        ("virtual-address", "2001:db8::10"),
-        ("pod-range", "fd00::/48"),
-        ("service-range", "fd00:1::/108"),
+        ("api-vip", "2001:db8::10"),
+        ("pod-cidr", "fd00::/48"),
+        ("service-cidr", "fd00:1::/108"),
         ("routes", "2001:db8:1::/48 via 2001:db8::1"),
         ("http-proxy", "http://[2001:db8::1]:3128"),
         ("https-proxy", "http://[2001:db8::1]:3128"),
-        ("proxy-exclusions", "fd00::/8"),
+        ("no-proxy", "fd00::/8"),
         ("registry-mirror", "https://[2001:db8::1]"),
         ("snapshot-target", "https://[2001:db8::1]/snapshots/"),
     ] {
@@ -265,7 +265,7 @@ rejects! {
     address_is_another_nodes: ["address" = "192.168.10.11/24"] => ["control-nodes.address-differs"];
     subnet_covers_everything: ["address" = "10.0.0.12/8",
         "control-nodes" = "cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13", "gateway" = "10.0.0.1",
-        "virtual-address" = "10.0.0.10", "https-proxy" = None, "data-address" = None, "routes" = None] => ["range.overlap", "range.overlap"];
+        "api-vip" = "10.0.0.10", "https-proxy" = None, "data-address" = None, "routes" = None] => ["range.overlap", "range.overlap"];
     gateway_is_elsewhere: ["gateway" = "192.168.11.1"] => ["gateway.off-subnet"];
     gateway_is_the_broadcast: ["gateway" = "192.168.10.255"] => ["address.subnet-reserved"];
     gateway_is_this_node: ["gateway" = "192.168.10.12"] => ["address.duplicate"];
@@ -306,11 +306,11 @@ rejects! {
         "control-nodes.off-subnet"];
     control_node_is_the_broadcast: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.255"] => [
         "address.subnet-reserved"];
-    virtual_address_is_missing: ["virtual-address" = None] => ["virtual-address.missing"];
-    virtual_address_is_elsewhere: ["virtual-address" = "192.168.11.10"] => ["virtual-address.off-subnet"];
-    virtual_address_is_a_node: ["virtual-address" = "192.168.10.13"] => ["address.duplicate"];
-    virtual_address_is_the_network: ["virtual-address" = "192.168.10.0"] => ["address.subnet-reserved"];
-    virtual_address_is_malformed: ["virtual-address" = "192.168.10"] => ["property.malformed"];
+    virtual_address_is_missing: ["api-vip" = None] => ["api-vip.missing"];
+    virtual_address_is_elsewhere: ["api-vip" = "192.168.11.10"] => ["api-vip.off-subnet"];
+    virtual_address_is_a_node: ["api-vip" = "192.168.10.13"] => ["address.duplicate"];
+    virtual_address_is_the_network: ["api-vip" = "192.168.10.0"] => ["address.subnet-reserved"];
+    virtual_address_is_malformed: ["api-vip" = "192.168.10"] => ["property.malformed"];
     secret_is_missing: ["deployment-secret" = None] => ["property.missing"];
     secret_is_short: ["deployment-secret" = "hunter2"] => ["deployment-secret.weak"];
     secret_is_words: ["deployment-secret" = "correct horse battery staple"] => ["deployment-secret.weak"];
@@ -318,38 +318,38 @@ rejects! {
     secret_has_line_ends: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015\n"] => ["deployment-secret.invalid"];
     kubernetes_is_not_in_the_image: ["kubernetes-version" = "1.34"] => ["kubernetes-version.not-in-image"];
     kubernetes_has_a_patch_level: ["kubernetes-version" = "1.36.3"] => ["property.malformed"];
-    pod_range_is_too_small: ["pod-range" = "10.244.0.0/23"] => ["range.size"];
-    pod_range_is_out_of_bounds: ["pod-range" = "10.244.0.0/25"] => ["range.size"];
-    pod_range_has_host_bits: ["pod-range" = "10.244.1.0/16"] => ["range.host-bits"];
-    pod_range_is_ipv6: ["pod-range" = "fd00::/48"] => ["property.ipv6"];
-    pod_range_is_loopback: ["pod-range" = "127.0.0.0/16"] => ["range.unusable"];
-    pod_range_overlaps_services: ["pod-range" = "10.96.128.0/17"] => ["range.overlap"];
-    pod_range_overlaps_nodes: ["pod-range" = "192.168.0.0/16"] => [
+    pod_range_is_too_small: ["pod-cidr" = "10.244.0.0/23"] => ["range.size"];
+    pod_range_is_out_of_bounds: ["pod-cidr" = "10.244.0.0/25"] => ["range.size"];
+    pod_range_has_host_bits: ["pod-cidr" = "10.244.1.0/16"] => ["range.host-bits"];
+    pod_range_is_ipv6: ["pod-cidr" = "fd00::/48"] => ["property.ipv6"];
+    pod_range_is_loopback: ["pod-cidr" = "127.0.0.0/16"] => ["range.unusable"];
+    pod_range_overlaps_services: ["pod-cidr" = "10.96.128.0/17"] => ["range.overlap"];
+    pod_range_overlaps_nodes: ["pod-cidr" = "192.168.0.0/16"] => [
         "range.covers-server", "range.covers-server", "range.covers-server", "range.overlap"];
-    service_range_is_too_large: ["service-range" = "10.0.0.0/8"] => ["range.size"];
-    service_range_is_too_small: ["service-range" = "10.96.0.0/25"] => ["range.size"];
-    service_range_is_in_the_pods: ["service-range" = "10.244.3.0/24"] => ["range.overlap"];
+    service_range_is_too_large: ["service-cidr" = "10.0.0.0/8"] => ["range.size"];
+    service_range_is_too_small: ["service-cidr" = "10.96.0.0/25"] => ["range.size"];
+    service_range_is_in_the_pods: ["service-cidr" = "10.244.3.0/24"] => ["range.overlap"];
     ssh_key_is_cut: ["ssh-authorized-keys" = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"] => ["ssh-key.malformed"];
     ssh_key_is_private: ["ssh-authorized-keys" = "-----BEGIN OPENSSH PRIVATE KEY-----"] => ["ssh-key.private"];
     password_is_plain: ["console-password-hash" = "hunter2"] => ["console-password-hash.plain"];
     password_is_md5: ["console-password-hash" = "$1$abcdefgh$G9GTe5rFtx2cuh4WnFy5p/"] => ["console-password-hash.method"];
     proxy_has_no_scheme: ["http-proxy" = "proxy.example.com:3128"] => ["url.malformed"];
     proxy_is_ipv6: ["http-proxy" = "http://[2001:db8::1]:3128"] => ["property.ipv6"];
-    exclusion_is_ipv6: ["proxy-exclusions" = "fd00::/8"] => ["property.ipv6"];
+    exclusion_is_ipv6: ["no-proxy" = "fd00::/8"] => ["property.ipv6"];
     certificate_is_no_authority: ["extra-ca-certificates" = include_str!("fixtures/server.pem")] => ["certificate.not-ca"];
     certificate_is_text: ["extra-ca-certificates" = "see ticket"] => ["certificate.malformed"];
     registry_has_a_password: ["registry-mirror" = "https://user:hunter2@registry.example.com"] => ["url.malformed"];
     vxlan_port_is_low: ["vxlan-port" = "53"] => ["property.out-of-range"];
     vxlan_port_is_high: ["vxlan-port" = "65536"] => ["property.out-of-range"];
     vxlan_port_is_a_name: ["vxlan-port" = "vxlan"] => ["property.malformed"];
-    patience_is_zero: ["patience" = "0"] => ["property.out-of-range"];
-    patience_is_a_boolean: ["patience" = "True"] => ["property.malformed"];
+    timeout_factor_is_zero: ["timeout-factor" = "0"] => ["property.out-of-range"];
+    timeout_factor_is_a_boolean: ["timeout-factor" = "True"] => ["property.malformed"];
 }
 
 warns! {
-    one_node_needs_no_virtual_address: ["control-nodes" = "cp2=192.168.10.12", "virtual-address" = None] => [];
+    one_node_needs_no_virtual_address: ["control-nodes" = "cp2=192.168.10.12", "api-vip" = None] => [];
     one_node_may_have_one: ["control-nodes" = "cp2=192.168.10.12"] => [];
-    pods_for_one_node_fit_a_24: ["control-nodes" = "cp2=192.168.10.12", "pod-range" = "10.244.0.0/24"] => [];
+    pods_for_one_node_fit_a_24: ["control-nodes" = "cp2=192.168.10.12", "pod-cidr" = "10.244.0.0/24"] => [];
     secret_ends_in_a_space: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015 "] => ["deployment-secret.whitespace"];
     route_is_repeated: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.1"] => ["property.repeated"];
     one_network_is_enough: ["data-address" = None, "routes" = None] => [];
@@ -431,15 +431,15 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             .collect();
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
         let (dns, domains, ntp, keys, ca) = lists;
-        let (proxy, mirror, target, exclusions, hash, vxlan_port, patience, minor, tail) = site;
+        let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
         let config = Config {
             role: Role::ControlPlane,
             cluster: Cluster {
                 name: cluster,
                 control_nodes,
                 virtual_address: three.then(|| address(10)),
-                pod_range: Ipv4Net::new(Ipv4Addr::new(10, 128, 0, 0), pods).unwrap().trunc(),
-                service_range: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
+                pod_cidr: Ipv4Net::new(Ipv4Addr::new(10, 128, 0, 0), pods).unwrap().trunc(),
+                service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
             },
@@ -479,7 +479,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 registry_mirror: mirror.map(str::to_owned),
                 snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             },
-            patience,
+            timeout_factor,
         };
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
     })

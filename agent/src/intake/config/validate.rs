@@ -84,7 +84,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
     let proxy = (draft.http_proxy.is_some() || draft.https_proxy.is_some()).then_some(Proxy {
         http: draft.http_proxy,
         https: draft.https_proxy,
-        exclusions: draft.proxy_exclusions,
+        exclusions: draft.no_proxy,
     });
     let config = Config {
         role: image.role,
@@ -92,8 +92,8 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
             name: draft.cluster_name?,
             control_nodes: draft.control_nodes?,
             virtual_address: draft.virtual_address,
-            pod_range: draft.pod_range?,
-            service_range: draft.service_range?,
+            pod_cidr: draft.pod_cidr?,
+            service_cidr: draft.service_cidr?,
             vxlan_port: draft.vxlan_port?,
             kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
         },
@@ -111,7 +111,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
             registry_mirror: draft.registry_mirror,
             snapshot_target: draft.snapshot_target,
         },
-        patience: draft.patience?,
+        timeout_factor: draft.timeout_factor?,
     };
     Some((config, draft.secret))
 }

@@ -23,8 +23,8 @@
 
 mod access;
 mod answer;
+mod idle_limit;
 mod metrics;
-mod patient;
 mod routes;
 mod server;
 mod snapshot;
@@ -72,7 +72,7 @@ pub struct Endpoint {
 
 struct Shared {
     context: Arc<EndpointContext>,
-    patience: server::Patience,
+    limits: server::Limits,
     /// The TLS configuration that new connections get; none while closed.
     open: Mutex<Option<Open>>,
 }
@@ -86,17 +86,17 @@ struct Open {
 impl Endpoint {
     /// An endpoint of the system below `root`, closed.
     pub fn new(root: &Path, reporter: Reporter) -> Self {
-        Self::with_patience(root, reporter, server::Patience::USUAL)
+        Self::with_limits(root, reporter, server::Limits::USUAL)
     }
 
-    fn with_patience(root: &Path, reporter: Reporter, patience: server::Patience) -> Self {
+    fn with_limits(root: &Path, reporter: Reporter, limits: server::Limits) -> Self {
         let context = Arc::new(EndpointContext {
             root: root.to_owned(),
             reporter,
             snapshots: snapshot::SnapshotTaker::default(),
             swaps: SwapManager::default(),
         });
-        Self { shared: Arc::new(Shared { context, patience, open: Mutex::new(None) }) }
+        Self { shared: Arc::new(Shared { context, limits, open: Mutex::new(None) }) }
     }
 
     /// Where swaps are asked for.
@@ -136,7 +136,7 @@ impl Endpoint {
             none => {
                 let tls = Arc::new(RwLock::new(tls));
                 let address =
-                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.context), self.shared.patience)
+                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.context), self.shared.limits)
                         .with_context(|| format!("listening on {address}"))?;
                 *none = Some(Open { address, certificate, tls });
                 Ok((true, address))

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use super::EndpointContext;
 use super::access::Right;
 use super::answer::Made;
-use super::patient::Patient;
+use super::idle_limit::IdleLimit;
 use super::routes;
 use crate::host::tls;
 
@@ -43,14 +43,14 @@ const EXHAUSTED: Duration = Duration::from_secs(1);
 
 /// How long clients are waited for.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Limits {
     /// How long the TLS handshake may take, and then the header.
     pub beginning: Duration,
     /// How long a connection may stand still.
     pub still: Duration,
 }
 
-impl Patience {
+impl Limits {
     /// What every endpoint outside of tests has.
     pub(super) const USUAL: Self = Self { beginning: Duration::from_secs(10), still: Duration::from_secs(30) };
 }
@@ -87,7 +87,7 @@ pub(super) fn start(
     address: SocketAddr,
     tls: Tls,
     context: Arc<EndpointContext>,
-    patience: Patience,
+    limits: Limits,
 ) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -95,12 +95,12 @@ pub(super) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
     thread::Builder::new()
         .name("endpoint".to_owned())
-        .spawn(move || runtime.block_on(serve(listener, tls, context, patience)))
+        .spawn(move || runtime.block_on(serve(listener, tls, context, limits)))
         .context("starting a thread")?;
     Ok(address)
 }
 
-async fn serve(listener: std::net::TcpListener, tls: Tls, context: Arc<EndpointContext>, patience: Patience) {
+async fn serve(listener: std::net::TcpListener, tls: Tls, context: Arc<EndpointContext>, limits: Limits) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return log::error!("the endpoint cannot serve: {error}"),
@@ -122,7 +122,7 @@ async fn serve(listener: std::net::TcpListener, tls: Tls, context: Arc<EndpointC
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
                 let context = Arc::clone(&context);
                 tokio::spawn(async move {
-                    if let Err(error) = converse(stream, acceptor, &context, patience).await {
+                    if let Err(error) = converse(stream, acceptor, &context, limits).await {
                         log::debug!("the endpoint, with {from}: {error:#}");
                     }
                     drop(place);
@@ -141,9 +141,9 @@ async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     context: &Arc<EndpointContext>,
-    patience: Patience,
+    limits: Limits,
 ) -> anyhow::Result<()> {
-    let stream = timeout(patience.beginning, acceptor.accept(Patient::new(stream, patience.still)))
+    let stream = timeout(limits.beginning, acceptor.accept(IdleLimit::new(stream, limits.still)))
         .await
         .context("TLS handshake: too slow")?
         .context("TLS handshake")?;
@@ -155,7 +155,7 @@ async fn converse(
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(patience.beginning)
+        .header_read_timeout(limits.beginning)
         .max_buf_size(HEADER)
         .max_headers(HEADER_LINES)
         .keep_alive(false)

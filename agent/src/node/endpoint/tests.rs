@@ -35,7 +35,7 @@ fn stage_with(beginning: Duration) -> Stage {
     let authorities = Authorities::make(now).unwrap();
     authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
     let reporter = Reporter::new(root.path(), Status::default());
-    let endpoint = Endpoint::with_patience(root.path(), reporter.clone(), server::Patience { beginning, still: HANGS });
+    let endpoint = Endpoint::with_limits(root.path(), reporter.clone(), server::Limits { beginning, still: HANGS });
     let (changed, address) =
         endpoint.open_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &leaf(&three_nodes()), now).unwrap();
     assert!(changed);
@@ -232,7 +232,7 @@ fn one_address_does_not_keep_others_out_for_ever() {
 #[test]
 fn a_client_that_says_nothing_is_sent_away() {
     let stage = stage_with(Duration::from_secs(2));
-    // The end of the stream, or its breaking off; not the end of this test's own patience.
+    // The end of the stream, or its breaking off; not the end of this test's own limits.
     let sent_away = |stream: &mut dyn Read| match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
         Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),

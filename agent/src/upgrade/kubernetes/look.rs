@@ -20,7 +20,7 @@ use crate::status::Phase;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::good;
 
-/// How long a member or an API server may take to answer, before patience.
+/// How long a member or an API server may take to answer, before the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 /// Where kubeadm keeps what a dry run makes: in memory.
 const DRY_RUN: &str = "/run/kaas/kubeadm-upgrade";
@@ -32,10 +32,10 @@ const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNS
 /// Looks at the node and its cluster. `swap` is the node's own.
 pub(super) fn look(context: &SwapContext, to: &str, swap: Option<&State>, runner: &dyn Runner) -> Seen {
     let (config, status) = (&context.config, context.reporter.status());
-    let patience = config.patiently(ASKING);
+    let timeout = config.timeout(ASKING);
     let members = at_once::ask(&config.cluster.control_nodes, |node| {
-        let healthy = member::healthy(node, &context.pki, patience);
-        let status = || EtcdClient::new(node, &context.pki, patience)?.status();
+        let healthy = member::healthy(node, &context.pki, timeout);
+        let status = || EtcdClient::new(node, &context.pki, timeout)?.status();
         healthy.then(status).and_then(Result::ok).map(|status| status.version)
     });
     Seen {
@@ -57,7 +57,7 @@ fn said(error: anyhow::Error) -> String {
 
 fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
     let kubeconfig = files::below(&context.root, api::KUBECONFIG);
-    let nodes = Api::new(context.config.address(), &kubeconfig, context.config.patiently(ASKING))?.nodes()?;
+    let nodes = Api::new(context.config.address(), &kubeconfig, context.config.timeout(ASKING))?.nodes()?;
     let is_ready = |name: &str| nodes.iter().any(|node| node.name == name && node.ready);
     let control_nodes = context.config.cluster.control_nodes.iter().map(|node| node.name.clone());
     Ok(control_nodes.filter(|name| !is_ready(name)).collect())

@@ -16,7 +16,7 @@ use crate::intake::config::Config;
 use crate::status::Reporter;
 use crate::upgrade::kubernetes::Begun;
 
-/// How long the own member may take to answer, before patience.
+/// How long the own member may take to answer, before the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
 /// The node that swaps are asked of.
@@ -71,7 +71,7 @@ impl SwapContext {
     /// # Errors
     /// The keys cannot be read.
     pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
-        EtcdClient::new(&self.announcer.node, &self.pki, self.announcer.patience)
+        EtcdClient::new(&self.announcer.node, &self.pki, self.announcer.timeout)
     }
 
     /// The key that a commit pins: the one that somebody has named for this swap, if it has signed what runs.
@@ -95,7 +95,7 @@ impl SwapContext {
     /// # Errors
     /// The own member does not answer.
     pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
-        let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.patiently(ASKING))?;
+        let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.timeout(ASKING))?;
         let own = &self.config.node.name;
         let known = node_record::list(&etcd)?.into_iter();
         Ok(known.filter(|(name, standing)| name != own && standing.swap.is_some()).map(|(name, _)| name).collect())

@@ -16,9 +16,9 @@ use crate::cluster::records::Cordon;
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
 
-/// How long the address and the leadership may take to move, before patience.
+/// How long the address and the leadership may take to move, before the timeout factor.
 const MOVING: Duration = Duration::from_secs(20);
-/// How long a member may take to answer, before patience.
+/// How long a member may take to answer, before the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 /// So long kubectl drains before it is seen whether it was cancelled.
 const TURN: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ impl Evacuation<'_> {
             return Ok(true);
         }
         virtual_address::hold_back(&self.context.root, true).context("yielding the virtual address")?;
-        let limit = config.patiently(MOVING);
+        let limit = config.timeout(MOVING);
         self.until(&format!("this node still holds {address}"), limit, || !virtual_address::held(address))
     }
 
@@ -79,7 +79,7 @@ impl Evacuation<'_> {
     /// No other one can, or it still leads after a while.
     pub fn move_leader(&self) -> anyhow::Result<bool> {
         let config = &self.context.config;
-        let ask = |node| EtcdClient::new(node, &self.context.pki, config.patiently(ASKING));
+        let ask = |node| EtcdClient::new(node, &self.context.pki, config.timeout(ASKING));
         let own = ask(&self.context.announcer.node)?;
         if config.peers().next().is_none() || !own.status()?.is_leader() {
             return Ok(true);
@@ -92,7 +92,7 @@ impl Evacuation<'_> {
         let (_, next) = candidates.max().context("no other member can take etcd's leadership")?;
         own.move_leader(next)?;
         let is_leader = || own.status().is_ok_and(|status| status.is_leader());
-        self.until("this node still leads etcd", config.patiently(MOVING), || !is_leader())
+        self.until("this node still leads etcd", config.timeout(MOVING), || !is_leader())
     }
 
     /// Moves the pods away. Notes first that it was us who cordoned the node.

@@ -14,7 +14,7 @@ use crate::cluster::virtual_address;
 use crate::host::at_once;
 use crate::upgrade::kubernetes;
 
-/// How long a member may take to answer, before patience.
+/// How long a member may take to answer, before the timeout factor.
 const ASKING: Duration = Duration::from_secs(3);
 
 /// The node as it is now, with the swap that is under way.
@@ -55,8 +55,8 @@ pub fn node(context: &SwapContext, swap: Option<State>) -> anyhow::Result<Node> 
 
 /// The own member and how the others are, asked all at once; none if the own one does not answer.
 fn etcd(context: &SwapContext) -> Option<Etcd> {
-    let patience = context.config.patiently(ASKING);
-    let ask = |node| EtcdClient::new(node, &context.pki, patience);
+    let timeout = context.config.timeout(ASKING);
+    let ask = |node| EtcdClient::new(node, &context.pki, timeout);
     let own = ask(&context.announcer.node).ok()?;
     let status = own.status().ok()?;
     // Without a quorum there is no list, but the own member is still told of.

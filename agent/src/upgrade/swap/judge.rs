@@ -11,7 +11,7 @@ use super::context::SwapContext;
 use crate::cluster::etcd::member;
 use crate::host::at_once;
 
-/// How long a member may take to answer, before patience.
+/// How long a member may take to answer, before the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
 /// What the decision goes by.
@@ -38,9 +38,9 @@ impl Seen {
     /// Looks. Members are asked all at once.
     pub(super) fn look(context: &SwapContext, request: &Request) -> Self {
         let (config, pki) = (&context.config, &context.pki);
-        let patience = config.patiently(ASKING);
+        let timeout = config.timeout(ASKING);
         let nodes = &config.cluster.control_nodes;
-        let asked = at_once::ask(nodes, |node| member::healthy(node, pki, patience));
+        let asked = at_once::ask(nodes, |node| member::healthy(node, pki, timeout));
         let own = &config.node.name;
         let others = context.others_under_way();
         let status = context.reporter.status();

@@ -25,10 +25,10 @@ use crate::intake::config::Config;
 /// Below it each node has a key of its name.
 const PREFIX: &str = "/kaas/nodes/";
 
-/// How long a peer may take to answer, before patience. A node that is off does not answer at all.
+/// How long a peer may take to answer, before the timeout factor. A node that is off does not answer at all.
 const ASKING: Duration = Duration::from_secs(2);
 
-/// How long the own member may take, before patience.
+/// How long the own member may take, before the timeout factor.
 const TELLING: Duration = Duration::from_secs(5);
 
 /// What is known of a node's data disk.
@@ -100,8 +100,8 @@ pub type Known = Vec<(String, NodeRecord)>;
 /// Asks the peers of this node what they know, all at once. One that does not answer is passed
 /// over: three nodes that were off begin together.
 pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
-    let patience = config.patiently(ASKING);
-    let asked = at_once::ask(config.peers(), |peer| list(&EtcdClient::new(peer, pki, patience)?));
+    let timeout = config.timeout(ASKING);
+    let asked = at_once::ask(config.peers(), |peer| list(&EtcdClient::new(peer, pki, timeout)?));
     asked
         .into_iter()
         .filter_map(|(peer, answer)| match answer {
@@ -207,7 +207,7 @@ pub struct Announcer {
     /// The running image's build identifier.
     pub build: String,
     /// How long the own member may take.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Announcer {
@@ -222,7 +222,7 @@ impl Announcer {
             root: root.to_owned(),
             disk: disk.to_owned(),
             build: build.to_owned(),
-            patience: config.patiently(TELLING),
+            timeout: config.timeout(TELLING),
         })
     }
 
@@ -237,7 +237,7 @@ impl Announcer {
         let slots = crate::host::disk::Slots::read(&self.disk).context("reading the identity")?;
         let identity = slots.newest().context("the data disk has lost its identity")?;
         let standing = NodeRecord { swap, ..NodeRecord::of_disk(identity, &self.build, &records)? };
-        let etcd = EtcdClient::new(&self.node, &self.pki, self.patience)?;
+        let etcd = EtcdClient::new(&self.node, &self.pki, self.timeout)?;
         etcd.put(&format!("{PREFIX}{}", self.node.name), &serde_json::to_vec(&standing)?)
     }
 }

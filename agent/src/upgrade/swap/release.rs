@@ -60,10 +60,10 @@ fn find(platform: &Platform, own: &Use) -> anyhow::Result<Option<(PathBuf, Ident
 }
 
 /// Makes the file system read-only wherever it is mounted, which also flushes it. Waits
-/// `patience` for whoever still writes.
-fn make_read_only(data: &Path, patience: Duration) -> anyhow::Result<()> {
+/// `timeout` for whoever still writes.
+fn make_read_only(data: &Path, timeout: Duration) -> anyhow::Result<()> {
     let kept = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | kept;
         match nix::mount::mount(None::<&str>, data, None::<&str>, flags, None::<&str>) {

@@ -16,7 +16,7 @@ fn settings() -> Settings {
     Settings {
         node: "node-1".to_owned(),
         address: Ipv4Addr::new(10, 0, 0, 11),
-        pod_range: "10.244.0.0/16".parse().unwrap(),
+        pod_cidr: "10.244.0.0/16".parse().unwrap(),
         port: 4789,
     }
 }
@@ -28,7 +28,7 @@ fn underlay() -> Underlay {
 fn nodes(list: &[(&str, &str, &str)]) -> Nodes {
     list.iter()
         .map(|(name, address, range)| {
-            let node = Node { address: address.parse().unwrap(), pod_range: range.parse().unwrap() };
+            let node = Node { address: address.parse().unwrap(), pod_cidr: range.parse().unwrap() };
             ((*name).to_owned(), node)
         })
         .collect()
@@ -57,7 +57,7 @@ fn reached(desired: &Desired) -> Observed {
             mac: desired.mac.clone(),
             mtu: desired.mtu,
             up: true,
-            addresses: [desired.pod_range.network().into()].into(),
+            addresses: [desired.pod_cidr.network().into()].into(),
         }),
         forwarding: desired.remotes.values().map(|remote| (remote.mac.clone(), remote.address)).collect(),
         neighbours: desired.remotes.iter().map(|(range, remote)| (range.network(), remote.mac.clone())).collect(),
@@ -125,7 +125,7 @@ fn each_other_node_becomes_a_tunnel() {
     let desired = wanted(&three());
     assert_eq!(desired.mtu, 1450);
     assert_eq!(desired.mac, "02:6b:0a:00:00:0b");
-    assert_eq!(desired.pod_range, "10.244.0.0/24".parse().unwrap());
+    assert_eq!(desired.pod_cidr, "10.244.0.0/24".parse().unwrap());
     let ranges: Vec<_> = desired.remotes.keys().map(ToString::to_string).collect();
     assert_eq!(ranges, ["10.244.1.0/24", "10.244.2.0/24"]);
     assert_eq!(mac(Ipv4Addr::new(255, 0, 16, 1)), "02:6b:ff:00:10:01");
@@ -145,10 +145,10 @@ fn nodes_that_contradict_others_are_left_out_and_named() {
     assert_eq!(
         warnings,
         [
-            "node-4's pod range 10.244.1.0/25 overlaps another node's",
-            "node-5's pod range 10.245.0.0/24 is outside of the cluster's 10.244.0.0/16",
+            "node-4's pod CIDR 10.244.1.0/25 overlaps another node's",
+            "node-5's pod CIDR 10.245.0.0/24 is outside of the cluster's 10.244.0.0/16",
             "node-6 has this node's address 10.0.0.11",
-            "node-7's pod range 10.244.0.0/24 overlaps another node's",
+            "node-7's pod CIDR 10.244.0.0/24 overlaps another node's",
         ]
     );
 }

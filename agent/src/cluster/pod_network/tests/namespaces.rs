@@ -97,7 +97,7 @@ fn settings(number: u8) -> Settings {
     Settings {
         node: format!("node-{number}"),
         address: Ipv4Addr::new(10, 77, 0, number),
-        pod_range: "10.244.0.0/16".parse().unwrap(),
+        pod_cidr: "10.244.0.0/16".parse().unwrap(),
         port: 8472,
     }
 }
@@ -186,8 +186,8 @@ fn pods_of_two_nodes_reach_each_other() {
         let nodes: Nodes = expected
             .iter()
             .map(|(node, range)| {
-                let pod_range = format!("10.244.{range}.0/24").parse().unwrap();
-                (format!("node-{node}"), Node { address: Ipv4Addr::new(10, 77, 0, *node), pod_range })
+                let pod_cidr = format!("10.244.{range}.0/24").parse().unwrap();
+                (format!("node-{node}"), Node { address: Ipv4Addr::new(10, 77, 0, *node), pod_cidr })
             })
             .collect();
         let namespace = if number == 1 { &one } else { &two };
@@ -232,10 +232,10 @@ fn pods_of_two_nodes_reach_each_other() {
     reached(1, &[(1, 1), (2, 2)]);
     one.run(|| {
         let mut masquerade = Masquerade::default();
-        assert!(masquerade.ensure(&Host, settings(1).pod_range).unwrap());
-        assert!(!masquerade.ensure(&Host, settings(1).pod_range).unwrap());
+        assert!(masquerade.ensure(&Host, settings(1).pod_cidr).unwrap());
+        assert!(!masquerade.ensure(&Host, settings(1).pod_cidr).unwrap());
         Host.run(&Command::new("nft").args(["flush", "ruleset"])).unwrap();
-        assert!(masquerade.ensure(&Host, settings(1).pod_range).unwrap());
+        assert!(masquerade.ensure(&Host, settings(1).pod_cidr).unwrap());
     });
     drop((again, serving));
 }

@@ -102,13 +102,13 @@ fn introductions_are_checked() {
     assert_eq!(hear(&renamed, 1_000_000), Err(Why::Misplaced("node-3".to_owned())));
 
     let mut theirs = config.cluster;
-    theirs.pod_range = "10.9.0.0/16".parse().unwrap();
+    theirs.pod_cidr = "10.9.0.0/16".parse().unwrap();
     theirs.name = "elsewhere".to_owned();
     let different = Hello { facts: Facts::of(&theirs, "image 1"), ..hello };
     let words = hear(&different, 1_000_000).unwrap_err().to_string();
     assert_eq!(
         words,
-        "its cluster name is elsewhere, here it is blue, its pod range is 10.9.0.0/16, here it is 10.244.0.0/16"
+        "its cluster name is elsewhere, here it is blue, its pod CIDR is 10.9.0.0/16, here it is 10.244.0.0/16"
     );
 }
 

@@ -49,12 +49,12 @@ pub(super) fn config(index: usize) -> Config {
             name: "blue".to_owned(),
             control_nodes: nodes,
             virtual_address: Some(Ipv4Addr::new(127, 0, 1, 10)),
-            pod_range: "10.244.0.0/16".parse().unwrap(),
-            service_range: "10.96.0.0/16".parse().unwrap(),
+            pod_cidr: "10.244.0.0/16".parse().unwrap(),
+            service_cidr: "10.96.0.0/16".parse().unwrap(),
             vxlan_port: 4789,
             kubernetes_minor: "1.36".to_owned(),
         },
-        patience: 1,
+        timeout_factor: 1,
     }
 }
 
@@ -124,13 +124,13 @@ fn meet(node: &Rendezvous) -> MemberBundle {
 
 /// Meets until a report is as wanted, and returns that one.
 fn meet_until(node: &Rendezvous, mut wanted: impl FnMut(&Report) -> bool) -> Report {
-    let (mut patience, mut found) = (patient(), None);
+    let (mut wait, mut found) = (patient(), None);
     let met = node.meet(&mut |report| {
         if wanted(report) {
             found = Some(report.clone());
             return ControlFlow::Break(());
         }
-        patience(report)
+        wait(report)
     });
     assert!(matches!(met, Err(Error::Stopped)), "it met the others instead");
     found.unwrap()
@@ -203,7 +203,7 @@ fn a_wrong_secret_is_named_on_both_sides() {
         assert!(!report.findings.to_string().contains("0123"));
     }
     // The one who is only asked says so as well.
-    let (mut heard, mut patience) = (None, patient());
+    let (mut heard, mut wait) = (None, patient());
     let quiet = Machines::new();
     let asked = Rendezvous::open(quiet.settings[2].clone(), Record::Unformed, quiet.keep(2)).unwrap();
     let asking = Rendezvous::open(
@@ -217,7 +217,7 @@ fn a_wrong_secret_is_named_on_both_sides() {
     let _ = asked.meet(&mut |report| {
         heard = report.findings.iter().find(|finding| finding.subject == "node-2 (127.0.1.2)").cloned();
         // Its server may note the knock a moment after the other side was refused.
-        if heard.is_some() { ControlFlow::Break(()) } else { patience(report) }
+        if heard.is_some() { ControlFlow::Break(()) } else { wait(report) }
     });
     assert_eq!(heard.unwrap().code, "peer.secret-mismatch");
 }
@@ -225,15 +225,15 @@ fn a_wrong_secret_is_named_on_both_sides() {
 #[test]
 fn different_properties_are_named() {
     let mut machines = Machines::new();
-    machines.settings[1].config.cluster.service_range = "10.97.0.0/16".parse().unwrap();
+    machines.settings[1].config.cluster.service_cidr = "10.97.0.0/16".parse().unwrap();
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
     let report = meet_until(&nodes[0], |report| codes(report).contains(&"peers.disagree"));
     assert_eq!(
         report.findings.iter().map(|finding| finding.seen.as_str()).collect::<Vec<_>>(),
-        ["its service range is 10.97.0.0/16, here it is 10.96.0.0/16"]
+        ["its service CIDR is 10.97.0.0/16, here it is 10.96.0.0/16"]
     );
     let report = meet_until(&nodes[1], |report| codes(report).contains(&"peers.disagree"));
-    assert!(report.findings.to_string().contains("its service range is 10.96.0.0/16, here it is 10.97.0.0/16"));
+    assert!(report.findings.to_string().contains("its service CIDR is 10.96.0.0/16, here it is 10.97.0.0/16"));
     assert_eq!(machines.disk(0), Record::Unformed);
 }
 

@@ -10,22 +10,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Wraps a connection. Each byte that is read or written begins the wait anew.
-pub(super) struct Patient<S> {
+pub(super) struct IdleLimit<S> {
     stream: S,
-    patience: Duration,
+    limit: Duration,
     deadline: Pin<Box<Sleep>>,
 }
 
-impl<S> Patient<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, deadline: Box::pin(sleep(patience)) }
+impl<S> IdleLimit<S> {
+    pub(super) fn new(stream: S, limit: Duration) -> Self {
+        Self { stream, limit, deadline: Box::pin(sleep(limit)) }
     }
 
     /// What became of reading or writing, unless that has taken too long.
     fn judge<T>(&mut self, context: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match poll {
             Poll::Ready(done) => {
-                self.deadline.as_mut().reset(Instant::now() + self.patience);
+                self.deadline.as_mut().reset(Instant::now() + self.limit);
                 Poll::Ready(done)
             }
             Poll::Pending => self.deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into())),
@@ -33,14 +33,14 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleLimit<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.stream).poll_read(context, to);
         self.judge(context, poll)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleLimit<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.stream).poll_write(context, from);
         self.judge(context, poll)
