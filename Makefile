@@ -10,7 +10,7 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 CLONE := $(CARGO_TARGET_DIR)/last-clone
 
 # Making a root tree and running system containers and VMs takes root, and so do tests. Only programs that are built run
-# as root, Cargo itself never: what it keeps in the user's folders stays the user's.
+# as root, Cargo itself never: what it keeps in the user's directories stays the user's.
 AS_ROOT := $(CURDIR)/.ci/as-root
 TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --locked
 

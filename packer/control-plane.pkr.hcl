@@ -12,7 +12,7 @@ variable "spec" {
 variable "output" {
   type        = string
   default     = "build"
-  description = "Folder that receives the OVA."
+  description = "Directory that receives the OVA."
 }
 
 source "null" "build-host" {

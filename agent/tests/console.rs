@@ -1,5 +1,5 @@
 //! The console, driven key by key: the real program on a pseudo-terminal, on a
-//! node that is a temporary folder.
+//! node that is a temporary directory.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -8,9 +8,9 @@ const ROOMS: [&str; 10] =
     ["host", "intake", "system", "cluster", "status", "upgrade", "node", "maintenance", "boot", "faces"];
 
 /// All sources in a room but tests: those may take their fixtures from anywhere.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+fn sources(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let is_test = ["tests", "fixture", "cuts"].contains(&name.as_str())

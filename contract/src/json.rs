@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
-/// Reads JSON strictly, however deep an unknown field stands: for what asks for an act, and for what is only valid whole.
+/// Reads JSON strictly, however deep an unknown field stands: for what asks for an act, and for what is only valid
+/// whole.
 ///
 /// # Errors
 /// It is not understood, or has a field that the type does not know.

@@ -1,5 +1,6 @@
 //! Kubeconfigs (`v1` of `Config`, k8s.io/client-go): where a cluster's API is, what proves it, and who asks. What is
-//! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML includes.
+//! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML
+//! includes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

@@ -30,12 +30,12 @@ pub enum Place {
 /// How a path comes to the data disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// The data partition's root or a folder used right there.
+    /// The data partition's root or a directory used right there.
     Direct,
-    /// This folder of the data partition is bind-mounted on the path.
+    /// This directory of the data partition is bind-mounted on the path.
     Bind {
         /// Its name below [`DATA`].
-        folder: &'static str,
+        directory: &'static str,
         /// Its permission bits.
         mode: u32,
     },
@@ -46,7 +46,7 @@ pub enum Data {
 /// A path that is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
-    /// The path; folders include what is below them unless listed themselves.
+    /// The path; directories include what is below them unless listed themselves.
     pub path: &'static str,
     /// Where it is kept.
     pub place: Place,
@@ -54,8 +54,8 @@ pub struct Written {
     pub why: &'static str,
 }
 
-const fn bind(path: &'static str, folder: &'static str, mode: u32, why: &'static str) -> Written {
-    Written { path, place: Place::Data(Data::Bind { folder, mode }), why }
+const fn bind(path: &'static str, directory: &'static str, mode: u32, why: &'static str) -> Written {
+    Written { path, place: Place::Data(Data::Bind { directory, mode }), why }
 }
 
 const fn kept(path: &'static str, place: Place, why: &'static str) -> Written {
@@ -78,17 +78,17 @@ pub const TABLE: &[Written] = &[
     kept("/tmp", Place::Memory, "temporary files"),
     kept("/var", Place::Scratch, "logs and caches: nothing here has to outlive the VM"),
     kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
-    kept("/var/lib/kubelet", Place::Scratch, "pod folders and checkpoints of running pods"),
+    kept("/var/lib/kubelet", Place::Scratch, "pod directories and checkpoints of running pods"),
     kept("/var/lib/cni", Place::Scratch, "addresses handed to the pods that run here"),
     kept("/var/log", Place::Scratch, "the journal and container logs, both capped"),
-    kept("/usr/libexec/kubernetes", Place::Image, "a FlexVolume folder that kubeadm 1.35 mounts: empty"),
+    kept("/usr/libexec/kubernetes", Place::Image, "a FlexVolume directory that kubeadm 1.35 mounts: empty"),
 ];
 
-/// The bind mounts from the data partition: folder, mode and mount point, in
+/// The bind mounts from the data partition: directory, mode and mount point, in
 /// the order in which they are mounted.
 pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
     TABLE.iter().filter_map(|written| match written.place {
-        Place::Data(Data::Bind { folder, mode }) => Some((folder, mode, written.path)),
+        Place::Data(Data::Bind { directory, mode }) => Some((directory, mode, written.path)),
         _ => None,
     })
 }
@@ -102,7 +102,7 @@ pub fn markdown() -> String {
             Place::Memory => "memory".to_owned(),
             Place::Scratch => "scratch (system disk)".to_owned(),
             Place::Data(Data::Direct) => "data disk".to_owned(),
-            Place::Data(Data::Bind { folder, .. }) => format!("data disk, `{DATA}/{folder}`"),
+            Place::Data(Data::Bind { directory, .. }) => format!("data disk, `{DATA}/{directory}`"),
             Place::Data(Data::Identity) => "data disk, identity slots".to_owned(),
         };
         text.push_str(&format!("| `{}` | {place} | {} |\n", written.path, written.why));
@@ -116,11 +116,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_path_and_each_folder_is_there_once() {
+    fn each_path_and_each_directory_is_there_once() {
         let paths: BTreeSet<_> = TABLE.iter().map(|written| written.path).collect();
         assert_eq!(paths.len(), TABLE.len());
-        let folders: BTreeSet<_> = binds().map(|(folder, ..)| folder).collect();
-        assert_eq!(folders.len(), binds().count());
+        let directories: BTreeSet<_> = binds().map(|(directory, ..)| directory).collect();
+        assert_eq!(directories.len(), binds().count());
         // A bind mount must not be hidden by a later one above it.
         let points: Vec<_> = binds().map(|(.., point)| point).collect();
         for (index, point) in points.iter().enumerate() {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_names_place_and_folder() {
+    fn the_documentation_names_place_and_directory() {
         let text = markdown();
         assert!(text.contains("| `/var/lib/etcd` | data disk, `/data/etcd` | the etcd member"), "{text}");
         assert_eq!(text.lines().count(), TABLE.len() + 2);

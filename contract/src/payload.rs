@@ -1,4 +1,4 @@
-//! The files of a payload folder: written by the image builder, read by the
+//! The files of a payload directory: written by the image builder, read by the
 //! agent.
 //!
 //! It is an OCI image layout (image-spec 1.1: `image-layout.md`, `image-index.md`,

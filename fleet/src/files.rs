@@ -9,16 +9,17 @@ use anyhow::Context;
 use atomic_write_file::AtomicWriteFile;
 use atomic_write_file::unix::OpenOptionsExt as _;
 
-/// Opens a file that takes `path`'s place once it is committed: flushed, then renamed, then the folder flushed. Dropped
+/// Opens a file that takes `path`'s place once it is committed: flushed, then renamed, then the directory flushed.
+/// Dropped
 /// before that, it is removed.
 ///
 /// # Errors
-/// When the folder is not there or cannot be written to.
+/// When the directory is not there or cannot be written to.
 pub fn create(path: &Path) -> io::Result<AtomicWriteFile> {
     AtomicWriteFile::options().mode(0o600).preserve_mode(false).preserve_owner(false).open(path)
 }
 
-/// Writes a text whole, making missing folders: after a crash the old text or the new one is there.
+/// Writes a text whole, making missing directories: after a crash the old text or the new one is there.
 ///
 /// # Errors
 /// When it cannot be written; the old text then still stands.
@@ -40,8 +41,8 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_whole_and_is_its_owners() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new/record.json");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/record.json");
         write(&path, "one").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let mut half = create(&path).unwrap();

@@ -44,18 +44,18 @@ pub fn compress(spec: &Spec, disk: &Path, context: &BuildContext<'_>) -> Result<
     let &BuildContext { cache, progress, .. } = context;
     let name = disk_name(spec);
     let key = Key::of(Stage::VMDK).text("disk", cache.name_of(disk)?).text("name", &name).finish();
-    let place = cache.stage(&key, progress, |folder| {
-        let written = vmdk::from_raw(disk, &folder.join(&name), &vmdk::Options::default(), &mut |at| {
+    let place = cache.stage(&key, progress, |directory| {
+        let written = vmdk::from_raw(disk, &directory.join(&name), &vmdk::Options::default(), &mut |at| {
             progress.detail(&format!("{} of {} MiB", at.done >> 20, at.total >> 20));
         })?;
         let sizes = Sizes { capacity: written.capacity, populated: written.populated, size: written.size };
-        std::fs::write(folder.join("sizes.json"), serde_json::to_vec(&sizes)?).context("noting the disk's sizes")
+        std::fs::write(directory.join("sizes.json"), serde_json::to_vec(&sizes)?).context("noting the disk's sizes")
     })?;
     let sizes = std::fs::read(place.join("sizes.json")).context("reading the disk's sizes")?;
     Ok(CompressedDisk { file: place.join(name), sizes: serde_json::from_slice(&sizes)? })
 }
 
-/// Writes the OVA into `folder` and returns its path. An OVA of this name that is there stays until the new one is
+/// Writes the OVA into `directory` and returns its path. An OVA of this name that is there stays until the new one is
 /// whole.
 ///
 /// # Errors
@@ -66,12 +66,12 @@ pub fn pack(
     disk: &CompressedDisk,
     kubernetes_minors: &[String],
     signer: Option<&Signer>,
-    folder: &Path,
+    directory: &Path,
     context: &BuildContext<'_>,
 ) -> Result<(PathBuf, u64)> {
     let running = context.progress.begin("ova");
     let name = spec.full_name();
-    let place = folder.join(format!("{name}.ova"));
+    let place = directory.join(format!("{name}.ova"));
     let descriptor = describe(spec, build, disk.sizes, kubernetes_minors, signer.is_some());
     let disks = [disk.file.clone()];
     let package = Package { name: &name, descriptor: &descriptor, disks: &disks, modified: context.epoch, signer };

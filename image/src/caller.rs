@@ -1,5 +1,6 @@
-//! Whom the builder works for. Trees take root, compilers do not: under sudo they run as the user who called it, so that
-//! what they keep in that user's folders stays that user's. Results in the cache, packages and OVAs are root's.
+//! Whom the builder works for. Trees take root, compilers do not: under sudo they run as the user who called it, so
+//! that
+//! what they keep in that user's directories stays that user's. Results in the cache, packages and OVAs are root's.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -19,7 +20,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The user who called sudo, if this process is root, and works with that user's home folder rather than root's.
+    /// The user who called sudo, if this process is root, and works with that user's home directory rather than root's.
     pub fn of_environment() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             return None;
@@ -29,7 +30,7 @@ impl Caller {
         Self::of(std::env::var_os("SUDO_UID"), std::env::var_os("SUDO_GID"), owner)
     }
 
-    /// `owner` is the user whose the home folder is.
+    /// `owner` is the user whose the home directory is.
     fn of(user: Option<OsString>, group: Option<OsString>, owner: u32) -> Option<Self> {
         let number = |id: Option<OsString>| id?.to_str()?.parse().ok();
         let caller = Self { user: number(user)?, group: number(group)? };
@@ -44,13 +45,13 @@ impl Caller {
             .map(str::to_owned)
     }
 
-    /// Makes a file, or a folder and what is in it, this user's, unless it is already.
+    /// Makes a file, or a directory and what is in it, this user's, unless it is already.
     ///
     /// # Errors
     /// When it is not there, is a link, or cannot be given away; part of it may have been then.
-    pub fn give(self, folder: &Path) -> Result<()> {
-        let giving = || format!("giving {} to user {}", folder.display(), self.user);
-        let metadata = std::fs::symlink_metadata(folder).with_context(giving)?;
+    pub fn give(self, directory: &Path) -> Result<()> {
+        let giving = || format!("giving {} to user {}", directory.display(), self.user);
+        let metadata = std::fs::symlink_metadata(directory).with_context(giving)?;
         if metadata.is_symlink() {
             // What a link points at may be anything of root's.
             let error = anyhow!("it is a link: put what it points at in its place, or XDG_CACHE_HOME there");
@@ -59,23 +60,24 @@ impl Caller {
         if metadata.uid() == self.user {
             return Ok(());
         }
-        // The folder comes last: its owner tells whether all of it was given.
-        for entry in walkdir::WalkDir::new(folder).contents_first(true).follow_root_links(false) {
+        // The directory comes last: its owner tells whether all of it was given.
+        for entry in walkdir::WalkDir::new(directory).contents_first(true).follow_root_links(false) {
             lchown(entry.with_context(giving)?.path(), Some(self.user), Some(self.group)).with_context(giving)?;
         }
         Ok(())
     }
 }
 
-/// Makes a folder that a compiler writes to, or a file that is that user's own, the calling user's, if there is one.
+/// Makes a directory that a compiler writes to, or a file that is that user's own, the calling user's, if there is one.
 ///
 /// # Errors
 /// As [`Caller::give`].
-pub fn lend(folder: &Path) -> Result<()> {
-    Caller::of_environment().map_or(Ok(()), |caller| caller.give(folder))
+pub fn lend(directory: &Path) -> Result<()> {
+    Caller::of_environment().map_or(Ok(()), |caller| caller.give(directory))
 }
 
-/// Copies a program that a compiler made out of a folder that was lent. The copy is nobody's who could change it later,
+/// Copies a program that a compiler made out of a directory that was lent. The copy is nobody's who could change it
+/// later,
 /// and a link is not followed: root would read there what the user may not.
 ///
 /// # Errors
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_called_sudo_counts_when_the_home_folder_is_theirs() {
+    fn who_called_sudo_counts_when_the_home_directory_is_theirs() {
         assert_eq!(of("1000", "100", 1000), Some(Caller { user: 1000, group: 100 }));
         assert_eq!(of("1000", "100", 0), None, "sudo has set HOME to root's");
         assert_eq!(of("0", "0", 0), None);
@@ -112,20 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn what_root_left_in_a_folder_is_given_away() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("below")).unwrap();
-        std::fs::write(folder.path().join("below/file"), "").unwrap();
+    fn what_root_left_in_a_directory_is_given_away() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("below")).unwrap();
+        std::fs::write(directory.path().join("below/file"), "").unwrap();
         let alone = tempfile::NamedTempFile::new().unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", directory.path().join("link")).unwrap();
         let own = nix::unistd::geteuid().as_raw();
         // Only root can give to somebody else; anybody can "give" what is theirs already.
         let user = if own == 0 { 4321 } else { own };
         let caller = Caller { user, group: nix::unistd::getegid().as_raw() };
-        caller.give(folder.path()).unwrap();
+        caller.give(directory.path()).unwrap();
         caller.give(alone.path()).unwrap();
         assert_eq!(std::fs::metadata(alone.path()).unwrap().uid(), user);
-        for entry in walkdir::WalkDir::new(folder.path()) {
+        for entry in walkdir::WalkDir::new(directory.path()) {
             let entry = entry.unwrap();
             assert_eq!(std::fs::symlink_metadata(entry.path()).unwrap().uid(), user, "{}", entry.path().display());
         }
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_folders_place_is_not_followed() {
+    fn a_link_in_the_directories_place_is_not_followed() {
         let above = tempfile::tempdir().unwrap();
         let (target, link) = (above.path().join("target"), above.path().join("link"));
         std::fs::create_dir(&target).unwrap();
@@ -146,8 +148,8 @@ mod tests {
 
     #[test]
     fn what_a_compiler_made_is_kept_as_a_copy_and_links_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         std::fs::write(at("made"), "program").unwrap();
         take(&at("made"), &at("kept")).unwrap();
         std::fs::write(at("made"), "changed").unwrap();
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(std::fs::metadata(at("kept")).unwrap().mode() & 0o777, 0o755);
         std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
         assert!(take(&at("link"), &at("of a link")).is_err());
-        assert!(take(folder.path(), &at("of a folder")).unwrap_err().to_string().ends_with("is no file"));
+        assert!(take(directory.path(), &at("of a directory")).unwrap_err().to_string().ends_with("is no file"));
         std::os::unix::fs::symlink(at("elsewhere"), at("waiting")).unwrap();
         assert!(take(&at("made"), &at("waiting")).is_err(), "written through a link");
     }

@@ -25,7 +25,7 @@ pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildC
         .text("epoch", epoch.to_string())
         .key("tools", tools.key())
         .finish();
-    let place = cache.stage(&key, progress, |folder| {
+    let place = cache.stage(&key, progress, |directory| {
         let work = cache.work()?;
         let definitions = work.path().join("repart.d");
         fs::create_dir(&definitions).context("writing partition definitions")?;
@@ -34,7 +34,7 @@ pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildC
         }
         tools
             .run("systemd-repart")
-            .writes_at(folder, "/out")
+            .writes_at(directory, "/out")
             .reads_at(&definitions, "/repart.d")
             .reads_at(kernel_image, "/in/kernel.efi")
             .reads_at(&root.erofs, "/in/root.erofs")
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn partitions_carry_the_halves_of_the_root_hash() {
-        let folder = tempfile::tempdir().unwrap();
-        let (erofs, verity) = (folder.path().join("root.erofs"), folder.path().join("root.verity"));
+        let directory = tempfile::tempdir().unwrap();
+        let (erofs, verity) = (directory.path().join("root.erofs"), directory.path().join("root.verity"));
         fs::write(&erofs, vec![0; 3 << 20]).unwrap();
         fs::write(&verity, vec![0; 4096]).unwrap();
         let hash = "00112233445566778899aabbccddeeff0123456789abcdef0123456789abcdef".to_owned();

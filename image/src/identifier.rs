@@ -48,7 +48,7 @@ pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<S
     let key = initial.add_to_key(key.text("initial root", ""), cache)?.file("stub", stub)?;
     let key = key.text("kernel", cache.name_of(vmlinuz)?).text("parameters", &parameters).text("facts", &facts);
     let key = key.text("epoch", epoch.to_string()).finish();
-    let place = cache.stage(&key, progress, |folder| {
+    let place = cache.stage(&key, progress, |directory| {
         let mut root = Sum(Sha256::new());
         tree.write_tar(&mut root, epoch).context("reading the image's root")?;
         let initial = initial_root::archive(initial, epoch)?;
@@ -60,7 +60,7 @@ pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<S
             .text("parameters", &parameters)
             .text("facts", &facts)
             .finish();
-        fs::write(folder.join("identifier"), &whole[..DIGITS]).context("noting the build identifier")
+        fs::write(directory.join("identifier"), &whole[..DIGITS]).context("noting the build identifier")
     })?;
     let build = fs::read_to_string(place.join("identifier")).context("reading the build identifier")?;
     if build.len() != DIGITS {
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
 
     /// The identifier of an image in which each of these parts has the content `usual`, but for one that is `other`.
-    fn identify(folder: &Path, other: &str) -> String {
+    fn identify(directory: &Path, other: &str) -> String {
         let content = |part: &str| if part == other { "other" } else { "usual" };
-        let (vmlinuz, stub) = (folder.join("vmlinuz"), folder.join("stub"));
+        let (vmlinuz, stub) = (directory.join("vmlinuz"), directory.join("stub"));
         fs::write(&vmlinuz, content("kernel")).unwrap();
         fs::write(&stub, content("stub")).unwrap();
         let (mut tree, mut initial) = (Tree::default(), Tree::default());
@@ -112,7 +112,7 @@ mod tests {
             facts: &serde_json::json!({ "version": content("facts") }),
             epoch: if other == "epoch" { 8 } else { 7 },
         };
-        of(&content, &Cache::at(&folder.join("cache")).unwrap(), &Progress::silent()).unwrap()
+        of(&content, &Cache::at(&directory.join("cache")).unwrap(), &Progress::silent()).unwrap()
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::tree::{Kind, Tree};
 
 pub use cpio::archive;
 
-/// Where the dynamic linker looks for libraries on Debian, with the folder of systemd's own.
-const LIBRARY_FOLDERS: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd"];
+/// Where the dynamic linker looks for libraries on Debian, with the directory of systemd's own.
+const LIBRARY_DIRECTORIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd"];
 const DYNAMIC_LINKER: &str = "usr/lib64/ld-linux-x86-64.so.2";
 
 /// Puts the initial root together from the image's root.
@@ -45,10 +45,10 @@ pub fn compose(root: &Tree, kernel: &Unpacked) -> Result<Tree> {
     for (path, text) in contents::TEXTS {
         tree.text(path, *text);
     }
-    for folder in contents::FOLDERS {
-        tree.folder(folder);
+    for directory in contents::DIRECTORIES {
+        tree.directory(directory);
     }
-    tree.host_folder(&kernel.initial_modules, Path::new("usr/lib/modules"))?;
+    tree.host_directory(&kernel.initial_modules, Path::new("usr/lib/modules"))?;
     Ok(tree)
 }
 
@@ -69,7 +69,7 @@ impl Builder<'_> {
             let Some(node) = self.root.get(&path) else { bail!("the image has no {}", path.display()) };
             self.tree.insert(&path, node.clone());
             match &node.kind {
-                Kind::Folder => {
+                Kind::Directory => {
                     let inside = self.root.iter().filter(|(inner, _)| inner.parent() == Some(&path));
                     pending.extend(inside.map(|(inner, _)| inner.to_owned()));
                 }
@@ -94,7 +94,7 @@ impl Builder<'_> {
         if DYNAMIC_LINKER.ends_with(name) {
             return Ok(PathBuf::from(DYNAMIC_LINKER));
         }
-        let mut places = LIBRARY_FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+        let mut places = LIBRARY_DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));
         places.find(|place| self.root.get(place).is_some()).with_context(|| format!("the image has no library {name}"))
     }
 }

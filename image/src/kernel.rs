@@ -42,14 +42,14 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
         .text("left out", kernel.leave_out.join(" "))
         .key("tools", tools.key())
         .finish();
-    let place = cache.stage(&key, progress, |folder| {
+    let place = cache.stage(&key, progress, |directory| {
         let work = cache.work()?;
         let archive = work.path().join("package.tar");
         // dpkg-deb writes the package's files as a tar archive to standard output.
         let files =
             Tool::on_host("dpkg-deb").arg("--fsys-tarfile").arg(fetch::cached(cache, package)).output(progress)?;
         fs::write(&archive, files).context("writing the kernel package's files")?;
-        lay_out(&Tree::from_tar(&archive, |_| true)?, kernel, folder, tools, progress)
+        lay_out(&Tree::from_tar(&archive, |_| true)?, kernel, directory, tools, progress)
     })?;
     let release = fs::read_to_string(place.join("release")).context("reading the kernel's release")?;
     Ok(Unpacked {
@@ -60,14 +60,14 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
     })
 }
 
-fn lay_out(package: &Tree, kernel: &Kernel, folder: &Path, tools: &ToolsTree, progress: &Progress) -> Result<()> {
+fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree, progress: &Progress) -> Result<()> {
     let image = package.iter().find_map(|(path, _)| {
         let release = path.strip_prefix("boot").ok()?.to_str()?.strip_prefix("vmlinuz-")?;
         Some((path.to_owned(), release.to_owned()))
     });
     let (vmlinuz, release) = image.context("the kernel's package has no boot/vmlinuz-…")?;
-    fs::write(folder.join("vmlinuz"), package.read(vmlinuz)?).context("writing the kernel")?;
-    fs::write(folder.join("release"), &release).context("writing the kernel's release")?;
+    fs::write(directory.join("vmlinuz"), package.read(vmlinuz)?).context("writing the kernel")?;
+    fs::write(directory.join("release"), &release).context("writing the kernel's release")?;
 
     let mut modules = package.clone();
     modules.retain(|path, _| {
@@ -75,25 +75,25 @@ fn lay_out(package: &Tree, kernel: &Kernel, folder: &Path, tools: &ToolsTree, pr
         let name = path.strip_prefix(format!("usr/lib/modules/{release}")).unwrap_or(Path::new(""));
         in_modules && !kernel.leave_out.iter().any(|pattern| matches(pattern, name))
     });
-    let whole = index(&modules, &folder.join("image"), &release, tools, progress)?;
+    let whole = index(&modules, &directory.join("image"), &release, tools, progress)?;
 
     let wanted = with_dependencies(&kernel.initial_modules, &whole)?;
     let mut initial = modules;
     initial.retain(|path, _| module_name(path).is_none_or(|name| wanted.contains(&name)));
-    index(&initial, &folder.join("initial"), &release, tools, progress)?;
+    index(&initial, &directory.join("initial"), &release, tools, progress)?;
     Ok(())
 }
 
-/// Writes modules to a folder, has depmod index them and returns `modules.dep`.
-fn index(modules: &Tree, folder: &Path, release: &str, tools: &ToolsTree, progress: &Progress) -> Result<String> {
-    fs::create_dir(folder).with_context(|| format!("making {}", folder.display()))?;
+/// Writes modules to a directory, has depmod index them and returns `modules.dep`.
+fn index(modules: &Tree, directory: &Path, release: &str, tools: &ToolsTree, progress: &Progress) -> Result<String> {
+    fs::create_dir(directory).with_context(|| format!("making {}", directory.display()))?;
     let mut modules = modules.clone();
     // Debian's depmod looks in /lib.
     modules.link("lib", "usr/lib");
-    modules.write_folder(folder)?;
-    let depmod = tools.run("depmod").writes_at(folder, "/modules").tool();
+    modules.write_directory(directory)?;
+    let depmod = tools.run("depmod").writes_at(directory, "/modules").tool();
     depmod.args(["--basedir=/modules"]).arg(release).run(progress)?;
-    let path = folder.join(format!("usr/lib/modules/{release}/modules.dep"));
+    let path = directory.join(format!("usr/lib/modules/{release}/modules.dep"));
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 

@@ -35,17 +35,17 @@ pub fn assemble(
     let key = initial.add_to_key(Key::of(Stage::KERNEL_IMAGE), cache)?;
     let key = key.text("kernel", cache.name_of(&kernel.vmlinuz)?).text("command line", &command_line);
     let key = key.text("epoch", epoch.to_string()).key("tools", tools.key()).finish();
-    let place = cache.stage(&key, progress, |folder| {
-        fs::write(folder.join("initrd.cpio"), initial_root::archive(initial, epoch)?)
+    let place = cache.stage(&key, progress, |directory| {
+        fs::write(directory.join("initrd.cpio"), initial_root::archive(initial, epoch)?)
             .context("writing the initial root")?;
-        fs::write(folder.join("cmdline"), &command_line).context("writing the kernel's command line")?;
-        fs::write(folder.join("os-release"), root.read("usr/lib/os-release")?).context("writing os-release")?;
-        let run = |program: &str| tools.run(program).writes_at(folder, "/out").tool();
+        fs::write(directory.join("cmdline"), &command_line).context("writing the kernel's command line")?;
+        fs::write(directory.join("os-release"), root.read("usr/lib/os-release")?).context("writing os-release")?;
+        let run = |program: &str| tools.run(program).writes_at(directory, "/out").tool();
         // The bytes are the same for any number of threads; -12 takes twice as long for one per cent less.
         run("zstd").args(["--quiet", "--rm", "-9", "-T0", "/out/initrd.cpio"]).run(progress)?;
         tools
             .run("ukify")
-            .writes_at(folder, "/out")
+            .writes_at(directory, "/out")
             .reads_at(&kernel.vmlinuz, "/kernel")
             .tool()
             .env("SOURCE_DATE_EPOCH", epoch.to_string())
@@ -56,7 +56,7 @@ pub fn assemble(
             .run(progress)?;
         // The file keeps its time in the EFI system partition.
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(epoch);
-        let made = File::open(folder.join("kernel.efi")).context("opening the kernel image")?;
+        let made = File::open(directory.join("kernel.efi")).context("opening the kernel image")?;
         made.set_modified(time).context("setting the kernel image's time")
     })?;
     Ok(place.join(Path::new("kernel.efi")))

@@ -51,7 +51,7 @@ pub struct Request<'r> {
     pub spec: &'r Path,
     /// What is to differ from it.
     pub variant: Variant,
-    /// The folder that the OVA is written to. It is made if it is not there.
+    /// The directory that the OVA is written to. It is made if it is not there.
     pub output: &'r Path,
     /// The key to sign with; without one it is a development image.
     pub signer: Option<&'r Signer>,
@@ -152,7 +152,8 @@ pub struct Renewed {
 /// Renews the lock file of a spec, or of a bare package set such as that of the tools.
 ///
 /// # Errors
-/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives an
+/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives
+/// an
 /// index that is older than the lock's. The lock is then as it was.
 pub fn renew_lock(spec: &Path, sources: &Settings, cache: &Cache, progress: &Progress) -> Result<Renewed> {
     let set = package_set(spec)?;
@@ -182,7 +183,8 @@ fn package_set(spec: &Path) -> Result<PackageSet> {
     Ok(spec::read(spec)?.0.packages)
 }
 
-/// The time of everything in the image: what the caller says (https://reproducible-builds.org/specs/source-date-epoch/),
+/// The time of everything in the image: what the caller says
+/// (https://reproducible-builds.org/specs/source-date-epoch/),
 /// or the archive's.
 fn epoch(lock: &Lock) -> Result<u64> {
     match std::env::var("SOURCE_DATE_EPOCH") {
@@ -234,8 +236,8 @@ mod tests {
 
     #[test]
     fn an_older_index_leaves_the_lock_as_it_was_and_a_newer_one_renews_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s.lock");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.lock");
         let (pocket, sha256) = (Pocket::Release, "ab".repeat(32));
         let lock = |date: u64, version: &str| {
             let (name, version, sha256) = ("bash".to_owned(), version.to_owned(), sha256.clone());

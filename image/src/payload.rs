@@ -75,21 +75,21 @@ impl Layout {
         descriptor(media_type, &digest, size)
     }
 
-    /// A layer with one program and its further names in `folder`. `in_root` is where the same program stands in
+    /// A layer with one program and its further names in `directory`. `in_root` is where the same program stands in
     /// the image's root, if it does.
     fn layer(
         &mut self,
         built: &Built,
         program: &str,
         names: &[String],
-        folder: &str,
+        directory: &str,
         in_root: Option<PathBuf>,
     ) -> Result<Descriptor> {
         let mut layer = Tree::default();
-        let folder = Path::new(folder);
-        layer.file(folder.join(program), Content::Host(built.folder.join(program)), 0o755);
+        let directory = Path::new(directory);
+        layer.file(directory.join(program), Content::Host(built.directory.join(program)), 0o755);
         for name in names {
-            layer.link(folder.join(name), program);
+            layer.link(directory.join(name), program);
         }
         let mut digest = Sha256::new();
         let mut size = 0;

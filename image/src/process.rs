@@ -90,9 +90,9 @@ impl Tool {
         self
     }
 
-    /// Sets the folder in which the tool starts.
-    pub fn current_dir(mut self, folder: impl AsRef<Path>) -> Self {
-        self.command.current_dir(folder);
+    /// Sets the directory in which the tool starts.
+    pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        self.command.current_dir(directory);
         self
     }
 
@@ -191,7 +191,7 @@ fn follow(from: impl Read, tail: &Mutex<VecDeque<String>>, progress: &Progress) 
 /// Whether a program of this name is on the search path.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/sbin:/usr/bin:/sbin:/bin"));
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::spec::Files;
 use crate::tree::{Kind, Node, Tree};
 
-/// Set-user-ID and set-group-ID (chmod(2)). On a folder the latter is harmless.
+/// Set-user-ID and set-group-ID (chmod(2)). On a directory the latter is harmless.
 const SET_ID: u32 = 0o6000;
 
 /// A script's first line is not longer (execve(2), interpreter scripts).
@@ -152,7 +152,7 @@ mod tests {
         {
             program(&mut tree, &format!("/usr/bin/script.{name}"), 0o755, &format!("{line}\n"));
         }
-        tree.insert(Path::new("var/mail"), Node { kind: Kind::Folder, mode: 0o2775, uid: 0, gid: 8 });
+        tree.insert(Path::new("var/mail"), Node { kind: Kind::Directory, mode: 0o2775, uid: 0, gid: 8 });
         tree
     }
 

@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn a_file_is_written_when_it_differs() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("lock");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lock");
         write(&file, "one").unwrap();
         let made = std::fs::metadata(&file).unwrap();
         write(&file, "one").unwrap();
@@ -46,6 +46,6 @@ mod tests {
         write(&file, "two").unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
         assert_eq!(made.permissions().mode() & 0o777, 0o644);
-        assert!(format!("{:#}", write(&folder.path().join("no/lock"), "").unwrap_err()).contains("no/lock"));
+        assert!(format!("{:#}", write(&directory.path().join("no/lock"), "").unwrap_err()).contains("no/lock"));
     }
 }

@@ -35,13 +35,13 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
     let key = tree.add_to_key(Key::of(Stage::ROOT), cache)?;
     let key = key.text("compression", format!("{compression:?}")).text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();
-    let place = cache.stage(&key, progress, |folder| {
+    let place = cache.stage(&key, progress, |directory| {
         let work = cache.work()?;
         let archive = work.path().join("root.tar");
         let file = BufWriter::with_capacity(1 << 20, File::create(&archive).context("writing the root's archive")?);
         progress.detail("archive");
         tree.write_tar(file, epoch).context("writing the root's archive")?;
-        let run = |program: &str| tools.run(program).writes_at(folder, "/out").reads_at(work.path(), "/in").tool();
+        let run = |program: &str| tools.run(program).writes_at(directory, "/out").reads_at(work.path(), "/in").tool();
         let mut mkfs = run("mkfs.erofs").args(["--quiet", "--tar=f"]).arg(format!("-T{epoch}"));
         mkfs = mkfs.arg(format!("-U{FILE_SYSTEM}")).args(["-x-1", "-L", "kaas-root"]);
         if let Compression::Erofs(compressor) = compression {
@@ -51,7 +51,7 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
         }
         mkfs.args(["/out/root.erofs", "/in/root.tar"]).run(progress)?;
         // A salt from the content alone: equal images get equal hashes, wherever they are made.
-        let salt = file_digest(&folder.join("root.erofs"))?;
+        let salt = file_digest(&directory.join("root.erofs"))?;
         run("veritysetup")
             .arg("format")
             .arg(format!("--salt={salt}"))

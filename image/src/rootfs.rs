@@ -17,7 +17,7 @@ use crate::tree::{Content, Kind, Node, Tree, matches};
 /// The agent's place in the image.
 pub const AGENT: &str = "usr/bin/kaas-agent";
 
-/// Folders below `systemd/` whose place in the image is /usr/lib; the others belong to /usr/lib/systemd.
+/// Directories below `systemd/` whose place in the image is /usr/lib; the others belong to /usr/lib/systemd.
 const BESIDE_SYSTEMD: [&str; 5] = ["modules-load.d", "repart.d", "sysctl.d", "sysusers.d", "tmpfiles.d"];
 
 /// What state of its own a tree from packages has that an image must not share among its VMs, or that is nothing to
@@ -25,7 +25,7 @@ const BESIDE_SYSTEMD: [&str; 5] = ["modules-load.d", "repart.d", "sysctl.d", "sy
 const STATE: [&str; 10] = [
     "/boot/**",
     "/dev/**",
-    // It names the folder that the packages came from.
+    // It names the directory that the packages came from.
     "/etc/apt",
     "/etc/apt/**",
     "/etc/fstab",
@@ -46,15 +46,15 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built])
         leave_out(&mut tree, pattern);
     }
     // Modules keep their place; /lib is a link to /usr/lib.
-    tree.host_folder(&kernel.modules, Path::new("usr/lib/modules"))?;
+    tree.host_directory(&kernel.modules, Path::new("usr/lib/modules"))?;
     for name in &spec.components.kubernetes {
         let built = find(components, name)?;
         let minor = minor(&built.component.version).context("Kubernetes without a minor")?;
-        tree.host_folder(&built.folder, &Path::new("usr/lib/kubernetes").join(minor))?;
+        tree.host_directory(&built.directory, &Path::new("usr/lib/kubernetes").join(minor))?;
     }
-    for (folder, names) in &spec.components.programs {
+    for (directory, names) in &spec.components.programs {
         for name in names {
-            tree.host_folder(&find(components, name)?.folder, folder)?;
+            tree.host_directory(&find(components, name)?.directory, directory)?;
         }
     }
     Ok(tree)
@@ -65,23 +65,23 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built])
 /// # Errors
 /// When something cannot be read.
 pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
-    for entry in std::fs::read_dir(&spec.files.systemd).context("reading the folder with the units")? {
-        let entry = entry.context("reading the folder with the units")?;
+    for entry in std::fs::read_dir(&spec.files.systemd).context("reading the directory with the units")? {
+        let entry = entry.context("reading the directory with the units")?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let place = match BESIDE_SYSTEMD.contains(&name.as_str()) {
             true => Path::new("usr/lib").join(&name),
             false => Path::new("usr/lib/systemd").join(&name),
         };
         if entry.path().is_dir() {
-            tree.host_folder(&entry.path(), &place)?;
+            tree.host_directory(&entry.path(), &place)?;
         }
     }
     let mut own = Tree::default();
-    own.host_folder(&spec.files.root, Path::new(""))?;
+    own.host_directory(&spec.files.root, Path::new(""))?;
     restrict(&mut own);
     tree.lay_over(own);
     for point in &spec.files.mount_points {
-        tree.folder(point);
+        tree.directory(point);
     }
     for (path, target) in &spec.files.links {
         tree.link(path, target);
@@ -172,11 +172,11 @@ pub fn find<'b>(components: &'b [Built], name: &str) -> Result<&'b Built> {
     found.with_context(|| format!("component {name} was not built"))
 }
 
-/// Removes what matches, and folders that it leaves empty.
+/// Removes what matches, and directories that it leaves empty.
 fn leave_out(tree: &mut Tree, pattern: &str) {
     let mut gone = Vec::new();
     for (path, node) in tree.iter().filter(|(path, _)| matches(pattern, path)) {
-        gone.push((path.to_owned(), node.kind == Kind::Folder));
+        gone.push((path.to_owned(), node.kind == Kind::Directory));
     }
     for (path, _) in gone {
         tree.remove(&path);
@@ -188,7 +188,7 @@ fn restrict(own: &mut Tree) {
     let paths: Vec<_> =
         own.iter().filter(|(path, _)| path.starts_with("etc/sudoers.d")).map(|(path, _)| path.to_owned()).collect();
     for path in paths {
-        if let Some(node) = own.get(&path).cloned().filter(|node| node.kind != Kind::Folder) {
+        if let Some(node) = own.get(&path).cloned().filter(|node| node.kind != Kind::Directory) {
             own.insert(&path, Node { mode: 0o440, ..node });
         }
     }
@@ -209,7 +209,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (spec, described) = crate::spec::read(&path).unwrap();
         let key = Key::of(Stage::COMPONENTS).finish();
-        let built = described.into_iter().map(|component| Built { component, folder: "/".into(), key: key.clone() });
+        let built = described.into_iter().map(|component| Built { component, directory: "/".into(), key: key.clone() });
         let mut built: Vec<_> = built.collect();
         let compilers = Compilers { go: Some("1.26.8".into()), rust: "rustc 1.95.0".into(), cc: "cc 14.2.0".into() };
         let described = |built: &[Built]| {

@@ -27,13 +27,13 @@ pub fn apply(tree: &mut Tree, context: &BuildContext<'_>) -> Result<()> {
         let above = |wanted: &&str| Path::new(wanted).starts_with(path);
         let read =
             READ.iter().any(|wanted| path.starts_with(wanted)) || DATABASES.iter().any(|name| path == Path::new(name));
-        read || node.kind == Kind::Folder && READ.iter().chain(&DATABASES).any(above)
+        read || node.kind == Kind::Directory && READ.iter().chain(&DATABASES).any(above)
     });
     let key = small.add_to_key(Key::of(Stage::SETTINGS), cache)?.text("epoch", epoch.to_string());
     let key = key.key("tools", tools.key()).finish();
-    let result = cache.stage(&key, progress, |folder| {
-        small.write_folder(folder)?;
-        let run = |program: &str| tools.run(program).writes_at(folder, "/image").tool();
+    let result = cache.stage(&key, progress, |directory| {
+        small.write_directory(directory)?;
+        let run = |program: &str| tools.run(program).writes_at(directory, "/image").tool();
         let epoch = epoch.to_string();
         run("systemd-sysusers").env("SOURCE_DATE_EPOCH", epoch).arg("--root=/image").run(progress)?;
         run("systemctl").args(["--root=/image", "preset-all", "--preset-mode=full"]).run(progress)
@@ -45,5 +45,5 @@ pub fn apply(tree: &mut Tree, context: &BuildContext<'_>) -> Result<()> {
     }
     // Enabled units are symbolic links here; those that packages enabled and the presets do not are gone.
     tree.remove(Path::new("etc/systemd/system"));
-    tree.host_folder(&result.join("etc/systemd/system"), &PathBuf::from("etc/systemd/system"))
+    tree.host_directory(&result.join("etc/systemd/system"), &PathBuf::from("etc/systemd/system"))
 }

@@ -1,5 +1,5 @@
 //! A tree of files as a value: it is put together in memory from archives,
-//! folders and texts, and written out once, sorted, as a tar archive. Owners
+//! directories and texts, and written out once, sorted, as a tar archive. Owners
 //! and modes are said, never taken from the build host. Knows nothing of what
 //! the files are for.
 
@@ -16,8 +16,8 @@ use crate::cache::{Cache, KeyBuilder};
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A folder.
-    Folder,
+    /// A directory.
+    Directory,
     /// A file and where its bytes are.
     File(Content),
     /// A symbolic link and its target.
@@ -125,7 +125,7 @@ impl Tree {
             }
             let header = entry.header();
             let kind = match header.entry_type() {
-                tar::EntryType::Directory => Kind::Folder,
+                tar::EntryType::Directory => Kind::Directory,
                 tar::EntryType::Regular => {
                     Kind::File(Content::Slice(path.to_owned(), entry.raw_file_position(), entry.size()))
                 }
@@ -155,30 +155,30 @@ impl Tree {
         self.file(path, Content::Bytes(content.into()), 0o644);
     }
 
-    /// Adds a file, owned by root, and the folders above it.
+    /// Adds a file, owned by root, and the directories above it.
     pub fn file(&mut self, path: impl AsRef<Path>, content: Content, mode: u32) {
         self.insert(path.as_ref(), Node::of_root(Kind::File(content), mode));
     }
 
-    /// Adds a symbolic link and the folders above it.
+    /// Adds a symbolic link and the directories above it.
     pub fn link(&mut self, path: impl AsRef<Path>, target: impl Into<PathBuf>) {
         self.insert(path.as_ref(), Node::of_root(Kind::Link(target.into()), 0o777));
     }
 
-    /// Adds a folder, owned by root, and the folders above it. One that is there keeps its mode.
-    pub fn folder(&mut self, path: impl AsRef<Path>) {
+    /// Adds a directory, owned by root, and the directories above it. One that is there keeps its mode.
+    pub fn directory(&mut self, path: impl AsRef<Path>) {
         let path = relative(path.as_ref());
-        if !matches!(self.0.get(&path), Some(Node { kind: Kind::Folder, .. })) {
-            self.insert(&path, Node::of_root(Kind::Folder, 0o755));
+        if !matches!(self.0.get(&path), Some(Node { kind: Kind::Directory, .. })) {
+            self.insert(&path, Node::of_root(Kind::Directory, 0o755));
         }
     }
 
-    /// Adds everything in a folder of the build host under `to`: owned by root, executable if its owner may
+    /// Adds everything in a directory of the build host under `to`: owned by root, executable if its owner may
     /// execute it, all the rest of its mode as the tree wants it and not as somebody's umask had it.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn host_folder(&mut self, from: &Path, to: &Path) -> Result<()> {
+    pub fn host_directory(&mut self, from: &Path, to: &Path) -> Result<()> {
         for entry in walkdir::WalkDir::new(from).sort_by_file_name() {
             let entry = entry.with_context(|| format!("reading {}", from.display()))?;
             let path = to.join(entry.path().strip_prefix(from)?);
@@ -187,7 +187,7 @@ impl Tree {
                 let target = fs::read_link(entry.path());
                 self.link(path, target.with_context(|| format!("reading {}", entry.path().display()))?);
             } else if kind.is_dir() {
-                self.folder(path);
+                self.directory(path);
             } else {
                 let mode = if crate::cache::is_executable(entry.path())? { 0o755 } else { 0o644 };
                 self.file(path, Content::Host(entry.path().to_owned()), mode);
@@ -203,17 +203,18 @@ impl Tree {
         }
     }
 
-    /// Adds a node and the folders above it. What stands at the path gives way, and with a folder all that is in it,
-    /// unless a folder comes in its place. The root itself is always there and always a folder.
+    /// Adds a node and the directories above it. What stands at the path gives way, and with a directory all that is in
+    /// it,
+    /// unless a directory comes in its place. The root itself is always there and always a directory.
     pub fn insert(&mut self, path: &Path, node: Node) {
         let path = relative(path);
         if path.as_os_str().is_empty() {
             return;
         }
         for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
-            self.0.entry(above.to_owned()).or_insert_with(|| Node::of_root(Kind::Folder, 0o755));
+            self.0.entry(above.to_owned()).or_insert_with(|| Node::of_root(Kind::Directory, 0o755));
         }
-        if node.kind != Kind::Folder {
+        if node.kind != Kind::Directory {
             self.remove(&path);
         }
         self.0.insert(path, node);
@@ -255,7 +256,7 @@ impl Tree {
     }
 
     /// The tree as a tar archive in pieces: sorted by path, all times `epoch` (seconds since 1970). With `root` it
-    /// begins with an entry for the root folder itself.
+    /// begins with an entry for the root directory itself.
     ///
     /// # Errors
     /// When a file's length cannot be read, or a name does not fit into an archive.
@@ -263,7 +264,7 @@ impl Tree {
         let mut pieces = Vec::new();
         let mut bytes = Vec::new();
         if root {
-            bytes.extend(entry(Path::new("./"), &Node::of_root(Kind::Folder, 0o755), epoch)?);
+            bytes.extend(entry(Path::new("./"), &Node::of_root(Kind::Directory, 0o755), epoch)?);
         }
         for (path, node) in self.iter() {
             bytes.extend(entry(path, node, epoch).with_context(|| format!("packing {}", path.display()))?);
@@ -308,7 +309,7 @@ impl Tree {
             let Node { kind, mode, uid, gid } = node;
             key = key.text("path", path.as_os_str().as_bytes()).text("node", format!("{mode:o} {uid} {gid}"));
             key = match kind {
-                Kind::Folder => key.text("folder", ""),
+                Kind::Directory => key.text("directory", ""),
                 Kind::Link(target) => key.text("link", target.as_os_str().as_bytes()),
                 Kind::File(Content::Bytes(bytes)) => key.text("bytes", bytes),
                 Kind::File(Content::Slice(archive, offset, length)) => {
@@ -320,18 +321,18 @@ impl Tree {
         Ok(key)
     }
 
-    /// Writes the tree into an empty folder of the build host, with owners if this process may set them.
+    /// Writes the tree into an empty directory of the build host, with owners if this process may set them.
     ///
     /// # Errors
     /// When it cannot be read or written; what was written until then remains.
-    pub fn write_folder(&self, folder: &Path) -> Result<()> {
+    pub fn write_directory(&self, directory: &Path) -> Result<()> {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         let privileged = nix::unistd::geteuid().is_root();
         for (path, node) in self.iter() {
-            let place = folder.join(path);
+            let place = directory.join(path);
             let write = || -> Result<()> {
                 match &node.kind {
-                    Kind::Folder => fs::create_dir(&place)?,
+                    Kind::Directory => fs::create_dir(&place)?,
                     Kind::Link(target) => return Ok(symlink(target, &place)?),
                     Kind::File(content) => {
                         io::copy(&mut content.open()?, &mut File::create_new(&place)?)?;
@@ -372,7 +373,7 @@ fn entry(path: &Path, node: &Node, epoch: u64) -> Result<Vec<u8>> {
     header.set_size(0);
     let mut archive = tar::Builder::new(Vec::new());
     match &node.kind {
-        Kind::Folder => {
+        Kind::Directory => {
             header.set_entry_type(tar::EntryType::Directory);
             archive.append_data(&mut header, path, io::empty())?;
         }
@@ -432,9 +433,9 @@ mod tests {
             Path::new("usr/bin/sudo"),
             Node { kind: Kind::File(Content::Bytes(vec![7; 5000])), mode: 0o4755, uid: 0, gid: 27 },
         );
-        tree.folder(format!("data/{}", "long/".repeat(60)));
-        let folder = tempfile::tempdir().unwrap();
-        let (first, second) = (folder.path().join("a.tar"), folder.path().join("b.tar"));
+        tree.directory(format!("data/{}", "long/".repeat(60)));
+        let directory = tempfile::tempdir().unwrap();
+        let (first, second) = (directory.path().join("a.tar"), directory.path().join("b.tar"));
         tree.write_tar(File::create(&first).unwrap(), 1000).unwrap();
         let read = Tree::from_tar(&first, |_| true).unwrap();
         read.write_tar(File::create(&second).unwrap(), 1000).unwrap();
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_over_replaces_files_and_merges_folders() {
+    fn what_is_laid_over_replaces_files_and_merges_directories() {
         let mut tree = Tree::default();
         tree.text("etc/a/one", "1");
         tree.text("etc/b/two", "2");
@@ -476,13 +477,13 @@ mod tests {
     #[test]
     fn modes_come_from_the_executable_bit_alone() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (name, mode) in [("plain", 0o600), ("program", 0o700)] {
-            fs::write(folder.path().join(name), "").unwrap();
-            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+            fs::write(directory.path().join(name), "").unwrap();
+            fs::set_permissions(directory.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
         let mut tree = Tree::default();
-        tree.host_folder(folder.path(), Path::new("usr/x")).unwrap();
+        tree.host_directory(directory.path(), Path::new("usr/x")).unwrap();
         assert_eq!(tree.get("usr/x/plain").unwrap().mode, 0o644);
         assert_eq!(tree.get("usr/x/program").unwrap().mode, 0o755);
     }

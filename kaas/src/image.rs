@@ -28,13 +28,14 @@ pub enum Image {
     ///
     /// Says what changed. An index of the archive that is older than the one that the lock was made from is refused.
     Lock(Lock),
-    /// Makes the tools tree, in which builds and the lab run their programs, and prints its folder.
+    /// Makes the tools tree, in which builds and the lab run their programs, and prints its directory.
     Tools(Sources),
     /// Prints the tables of the documentation that come from the code.
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
     ///
-    /// Results of the build's stages and packages go, unless a running command or a lab uses them. What Cargo builds and
+    /// Results of the build's stages and packages go, unless a running command or a lab uses them. What Cargo builds
+    /// and
     /// what the lab has unpacked stays.
     Clean(Clean),
 }
@@ -58,8 +59,8 @@ pub struct Sources {
 pub struct Build {
     /// The spec.
     spec: PathBuf,
-    /// Folder to write the OVA to.
-    #[arg(long, short, default_value = "build", value_name = "FOLDER")]
+    /// Directory to write the OVA to.
+    #[arg(long, short, default_value = "build", value_name = "DIRECTORY")]
     output: PathBuf,
     /// Version of the image, in place of the spec's.
     #[arg(long, value_name = "VERSION")]

@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::upgrade::PowerState;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, state_folder,
+    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory,
+    state_directory,
 };
 
 /// Commands on labs.
@@ -86,7 +87,7 @@ pub struct OneVm {
 pub struct ImportArguments {
     /// Name of the new VM: at most 15 characters.
     vm: String,
-    /// The OVA, or a folder with one.
+    /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE")]
     ova: PathBuf,
     /// The control node whose properties it gets.
@@ -120,14 +121,14 @@ enum Engine {
 pub struct UpArguments {
     #[command(flatten)]
     lab: Named,
-    /// The OVA, or a folder with one.
+    /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE", required_unless_present = "root_tree")]
     ova: Option<PathBuf>,
     /// Root tree to run in place of an OVA's, in containers: for work on the agent.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "ova")]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "ova")]
     root_tree: Option<PathBuf>,
     /// Tools tree to use in place of the image builder's own.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIRECTORY")]
     tools: Option<PathBuf>,
     /// Give virtual machines vSphere's devices: pvscsi disks and a vmxnet3 network interface.
     #[arg(long)]
@@ -163,7 +164,7 @@ pub struct UpArguments {
 /// # Errors
 /// Whatever the lab says.
 pub fn run(command: Lab) -> anyhow::Result<()> {
-    let state = state_folder()?;
+    let state = state_directory()?;
     let open = |lab: &Named| OpenLab::open(&state, &lab.name);
     match command {
         Lab::Up(arguments) => up(&state, arguments),
@@ -218,7 +219,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         (Some(ova), None) => {
             let ova = lab::find_ova(ova)?;
             let say = |what: &str| println!("{what}");
-            Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_folder()?, &Tools::at(&tools), &say)? }
+            Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_directory()?, &Tools::at(&tools), &say)? }
         }
         (None, None) => bail!("give an OVA with --ova"),
     };
@@ -271,7 +272,7 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
         bail!("the lab {} has no node {}; it has {}", lab.name(), arguments.like, nodes.join(", "));
     };
     let ova = lab::find_ova(&arguments.ova)?;
-    let unpacked = Unpacked::ensure(&ova, &cache_folder()?, &lab.tools(), &|what| println!("{what}"))?;
+    let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| println!("{what}"))?;
     lab.import(&NewVm {
         name: arguments.vm.clone(),
         memory: 2048,

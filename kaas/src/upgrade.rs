@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fleet::node::Client;
 use fleet::upgrade::{KubernetesOptions, KubernetesPlan, Mode, Options, Outcome, Site, State, describe};
-use lab::{Lab, state_folder};
+use lab::{Lab, state_directory};
 
 use crate::ova::Output;
 
@@ -87,15 +87,15 @@ pub struct At {
     /// The cluster administrator's kubeconfig, if not the lab's own.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Folder of the journal and of the snapshot that is taken before anything is changed.
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory of the journal and of the snapshot that is taken before anything is changed.
+    #[arg(long, value_name = "DIRECTORY")]
     journal: Option<PathBuf>,
 }
 
 /// What is wanted.
 #[derive(Args)]
 pub struct Wanted {
-    /// The OVA with the new image, or a folder with one.
+    /// The OVA with the new image, or a directory with one.
     #[arg(long, value_name = "FILE")]
     ova: PathBuf,
     /// The publisher's certificate or public key in PEM: the OVA must be signed with it, whatever key is pinned; the
@@ -168,14 +168,14 @@ pub fn run(command: Upgrade) -> anyhow::Result<()> {
 
 impl At {
     fn with(&self, act: impl FnOnce(&Site<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let lab = Lab::open(&state_folder()?, &self.lab)?;
+        let lab = Lab::open(&state_directory()?, &self.lab)?;
         let kubeconfig = self.kubeconfig.clone().map_or_else(|| lab.kubeconfig(), Ok)?;
         let nodes = Client::of_kubeconfig(&kubeconfig)?.from_inside(lab.network_namespace());
-        let folder = self.journal.clone().unwrap_or_else(|| lab.upgrades());
+        let directory = self.journal.clone().unwrap_or_else(|| lab.upgrades());
         act(&Site {
             hypervisor: &lab,
             nodes: &nodes,
-            folder: &folder,
+            directory: &directory,
             say: &|line| println!("{line}"),
             pace: Duration::from_secs(1),
         })

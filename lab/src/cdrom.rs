@@ -14,14 +14,14 @@ use super::tools::Tools;
 /// # Errors
 /// When the tools tree lacks xorriso, or it fails.
 pub fn burn(tools: &Tools, environment: &[u8], iso: &Path) -> anyhow::Result<()> {
-    let place = iso.parent().context("a CD-ROM without a folder")?;
-    let folder = tempfile::tempdir_in(place).context("making the CD-ROM")?;
-    fs::write(folder.path().join("ovf-env.xml"), environment)?;
+    let place = iso.parent().context("a CD-ROM without a directory")?;
+    let directory = tempfile::tempdir_in(place).context("making the CD-ROM")?;
+    fs::write(directory.path().join("ovf-env.xml"), environment)?;
     if iso.exists() {
         fs::remove_file(iso)?;
     }
     let mut xorriso = tools.command("xorriso", &[place]);
-    xorriso.args(["-as", "mkisofs", "-quiet", "-J", "-R", "-V", "OVF ENV", "-o"]).arg(iso).arg(folder.path());
+    xorriso.args(["-as", "mkisofs", "-quiet", "-J", "-R", "-V", "OVF ENV", "-o"]).arg(iso).arg(directory.path());
     run(&mut xorriso).context("making the CD-ROM with the OVF environment")?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
-use super::{EngineRecord, Lab, NewVm, Record, Source, folder, name_on_host};
+use super::{EngineRecord, Lab, NewVm, Record, Source, name_on_host, records};
 
 /// For how long a node may say that something must be mended and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -57,7 +57,7 @@ impl Lab {
         let lab = Self::create(state, record)?;
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
-                fs::copy(keys.path().join(file), lab.folder.path().join(file))?;
+                fs::copy(keys.path().join(file), lab.directory.path().join(file))?;
             }
             for node in &lab.record.plan.nodes {
                 lab.import(&NewVm {
@@ -100,7 +100,7 @@ impl Lab {
     /// # Errors
     /// When no node has one.
     pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
-        let path = self.folder.path().join("kubeconfig");
+        let path = self.directory.path().join("kubeconfig");
         if path.exists() {
             return Ok(path);
         }
@@ -108,7 +108,7 @@ impl Lab {
         for node in &self.record.plan.nodes {
             match self.run_inside(&node.name, &["cat", "/etc/kubernetes/admin.conf"], Duration::from_secs(60)) {
                 Ok(text) => {
-                    folder::save_text(&path, &text)?;
+                    records::save_text(&path, &text)?;
                     return Ok(path);
                 }
                 Err(error) => last = Some(error),
@@ -214,16 +214,16 @@ impl Lab {
             }
         };
         for vm in self.vms().unwrap_or_default() {
-            let folder = self.folder.vm(&vm);
+            let directory = self.directory.vm(&vm);
             let journal = ["journalctl", "--no-pager", "--boot", "--output=short-precise"];
-            keep(folder.join("journal.log"), self.run_inside(&vm, &journal, Duration::from_secs(60)));
+            keep(directory.join("journal.log"), self.run_inside(&vm, &journal, Duration::from_secs(60)));
             let pods = ["sh", "-c", "tail -n 40 /var/log/pods/*/*/*.log"];
-            keep(folder.join("containers.log"), self.run_inside(&vm, &pods, Duration::from_secs(60)));
+            keep(directory.join("containers.log"), self.run_inside(&vm, &pods, Duration::from_secs(60)));
         }
-        let folder = self.folder.path();
-        keep(folder.join("pods.txt"), self.kubectl(&["get", "pods", "--all-namespaces", "--output=wide"]));
-        keep(folder.join("describe.txt"), self.kubectl(&["describe", "nodes,pods", "--all-namespaces"]));
-        keep(folder.join("events.txt"), self.kubectl(&["get", "events", "--all-namespaces"]));
+        let directory = self.directory.path();
+        keep(directory.join("pods.txt"), self.kubectl(&["get", "pods", "--all-namespaces", "--output=wide"]));
+        keep(directory.join("describe.txt"), self.kubectl(&["describe", "nodes,pods", "--all-namespaces"]));
+        keep(directory.join("events.txt"), self.kubectl(&["get", "events", "--all-namespaces"]));
         kept
     }
 }

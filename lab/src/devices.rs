@@ -14,10 +14,10 @@ impl Lab {
     /// # Errors
     /// When the network cannot be changed.
     pub fn connect_nic(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
+        let _lock = self.directory.lock()?;
+        let mut record = self.directory.load_vm(vm)?;
         record.nic_connected = connected;
-        self.folder.save_vm(&record)?;
+        self.directory.save_vm(&record)?;
         self.network.connect(vm, connected)
     }
 
@@ -27,13 +27,13 @@ impl Lab {
     /// When it cannot be made.
     pub fn create_disk(&self, capacity: u64) -> anyhow::Result<Uuid> {
         let disk = Uuid::new_v4();
-        disk::create(&self.folder.disk(disk), capacity)?;
+        disk::create(&self.directory.disk(disk), capacity)?;
         Ok(disk)
     }
 
     /// The raw file behind a disk: tests write to it while its VM is off.
     pub fn disk_file(&self, disk: Uuid) -> PathBuf {
-        self.folder.disk(disk)
+        self.directory.disk(disk)
     }
 
     /// The data disks that a VM holds, in the order in which they were attached.
@@ -41,7 +41,7 @@ impl Lab {
     /// # Errors
     /// When the VM is unknown.
     pub fn disks(&self, vm: &str) -> anyhow::Result<Vec<Uuid>> {
-        Ok(self.folder.load_vm(vm)?.disks)
+        Ok(self.directory.load_vm(vm)?.disks)
     }
 
     /// Takes a data disk away from a VM that is off; its content stays.
@@ -49,13 +49,13 @@ impl Lab {
     /// # Errors
     /// When the VM is on or does not hold the disk.
     pub fn detach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
+        let _lock = self.directory.lock()?;
         let mut record = self.off(vm, "detaching a disk")?;
         let Some(place) = record.disks.iter().position(|held| *held == disk) else {
             bail!("{vm} does not hold the disk {disk}");
         };
         record.disks.remove(place);
-        self.folder.save_vm(&record)
+        self.directory.save_vm(&record)
     }
 
     /// Gives a data disk to a VM that is off.
@@ -63,16 +63,16 @@ impl Lab {
     /// # Errors
     /// When the VM is on, there is no such disk, or a VM holds it.
     pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
+        let _lock = self.directory.lock()?;
         let mut record = self.off(vm, "attaching a disk")?;
-        if let Some(holder) = self.folder.holder(disk)? {
+        if let Some(holder) = self.directory.holder(disk)? {
             bail!("{holder} holds the disk {disk}; detach it there first");
         }
-        if !self.folder.disk(disk).exists() {
+        if !self.directory.disk(disk).exists() {
             bail!("the lab {} has no disk {disk}", self.name);
         }
         record.disks.push(disk);
-        self.folder.save_vm(&record)
+        self.directory.save_vm(&record)
     }
 
     /// Takes the CD-ROM with the OVF environment out of the drive, now and at later power-ons.
@@ -80,10 +80,10 @@ impl Lab {
     /// # Errors
     /// When the VM is unknown or does not let go of it.
     pub fn eject_cdrom(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
+        let _lock = self.directory.lock()?;
+        let mut record = self.directory.load_vm(vm)?;
         record.cdrom_inserted = false;
-        self.folder.save_vm(&record)?;
+        self.directory.save_vm(&record)?;
         if self.engines.of(&record).is_on(&record) { self.engines.of(&record).eject_cdrom(&record) } else { Ok(()) }
     }
 
@@ -92,7 +92,7 @@ impl Lab {
     /// # Errors
     /// When the VM is unknown.
     pub fn environment(&self, vm: &str) -> anyhow::Result<String> {
-        let path = self.folder.environment(vm);
+        let path = self.directory.environment(vm);
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     }
 
@@ -102,17 +102,17 @@ impl Lab {
     /// # Errors
     /// When the VM is unknown or does not take it.
     pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
+        let _lock = self.directory.lock()?;
+        let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         let on = engine.is_on(&record);
         if on {
             // Its image is written anew below.
             engine.eject_cdrom(&record)?;
         }
-        cdrom::burn(&self.tools(), environment, &self.folder.cdrom(vm))?;
+        cdrom::burn(&self.tools(), environment, &self.directory.cdrom(vm))?;
         record.cdrom_inserted = true;
-        self.folder.save_vm(&record)?;
+        self.directory.save_vm(&record)?;
         if on { engine.insert_cdrom(&record) } else { Ok(()) }
     }
 }

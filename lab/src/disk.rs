@@ -44,8 +44,8 @@ pub fn release(path: &Path) -> anyhow::Result<()> {
 }
 
 fn forget_partitions(device: &str) -> anyhow::Result<()> {
-    let folder = Path::new("/sys/class/block").join(device.trim_start_matches("/dev/"));
-    let entries = std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
+    let directory = Path::new("/sys/class/block").join(device.trim_start_matches("/dev/"));
+    let entries = std::fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))?;
     if entries.flatten().any(|entry| entry.path().join("partition").exists()) {
         run(&mut program("partx", ["--delete", device]))?;
     }

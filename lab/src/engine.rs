@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::folder::VmRecord;
 use super::process::ProcessId;
+use super::records::VmRecord;
 
 /// Runs VMs of one lab.
 pub trait Engine {

@@ -3,8 +3,8 @@
 use super::container::Containers;
 use super::engine::Engine;
 use super::engine_record::EngineRecord;
-use super::folder::VmRecord;
 use super::qemu::VirtualMachines;
+use super::records::VmRecord;
 
 /// Both engines of one lab.
 pub struct Engines {

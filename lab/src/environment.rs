@@ -9,7 +9,7 @@ use contract::properties::FormProperty;
 use ova::ovf::environment::{self, Adapter, Platform};
 use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
 
-use super::{Source, folder};
+use super::{Source, records};
 
 /// The name of the lab's network, as a guest learns it.
 const NETWORK: &str = "Lab Network";
@@ -30,7 +30,7 @@ pub fn document(source: &Source, properties: &BTreeMap<String, String>, mac: &st
 
 /// The form of an OVA made from this root tree.
 fn form_of(tree: &Path) -> anyhow::Result<Product> {
-    let image: ImageFacts = folder::load(&tree.join(image::PATH.trim_start_matches('/')))?;
+    let image: ImageFacts = records::load(&tree.join(image::PATH.trim_start_matches('/')))?;
     let minors: Vec<String> = image.kubernetes.into_iter().map(|release| release.minor).collect();
     let field = |property: FormProperty| Property {
         key: property.key.to_owned(),

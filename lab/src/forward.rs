@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::{ProcessId, start};
 use super::wait::obtain;
-use super::{Lab, folder};
+use super::{Lab, records};
 
 /// The user in the kubeconfig, as kubeadm calls the administrator.
 const USER: &str = "kubernetes-admin";
@@ -31,7 +31,7 @@ struct Door {
 
 impl Lab {
     fn door(&self) -> PathBuf {
-        self.folder.path().join("door.json")
+        self.directory.path().join("door.json")
     }
 
     /// Starts `command`, which must end up in [`Lab::keep_door_open`], and writes
@@ -41,16 +41,16 @@ impl Lab {
     /// # Errors
     /// When it does not open in a while.
     pub fn open_door(&self, command: &mut Command) -> anyhow::Result<PathBuf> {
-        let log = File::create(self.folder.path().join("door.log"))?;
+        let log = File::create(self.directory.path().join("door.log"))?;
         let process = start(command, log).context("starting the door to the API")?;
         let door: Door = obtain("the door to the API to open", Duration::from_secs(20), || {
-            anyhow::ensure!(process.is_running(), "it ended; see door.log in {}", self.folder.path().display());
-            let said: Door = folder::load(&self.door())?;
+            anyhow::ensure!(process.is_running(), "it ended; see door.log in {}", self.directory.path().display());
+            let said: Door = records::load(&self.door())?;
             Ok((said.process == process).then_some(said))
         })?;
         let inside = Kubeconfig::parse(&fs::read_to_string(self.kubeconfig()?)?).context("reading the kubeconfig")?;
-        let path = self.folder.path().join("kubeconfig.host");
-        folder::save_text(&path, &through_door(inside, door.address, self.plan().api).render(USER))?;
+        let path = self.directory.path().join("kubeconfig.host");
+        records::save_text(&path, &through_door(inside, door.address, self.plan().api).render(USER))?;
         Ok(path)
     }
 
@@ -66,7 +66,7 @@ impl Lab {
     pub fn keep_door_open(&self) -> anyhow::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let process = ProcessId::of(std::process::id() as i32).context("looking at this process")?;
-        folder::save(&self.door(), &Door { address: listener.local_addr()?, process })?;
+        records::save(&self.door(), &Door { address: listener.local_addr()?, process })?;
         let api = SocketAddr::from((self.plan().api, contract::ports::API));
         let namespace = self.network.path();
         loop {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use uuid::Uuid;
 
-use super::folder::VmRecord;
-use super::{Lab, NewVm, Source, Unpacked, cache_folder};
+use super::records::VmRecord;
+use super::{Lab, NewVm, Source, Unpacked, cache_directory};
 use fleet::upgrade::PowerState;
 use fleet::upgrade::{Hypervisor, ReplacementVm, Vm};
 
@@ -22,7 +22,7 @@ impl Lab {
 
     /// The VMs; one that a crash left without a record is none yet.
     fn records(&self) -> anyhow::Result<Vec<VmRecord>> {
-        Ok(self.folder.vms()?.iter().filter_map(|name| self.folder.load_vm(name).ok()).collect())
+        Ok(self.directory.vms()?.iter().filter_map(|name| self.directory.load_vm(name).ok()).collect())
     }
 
     fn name_of(&self, vm: Uuid) -> anyhow::Result<String> {
@@ -44,9 +44,9 @@ impl Hypervisor for Lab {
         let Some(node) = node else { bail!("the lab {} was not made with a node {}", self.name, replacement.node) };
         let like = self.record(replacement.like)?;
         let unpacked =
-            Unpacked::ensure(replacement.ova, &cache_folder()?, &self.tools(), &|what| log::info!("{what}"))?;
-        let left = self.folder.vm(replacement.name);
-        if left.exists() && self.folder.load_vm(replacement.name).is_err() {
+            Unpacked::ensure(replacement.ova, &cache_directory()?, &self.tools(), &|what| log::info!("{what}"))?;
+        let left = self.directory.vm(replacement.name);
+        if left.exists() && self.directory.load_vm(replacement.name).is_err() {
             fs::remove_dir_all(&left).with_context(|| format!("removing {}", left.display()))?;
         }
         Lab::import(
@@ -62,7 +62,7 @@ impl Hypervisor for Lab {
                 engine: self.replacements(),
             },
         )?;
-        Ok(self.folder.load_vm(replacement.name)?.uuid)
+        Ok(self.directory.load_vm(replacement.name)?.uuid)
     }
 
     fn power_on(&self, vm: Uuid) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 //! that vSphere can keep too: a VM is imported powered off, disks are named by
 //! UUID and never by position, and "off" is a fact that is looked up, not the
 //! answer to a request. Everything a lab makes on its host can be found again
-//! from its name and its folder, so that a command that was killed can be
+//! from its name and its directory, so that a command that was killed can be
 //! cleaned up after.
 
 mod cdrom;
@@ -17,7 +17,6 @@ mod engine;
 mod engine_record;
 mod engines;
 mod environment;
-mod folder;
 mod forward;
 mod host;
 mod hypervisor;
@@ -27,6 +26,7 @@ mod plan;
 mod power;
 mod process;
 mod qemu;
+mod records;
 mod source;
 mod tools;
 mod unpack;
@@ -44,13 +44,13 @@ use uuid::Uuid;
 use container::Containers;
 use contract::properties::ADDRESS;
 use engines::Engines;
-use folder::{Folder, VmRecord};
 use network::Network;
 use qemu::VirtualMachines;
+use records::{LabDirectory, VmRecord};
 
 pub use cluster::Up;
 pub use container::HeldLimit;
-pub use directories::{cache_folder, state_folder};
+pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
 pub use plan::{Plan, PlannedNode, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
@@ -80,7 +80,7 @@ pub struct NewVm {
     pub engine: EngineRecord,
 }
 
-/// A lab as its folder remembers it.
+/// A lab as its directory remembers it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     /// What runs the VMs that it was made with.
@@ -92,7 +92,8 @@ struct Record {
     /// Where the tools tree is.
     tools: PathBuf,
     plan: Plan,
-    /// What its namespaces and cgroups are named by: no other lab of this machine has it, not even another user's of the
+    /// What its namespaces and cgroups are named by: no other lab of this machine has it, not even another user's of
+    /// the
     /// same name. In labs of earlier versions the name.
     #[serde(default)]
     name_on_host: Option<String>,
@@ -106,26 +107,26 @@ fn name_on_host(name: &str) -> String {
 /// One lab.
 pub struct Lab {
     name: String,
-    folder: Folder,
+    directory: LabDirectory,
     record: Record,
     network: Network,
     engines: Engines,
 }
 
 impl Lab {
-    /// Makes a lab without VMs: its folder and its network.
+    /// Makes a lab without VMs: its directory and its network.
     ///
     /// # Errors
     /// When there is a lab of this name, or the host refuses; [`remove`] then cleans up.
     fn create(state: &Path, record: Record) -> anyhow::Result<Self> {
-        let folder = Folder::of(state, &record.plan.name)?;
-        let _lock = folder.lock()?;
-        if folder.record().exists() {
+        let directory = LabDirectory::of(state, &record.plan.name)?;
+        let _lock = directory.lock()?;
+        if directory.record().exists() {
             bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", record.plan.name);
         }
-        fs::create_dir_all(folder.path().join("disks"))?;
-        folder::save(&folder.record(), &record)?;
-        let lab = Self::assemble(folder, record)?;
+        fs::create_dir_all(directory.path().join("disks"))?;
+        records::save(&directory.record(), &record)?;
+        let lab = Self::assemble(directory, record)?;
         lab.network.create(&lab.record.plan.bridge)?;
         Ok(lab)
     }
@@ -135,7 +136,7 @@ impl Lab {
     /// # Errors
     /// When the name cannot be one.
     pub fn exists(state: &Path, name: &str) -> anyhow::Result<bool> {
-        Ok(Folder::of(state, name)?.record().exists())
+        Ok(LabDirectory::of(state, name)?.record().exists())
     }
 
     /// Opens a lab that was made before, by this command or another.
@@ -143,28 +144,28 @@ impl Lab {
     /// # Errors
     /// When there is no lab of this name.
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
-        let folder = Folder::of(state, name)?;
-        if !folder.record().exists() {
+        let directory = LabDirectory::of(state, name)?;
+        if !directory.record().exists() {
             bail!("there is no lab {name} in {}; `kaas lab up` makes one", state.display());
         }
-        let record = folder::load(&folder.record())?;
-        Self::assemble(folder, record)
+        let record = records::load(&directory.record())?;
+        Self::assemble(directory, record)
     }
 
-    fn assemble(folder: Folder, record: Record) -> anyhow::Result<Self> {
+    fn assemble(directory: LabDirectory, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
         let on_host = record.name_on_host.as_deref().unwrap_or(&name);
         let network = Network::of(on_host);
         let engines = Engines {
             usual: record.engine,
-            containers: Containers::new(on_host, folder.clone(), network.clone()),
+            containers: Containers::new(on_host, directory.clone(), network.clone()),
             virtual_machines: VirtualMachines {
-                folder: folder.clone(),
+                directory: directory.clone(),
                 network: network.clone(),
                 tools: Tools::at(&record.tools),
             },
         };
-        Ok(Self { name, folder, record, network, engines })
+        Ok(Self { name, directory, record, network, engines })
     }
 
     /// Its name.
@@ -195,14 +196,14 @@ impl Lab {
     /// The names of its VMs, sorted.
     ///
     /// # Errors
-    /// When its folder cannot be read.
+    /// When its directory cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
-        self.folder.vms()
+        self.directory.vms()
     }
 
     /// Where the journals of this lab's upgrades are kept: they go with the lab.
     pub fn upgrades(&self) -> PathBuf {
-        self.folder.path().join("upgrades")
+        self.directory.path().join("upgrades")
     }
 
     /// The network namespace that its VMs are reached from.
@@ -212,13 +213,13 @@ impl Lab {
 
     /// Where a VM's console log is kept.
     pub fn console(&self, vm: &str) -> PathBuf {
-        self.folder.console(vm)
+        self.directory.console(vm)
     }
 
     /// The socket of a virtual machine's second serial port: who connects has a
     /// terminal there while the VM is on. System containers have none.
     pub fn terminal(&self, vm: &str) -> PathBuf {
-        self.folder.terminal(vm)
+        self.directory.terminal(vm)
     }
 
     /// What a VM wrote to its console since it was last powered on.
@@ -226,7 +227,7 @@ impl Lab {
     /// # Errors
     /// When it was never powered on.
     pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
-        self.folder.console_text(vm)
+        self.directory.console_text(vm)
     }
 
     /// Makes a VM, powered off. Its data disk is new and blank.
@@ -235,9 +236,9 @@ impl Lab {
     /// When the name is taken or the host refuses; half a VM may then be
     /// there, for [`Lab::destroy`] to remove.
     pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
-        folder::check_name("the VM's name", &vm.name)?;
-        let _lock = self.folder.lock()?;
-        if self.folder.vm(&vm.name).exists() {
+        records::check_name("the VM's name", &vm.name)?;
+        let _lock = self.directory.lock()?;
+        if self.directory.vm(&vm.name).exists() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
         }
         let uuid = Uuid::new_v4();
@@ -256,13 +257,13 @@ impl Lab {
             cdrom_inserted: true,
             process: None,
         };
-        self.folder.save_vm(&record)?;
+        self.directory.save_vm(&record)?;
         let environment = environment::document(&record.source, &vm.properties, &record.mac)?;
-        fs::write(self.folder.environment(&vm.name), &environment)?;
-        cdrom::burn(&self.tools(), environment.as_bytes(), &self.folder.cdrom(&vm.name))?;
+        fs::write(self.directory.environment(&vm.name), &environment)?;
+        cdrom::burn(&self.tools(), environment.as_bytes(), &self.directory.cdrom(&vm.name))?;
         if let Some(capacity) = vm.data_disk {
             record.disks.push(self.create_disk(capacity)?);
-            self.folder.save_vm(&record)?;
+            self.directory.save_vm(&record)?;
         }
         Ok(())
     }
@@ -272,17 +273,17 @@ impl Lab {
     /// # Errors
     /// When it is on or holds a data disk: a disk must never go with its VM.
     pub fn destroy(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
+        let _lock = self.directory.lock()?;
         let record = self.off(vm, "destroying it")?;
         if let Some(disk) = record.disks.first() {
             bail!("{vm} still holds the disk {disk}; detach it first");
         }
         self.engines.of(&record).release(&record)?;
-        fs::remove_dir_all(self.folder.vm(vm)).with_context(|| format!("removing {vm}"))
+        fs::remove_dir_all(self.directory.vm(vm)).with_context(|| format!("removing {vm}"))
     }
 
     fn off(&self, vm: &str, attempt: &str) -> anyhow::Result<VmRecord> {
-        let record = self.folder.load_vm(vm)?;
+        let record = self.directory.load_vm(vm)?;
         if self.engines.of(&record).is_on(&record) {
             bail!("{vm} is on; {attempt} needs it to be off");
         }
@@ -294,7 +295,7 @@ impl Lab {
     /// # Errors
     /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        let record = self.folder.load_vm(vm)?;
+        let record = self.directory.load_vm(vm)?;
         self.engines.of(&record).run_inside(&record, arguments, limit)
     }
 
@@ -303,10 +304,10 @@ impl Lab {
     /// # Errors
     /// When something cannot be removed; it can be tried again then.
     pub fn remove(self) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
+        let _lock = self.directory.lock()?;
         self.close_door()?;
-        for vm in self.folder.vms()? {
-            if let Ok(record) = self.folder.load_vm(&vm) {
+        for vm in self.directory.vms()? {
+            if let Ok(record) = self.directory.load_vm(&vm) {
                 self.engines.of(&record).cut(&record)?;
                 self.engines.of(&record).release(&record)?;
             }
@@ -314,12 +315,13 @@ impl Lab {
         self.network.remove()?;
         // The record goes last: until then the lab can be found and removed again.
         for part in ["vms", "disks"] {
-            let part = self.folder.path().join(part);
+            let part = self.directory.path().join(part);
             if part.exists() {
                 fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
             }
         }
-        fs::remove_dir_all(self.folder.path()).with_context(|| format!("removing {}", self.folder.path().display()))
+        fs::remove_dir_all(self.directory.path())
+            .with_context(|| format!("removing {}", self.directory.path().display()))
     }
 }
 
@@ -332,7 +334,7 @@ pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
     struct Part {
         tools: PathBuf,
     }
-    let state = state_folder()?;
+    let state = state_directory()?;
     let labs = match fs::read_dir(&state) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         labs => labs.with_context(|| format!("reading {}", state.display()))?,
@@ -341,13 +343,13 @@ pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
     for lab in labs {
         let record = lab?.path().join("lab.json");
         if record.exists() {
-            tools.push(folder::load::<Part>(&record)?.tools);
+            tools.push(records::load::<Part>(&record)?.tools);
         }
     }
     Ok(tools)
 }
 
-/// The OVA that `path` means: itself, or the only one in a folder.
+/// The OVA that `path` means: itself, or the only one in a directory.
 ///
 /// # Errors
 /// When there is none, or more than one.

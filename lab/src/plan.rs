@@ -9,7 +9,7 @@ use contract::properties as keys;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::folder::check_name;
+use super::records::check_name;
 
 /// The lab's own network lives in its own namespace: every lab can have the same one.
 const NETWORK: [u8; 3] = [192, 168, 77];

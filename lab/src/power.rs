@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::Lab;
-use super::folder::VmRecord;
+use super::records::VmRecord;
 use super::wait::until;
 use fleet::upgrade::PowerState;
 
@@ -15,19 +15,19 @@ impl Lab {
     /// # Errors
     /// When it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let mut record = self.folder.load_vm(vm)?;
+        let _lock = self.directory.lock()?;
+        let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if engine.is_on(&record) && !self.end_half_start(&record)? {
             return Ok(());
         }
         engine.release(&record)?;
-        self.folder.mark_power_on(vm)?;
+        self.directory.mark_power_on(vm)?;
         let started = engine.start(&record).with_context(|| format!("powering {vm} on"));
         match started {
             Ok(process) => {
                 record.process = Some(process);
-                self.folder.save_vm(&record)
+                self.directory.save_vm(&record)
             }
             Err(error) => {
                 engine
@@ -45,15 +45,15 @@ impl Lab {
     /// When it is still on after `limit`; it then goes on running.
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
         let record = {
-            let _lock = self.folder.lock()?;
-            let record = self.folder.load_vm(vm)?;
+            let _lock = self.directory.lock()?;
+            let record = self.directory.load_vm(vm)?;
             self.engines.of(&record).ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
             record
         };
         // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
         until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(&record).is_on(&record)))?;
-        let _lock = self.folder.lock()?;
-        match self.folder.load_vm(vm)? {
+        let _lock = self.directory.lock()?;
+        match self.directory.load_vm(vm)? {
             record if self.engines.of(&record).is_on(&record) => bail!("{vm} was off and is on again"),
             record => self.is_off_now(record),
         }
@@ -64,8 +64,8 @@ impl Lab {
     /// # Errors
     /// When the VM does not end.
     pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
-        let _lock = self.folder.lock()?;
-        let record = self.folder.load_vm(vm)?;
+        let _lock = self.directory.lock()?;
+        let record = self.directory.load_vm(vm)?;
         self.engines.of(&record).cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
         self.is_off_now(record)
     }
@@ -73,7 +73,7 @@ impl Lab {
     fn is_off_now(&self, mut record: VmRecord) -> anyhow::Result<()> {
         self.engines.of(&record).release(&record)?;
         record.process = None;
-        self.folder.save_vm(&record)
+        self.directory.save_vm(&record)
     }
 
     /// Looks up whether a VM is on.
@@ -81,7 +81,7 @@ impl Lab {
     /// # Errors
     /// When the VM is unknown.
     pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
-        let record = self.folder.load_vm(vm)?;
+        let record = self.directory.load_vm(vm)?;
         if !self.engines.of(&record).is_on(&record) {
             return Ok(PowerState::Off);
         }
@@ -89,8 +89,8 @@ impl Lab {
             return Ok(PowerState::On);
         }
         // Somebody is powering it on, and has the lock meanwhile.
-        let _lock = self.folder.lock()?;
-        let record = self.folder.load_vm(vm)?;
+        let _lock = self.directory.lock()?;
+        let record = self.directory.load_vm(vm)?;
         let off = !self.engines.of(&record).is_on(&record) || self.end_half_start(&record)?;
         Ok(if off { PowerState::Off } else { PowerState::On })
     }

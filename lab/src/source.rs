@@ -13,7 +13,7 @@ use super::unpack::Unpacked;
 pub enum Source {
     /// An OVA.
     Ova {
-        /// The folder that it was taken apart into.
+        /// The directory that it was taken apart into.
         unpacked: Unpacked,
     },
     /// A root tree alone, for work on the agent: containers only.
@@ -23,7 +23,7 @@ pub enum Source {
     },
     /// An OVA whose virtual hardware boots another system disk, to compare the two.
     Disk {
-        /// The folder that the OVA was taken apart into.
+        /// The directory that the OVA was taken apart into.
         unpacked: Unpacked,
         /// The raw disk; never written to.
         disk: PathBuf,
@@ -62,12 +62,12 @@ impl Source {
         }
     }
 
-    /// The folders of the host that a virtual machine made from it has to see.
-    pub fn folders(&self) -> Vec<&Path> {
+    /// The directories of the host that a virtual machine made from it has to see.
+    pub fn directories(&self) -> Vec<&Path> {
         match self {
-            Self::Ova { unpacked } => vec![unpacked.folder()],
+            Self::Ova { unpacked } => vec![unpacked.directory()],
             Self::Tree { .. } => Vec::new(),
-            Self::Disk { unpacked, disk } => [unpacked.folder()].into_iter().chain(disk.parent()).collect(),
+            Self::Disk { unpacked, disk } => [unpacked.directory()].into_iter().chain(disk.parent()).collect(),
         }
     }
 }

@@ -30,31 +30,31 @@ impl Tools {
         Ok(place)
     }
 
-    /// One of the tree's programs, which may read and write `folders` of the
+    /// One of the tree's programs, which may read and write `directories` of the
     /// host and use its devices. It lives on when this command ends.
-    pub fn command(&self, name: &str, folders: &[&Path]) -> Command {
-        self.run(&[], name, folders)
+    pub fn command(&self, name: &str, directories: &[&Path]) -> Command {
+        self.run(&[], name, directories)
     }
 
     /// As [`Tools::command`], but it ends when what was started is killed, and with the thread that starts it.
-    pub fn short_command(&self, name: &str, folders: &[&Path]) -> Command {
+    pub fn short_command(&self, name: &str, directories: &[&Path]) -> Command {
         // Killing bubblewrap kills the first process of the namespace, and with it every other one.
-        self.run(&["--die-with-parent", "--unshare-pid"], name, folders)
+        self.run(&["--die-with-parent", "--unshare-pid"], name, directories)
     }
 
-    fn run(&self, how: &[&str], name: &str, folders: &[&Path]) -> Command {
+    fn run(&self, how: &[&str], name: &str, directories: &[&Path]) -> Command {
         let mut command = program("bwrap", how);
         command.args(["--cap-add", "ALL", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]);
-        for folder in ["usr", "etc"] {
-            command.arg("--ro-bind").arg(self.root.join(folder)).arg(Path::new("/").join(folder));
+        for directory in ["usr", "etc"] {
+            command.arg("--ro-bind").arg(self.root.join(directory)).arg(Path::new("/").join(directory));
         }
         for (target, link) in [("usr/bin", "/bin"), ("usr/sbin", "/sbin"), ("usr/lib", "/lib"), ("usr/lib64", "/lib64")]
         {
             command.args(["--symlink", target, link]);
         }
         command.args(["--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]);
-        for folder in folders {
-            command.arg("--bind").arg(folder).arg(folder);
+        for directory in directories {
+            command.arg("--bind").arg(directory).arg(directory);
         }
         command.args(["--setenv", "PATH", "/usr/sbin:/usr/bin", "--setenv", "LC_ALL", "C.UTF-8", "--chdir", "/", "--"]);
         command.arg(name);

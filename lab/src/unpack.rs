@@ -11,7 +11,7 @@ use ova::archive::Archive;
 use ova::ovf::Descriptor;
 use serde::{Deserialize, Serialize};
 
-use super::directories::state_folder;
+use super::directories::state_directory;
 use super::host::run;
 use super::tools::Tools;
 
@@ -22,19 +22,19 @@ const ROOT: &str = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709";
 /// Where the firmware looks for what to start on a removable medium.
 const REMOVABLE_PATH: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
-/// What the names of folders begin with that are being made.
+/// What the names of directories begin with that are being made.
 const NEW: &str = "new-";
-/// What the names of folders begin with that are being removed.
+/// What the names of directories begin with that are being removed.
 const GONE: &str = "gone-";
 
 /// An OVA taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unpacked {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Unpacked {
-    /// Takes an OVA apart into a folder below `cache`, or finds it there.
+    /// Takes an OVA apart into a directory below `cache`, or finds it there.
     /// `say` is told what is being done.
     ///
     /// # Errors
@@ -48,29 +48,29 @@ impl Unpacked {
         };
         let listed: String =
             manifest.entries().iter().map(|entry| format!("{} {}\n", entry.digest, entry.name)).collect();
-        let folder = cache.join(Sha256::of(listed.as_bytes()).to_string());
+        let directory = cache.join(Sha256::of(listed.as_bytes()).to_string());
         fs::create_dir_all(cache)?;
         let lock = File::options().create(true).truncate(false).write(true).open(cache.join("lock"))?;
         lock.lock().context("waiting for another command that unpacks an OVA")?;
-        if !folder.exists() {
+        if !directory.exists() {
             say("checking the OVA");
             let (descriptor, _) = archive.verify(&mut |_| {}).with_context(attempt)?;
             let new = tempfile::Builder::new().prefix(NEW).tempdir_in(cache)?;
             fs::write(new.path().join("descriptor.ovf"), archive.descriptor_xml()?)?;
             unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;
-            // After a power cut the folder under its name is whole or not there.
+            // After a power cut the directory under its name is whole or not there.
             nix::unistd::syncfs(File::open(new.path())?).context("writing the unpacked OVA out")?;
-            fs::rename(new.path(), &folder)?;
+            fs::rename(new.path(), &directory)?;
         }
-        File::open(&folder)?.set_modified(SystemTime::now())?;
-        forget_others(cache, &folder)?;
+        File::open(&directory)?.set_modified(SystemTime::now())?;
+        forget_others(cache, &directory)?;
         clear_left(cache)?;
-        Ok(Self { folder })
+        Ok(Self { directory })
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The OVF descriptor.
@@ -78,34 +78,35 @@ impl Unpacked {
     /// # Errors
     /// When the cached file cannot be read.
     pub fn descriptor(&self) -> anyhow::Result<Descriptor> {
-        let path = self.folder.join("descriptor.ovf");
+        let path = self.directory.join("descriptor.ovf");
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         Ok(Descriptor::parse(&text)?)
     }
 
     /// The system disk, raw.
     pub fn system_disk(&self) -> PathBuf {
-        self.folder.join("system.raw")
+        self.directory.join("system.raw")
     }
 
     /// The unified kernel image that the firmware would start.
     pub fn kernel_image(&self) -> PathBuf {
-        self.folder.join("kernel.efi")
+        self.directory.join("kernel.efi")
     }
 
     /// The root tree.
     pub fn tree(&self) -> PathBuf {
-        self.folder.join("tree")
+        self.directory.join("tree")
     }
 }
 
 /// Another command may be about to make a lab from an OVA that was used this recently.
 const RECENT: Duration = Duration::from_secs(60 * 60);
 
-/// Moves what was unpacked of other OVAs out of the way, but for the last one used, those that were used a short time ago
+/// Moves what was unpacked of other OVAs out of the way, but for the last one used, those that were used a short time
+/// ago
 /// and those that labs are made from: each takes more than a gigabyte.
 fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
-    let labs = fs::read_dir(state_folder()?).into_iter().flatten().flatten();
+    let labs = fs::read_dir(state_directory()?).into_iter().flatten().flatten();
     let mut records = Vec::new();
     for lab in labs {
         let vms = fs::read_dir(lab.path().join("vms")).into_iter().flatten().flatten();
@@ -203,8 +204,8 @@ struct Sfdisk {
     partitiontable: Table,
 }
 
-fn partitions(raw: &Path, folder: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
-    let text = run(tools.command("sfdisk", &[folder]).arg("--json").arg(raw))?;
+fn partitions(raw: &Path, directory: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
+    let text = run(tools.command("sfdisk", &[directory]).arg("--json").arg(raw))?;
     let sfdisk: Sfdisk = serde_json::from_str(&text).context("reading the partition table")?;
     Ok(sfdisk.partitiontable.partitions)
 }
@@ -220,13 +221,13 @@ fn find<'a>(partitions: &'a [Partition], kind: &str, name: &str) -> anyhow::Resu
 mod tests {
     use super::*;
 
-    /// A folder as [`unpack`] makes it, last used so long ago.
+    /// A directory as [`unpack`] makes it, last used so long ago.
     fn unpacked(cache: &Path, name: &str, age: Duration) -> PathBuf {
-        let folder = cache.join(name);
-        fs::create_dir_all(folder.join("tree")).unwrap();
-        fs::write(folder.join("descriptor.ovf"), "").unwrap();
-        File::open(&folder).unwrap().set_modified(SystemTime::now() - age).unwrap();
-        folder
+        let directory = cache.join(name);
+        fs::create_dir_all(directory.join("tree")).unwrap();
+        fs::write(directory.join("descriptor.ovf"), "").unwrap();
+        File::open(&directory).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        directory
     }
 
     #[test]

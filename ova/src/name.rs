@@ -17,7 +17,7 @@ pub struct InvalidName {
 /// `SHA256(name)= …` and a URI reference (`ovf:href`) carry unchanged.
 ///
 /// # Errors
-/// When it is empty, longer than 100 bytes, has a folder in it, or has a
+/// When it is empty, longer than 100 bytes, has a directory in it, or has a
 /// character that one of the three gives a meaning of its own.
 pub(crate) fn check(name: &str) -> Result<(), InvalidName> {
     let reason = if name.is_empty() {
@@ -27,7 +27,7 @@ pub(crate) fn check(name: &str) -> Result<(), InvalidName> {
     } else if name.starts_with('.') {
         "it begins with a dot"
     } else if name.contains('/') || name.contains('\\') {
-        "members lie side by side, without folders"
+        "members lie side by side, without directories"
     } else if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-+~@ ,".contains(c)) {
         "only ASCII letters, digits, spaces and any of . _ - + ~ @ , are allowed"
     } else {

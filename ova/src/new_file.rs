@@ -22,7 +22,7 @@ impl NewFile {
     /// Opens an empty file that is to become `destination`.
     ///
     /// # Errors
-    /// When the folder cannot be written to, or another process is writing the same destination.
+    /// When the directory cannot be written to, or another process is writing the same destination.
     pub(crate) fn create(destination: &Path) -> io::Result<NewFile> {
         let name = destination
             .file_name()
@@ -58,19 +58,19 @@ impl NewFile {
     /// Writes the file through to its disk, then gives it its name.
     ///
     /// # Errors
-    /// When the disk or the folder refuses; the destination is then as it was.
+    /// When the disk or the directory refuses; the destination is then as it was.
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
-        let folder = self.destination.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        let directory = self.destination.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 
     /// Gives the file its name without waiting for its disk: for files that can
     /// be made again, as a power cut may leave them empty.
     ///
     /// # Errors
-    /// When the folder refuses; the destination is then as it was.
+    /// When the directory refuses; the destination is then as it was.
     pub(crate) fn commit_without_sync(mut self) -> io::Result<()> {
         self.rename()
     }
@@ -97,48 +97,48 @@ mod tests {
 
     use super::*;
 
-    fn names(folder: &Path) -> Vec<String> {
+    fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> =
-            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 
     #[test]
     fn it_appears_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut new = NewFile::create(&folder.path().join("a")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut new = NewFile::create(&directory.path().join("a")).unwrap();
         new.file().write_all(b"x").unwrap();
-        assert_eq!(names(folder.path()), [".a.partial"]);
+        assert_eq!(names(directory.path()), [".a.partial"]);
         new.commit().unwrap();
-        assert_eq!(names(folder.path()), ["a"]);
+        assert_eq!(names(directory.path()), ["a"]);
     }
 
     #[test]
     fn dropped_it_leaves_the_destination_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("a"), "old").unwrap();
-        let mut new = NewFile::create(&folder.path().join("a")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("a"), "old").unwrap();
+        let mut new = NewFile::create(&directory.path().join("a")).unwrap();
         new.file().write_all(b"x").unwrap();
         drop(new);
-        assert_eq!(names(folder.path()), ["a"]);
-        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"old");
+        assert_eq!(names(directory.path()), ["a"]);
+        assert_eq!(fs::read(directory.path().join("a")).unwrap(), b"old");
     }
 
     #[test]
     fn what_a_killed_process_left_is_written_over() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(".a.partial"), "half of it").unwrap();
-        let mut new = NewFile::create(&folder.path().join("a")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(".a.partial"), "half of it").unwrap();
+        let mut new = NewFile::create(&directory.path().join("a")).unwrap();
         new.file().write_all(b"x").unwrap();
         new.commit().unwrap();
-        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"x");
+        assert_eq!(fs::read(directory.path().join("a")).unwrap(), b"x");
     }
 
     #[test]
     fn two_writers_of_one_file_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
         let _first = NewFile::create(&path).unwrap();
         let second = NewFile::create(&path).err().unwrap();
         assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);

@@ -15,7 +15,7 @@ use image::cache::{file_digest, hex};
 use image::debian::sources::{Settings, Sources};
 use image::process::Tool;
 use image::progress::Progress;
-use lab::{HeldLimit, cache_folder};
+use lab::{HeldLimit, cache_directory};
 use nix::unistd::{Uid, User};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -24,10 +24,11 @@ use crate::scenario::workspace;
 
 /// An ordinary user of the machine.
 pub const USER: &str = "builder";
-/// Of these that user gets the first number that nobody has on this host, where it would be somebody else's: what a killed
+/// Of these that user gets the first number that nobody has on this host, where it would be somebody else's: what a
+/// killed
 /// run leaves behind is nobody's then.
 const USER_IDS: std::ops::Range<u32> = 30_000..60_000;
-/// Where the project lies in the home folder of whoever builds it.
+/// Where the project lies in the home directory of whoever builds it.
 pub const PROJECT: &str = "kaas";
 /// What Debian gives root and ordinary users for a PATH.
 const PATHS: [&str; 2] =
@@ -62,7 +63,7 @@ const REGISTRIES: [&str; 12] = [
 
 /// A bare machine. It goes when the value is dropped.
 pub struct Bare {
-    folder: TempDir,
+    directory: TempDir,
     tree: PathBuf,
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
@@ -92,19 +93,21 @@ impl Bare {
     /// # Errors
     /// When this host's apt configuration names no mirror, or the tree cannot be made.
     pub fn new(suite: &str) -> anyhow::Result<Self> {
-        let folder = cache_folder()?.join("bare");
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let directory = cache_directory()?.join("bare");
+        fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         let sources = Sources::find(&Settings::of_environment(), Path::new("/"))?;
-        remove_abandoned(&folder)?;
-        let base = base(suite, &sources, &folder).with_context(|| format!("making a bare {suite}"))?;
-        let folder = own_folder(suite, &folder)?;
-        // Programs with root's rights are in the tree: nobody on this host gets past the folder above it. The machine's
+        remove_abandoned(&directory)?;
+        let base = base(suite, &sources, &directory).with_context(|| format!("making a bare {suite}"))?;
+        let directory = own_directory(suite, &directory)?;
+        // Programs with root's rights are in the tree: nobody on this host gets past the directory above it. The
+        // machine's
         // own users have to.
-        let tree = folder.path().join("root");
+        let tree = directory.path().join("root");
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
         unpack(&base, &tree)?;
-        let bare = Self { folder, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false, limit: None };
+        let bare =
+            Self { directory, tree, user_id: free_user_id()?, shown: Vec::new(), has_kernel: false, limit: None };
         bare.carry_in_settings(&sources)?;
         Ok(bare)
     }
@@ -136,7 +139,7 @@ impl Bare {
         self.own_home()
     }
 
-    /// Lays this project's files as they stand in the home folders of both users.
+    /// Lays this project's files as they stand in the home directories of both users.
     ///
     /// # Errors
     /// When git does not list them, or they cannot be copied.
@@ -156,7 +159,7 @@ impl Bare {
         self.own_home()
     }
 
-    /// Lays a clean clone of what is committed in the home folder of a user.
+    /// Lays a clean clone of what is committed in the home directory of a user.
     ///
     /// # Errors
     /// When git fails.
@@ -192,7 +195,7 @@ impl Bare {
 
     /// Leaves the machine behind when the value is dropped; the next run removes it. Returns its root tree.
     pub fn keep(mut self) -> PathBuf {
-        self.folder.disable_cleanup(true);
+        self.directory.disable_cleanup(true);
         self.tree.clone()
     }
 
@@ -202,11 +205,11 @@ impl Bare {
     /// When it cannot be written.
     pub fn write(&self, path: &str, text: &str) -> anyhow::Result<()> {
         let place = self.inside(Path::new(path));
-        fs::create_dir_all(place.parent().context("a file without a folder")?)?;
+        fs::create_dir_all(place.parent().context("a file without a directory")?)?;
         fs::write(&place, text).with_context(|| format!("writing {}", place.display()))
     }
 
-    /// A shell script as a user in the project's folder.
+    /// A shell script as a user in the project's directory.
     pub fn command(&self, user: &str, script: &str) -> Command {
         // Mounts go with the namespace, and the container with whoever waits for it.
         let mut command = Command::new("unshare");
@@ -248,7 +251,7 @@ impl Bare {
         command
     }
 
-    /// Runs a shell script as a user in the project's folder.
+    /// Runs a shell script as a user in the project's directory.
     ///
     /// # Errors
     /// When the container does not start.
@@ -268,7 +271,7 @@ impl Bare {
 
     fn copy_in(&self, file: &Path, to: &Path) -> anyhow::Result<()> {
         let place = self.inside(to);
-        fs::create_dir_all(place.parent().context("a file without a folder")?)?;
+        fs::create_dir_all(place.parent().context("a file without a directory")?)?;
         let copied = match fs::read_link(file) {
             Ok(target) if file.starts_with(workspace()) => std::os::unix::fs::symlink(target, &place),
             _ => fs::copy(file, &place).map(drop),
@@ -294,8 +297,8 @@ fn is_carried(name: &str) -> bool {
 }
 
 /// Removes the machines of processes that were killed.
-fn remove_abandoned(folder: &Path) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder)? {
+fn remove_abandoned(directory: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let process = name.split('-').nth(1).and_then(|process| process.parse::<u32>().ok());
@@ -328,11 +331,12 @@ fn apt_options() -> anyhow::Result<String> {
     checked(Command::new("apt-config").args(["dump", "Acquire"]))
 }
 
-/// A folder of this process that nobody else on this host gets into, and that a later run removes if this one is killed.
-fn own_folder(suite: &str, folder: &Path) -> anyhow::Result<TempDir> {
+/// A directory of this process that nobody else on this host gets into, and that a later run removes if this one is
+/// killed.
+fn own_directory(suite: &str, directory: &Path) -> anyhow::Result<TempDir> {
     let prefix = format!("{suite}-{}-", std::process::id());
     let own = fs::Permissions::from_mode(0o700);
-    Ok(tempfile::Builder::new().prefix(&prefix).permissions(own).tempdir_in(folder)?)
+    Ok(tempfile::Builder::new().prefix(&prefix).permissions(own).tempdir_in(directory)?)
 }
 
 /// A user's number that nobody has on this host.
@@ -366,7 +370,7 @@ impl Recipe {
         Ok(Self { arguments, apt: apt_options()?, keyring: file_digest(&sources.keyring)? })
     }
 
-    /// The name of the archive: another recipe has another. It has no dash, unlike the folders of processes.
+    /// The name of the archive: another recipe has another. It has no dash, unlike the directories of processes.
     fn file_name(&self, suite: &str) -> String {
         let digest = Sha256::digest(format!("{:?}\n{}\n{}", self.arguments, self.apt, self.keyring));
         format!("{suite}.{}.tar", &hex(&digest)[..16])
@@ -378,14 +382,14 @@ fn is_fresh(file: &Path) -> bool {
     made.is_ok_and(|made| SystemTime::now().duration_since(made).unwrap_or_default() < FRESH)
 }
 
-/// The tree that machines start from, as a tar archive in `folder`: made anew now and then, and for another recipe.
-fn base(suite: &str, sources: &Sources, folder: &Path) -> anyhow::Result<PathBuf> {
+/// The tree that machines start from, as a tar archive in `directory`: made anew now and then, and for another recipe.
+fn base(suite: &str, sources: &Sources, directory: &Path) -> anyhow::Result<PathBuf> {
     let recipe = Recipe::of(suite, sources)?;
-    let place = folder.join(recipe.file_name(suite));
+    let place = directory.join(recipe.file_name(suite));
     if is_fresh(&place) {
         return Ok(place);
     }
-    let work = own_folder(suite, folder)?;
+    let work = own_directory(suite, directory)?;
     let (options, tree) = (work.path().join("apt.conf"), work.path().join("tree.tar"));
     fs::write(&options, &recipe.apt)?;
     let (list, flags): (Vec<_>, Vec<_>) = recipe.arguments.iter().partition(|argument| argument.starts_with("source "));
@@ -398,8 +402,8 @@ fn base(suite: &str, sources: &Sources, folder: &Path) -> anyhow::Result<PathBuf
     // On the disk before it can be found, or a power cut would leave half of it under its name.
     File::open(&tree)?.sync_all()?;
     fs::rename(&tree, &place).with_context(|| format!("keeping {}", place.display()))?;
-    File::open(folder)?.sync_all()?;
-    for entry in fs::read_dir(folder)? {
+    File::open(directory)?.sync_all()?;
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "tar") && !is_fresh(&path) {
             gone(fs::remove_file(&path)).with_context(|| format!("removing {}", path.display()))?;
@@ -436,24 +440,24 @@ mod tests {
 
     #[test]
     fn what_killed_processes_left_is_removed_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let mine = own_folder("trixie", folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mine = own_directory("trixie", directory.path()).unwrap();
         assert_eq!(fs::metadata(mine.path()).unwrap().mode() & 0o777, 0o700);
         let mut ended = Command::new("true").spawn().unwrap();
         let process = ended.id();
         ended.wait().unwrap();
-        let left = folder.path().join(format!("trixie-{process}-abc"));
+        let left = directory.path().join(format!("trixie-{process}-abc"));
         fs::create_dir_all(left.join("root")).unwrap();
-        let archive = folder.path().join("trixie.0123456789abcdef.tar");
+        let archive = directory.path().join("trixie.0123456789abcdef.tar");
         fs::write(&archive, "").unwrap();
-        remove_abandoned(folder.path()).unwrap();
+        remove_abandoned(directory.path()).unwrap();
         assert!(mine.path().exists() && archive.exists() && !left.exists());
     }
 
     #[test]
     fn an_archive_that_cannot_be_unpacked_does_not_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        let (archive, tree) = (folder.path().join("trixie.0.tar"), folder.path().join("root"));
+        let directory = tempfile::tempdir().unwrap();
+        let (archive, tree) = (directory.path().join("trixie.0.tar"), directory.path().join("root"));
         fs::create_dir(&tree).unwrap();
         let pack = |what: &str| {
             checked(Command::new("tar").arg("-cf").arg(&archive).args(["-C", "/etc", what])).unwrap();

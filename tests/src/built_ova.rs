@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::scenario::{kaas, workspace};
 
-/// `kaas image build` of a version into a folder, with further arguments. Returns the OVA.
+/// `kaas image build` of a version into a directory, with further arguments. Returns the OVA.
 ///
 /// # Errors
 /// The build fails.

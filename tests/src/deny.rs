@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use crate::scenario::workspace;
 
-/// Installs as the file `install` says, knows its crates once they are fetched, finds what `check` says, and has a database
+/// Installs as the file `install` says, knows its crates once they are fetched, finds what `check` says, and has a
+/// database
 /// of known weaknesses if there is a file `database`, which says what is in it. It stands for cargo-deny as well.
 const CARGO: &str = r#"#!/bin/sh
 here=$(dirname "$0")
@@ -34,19 +35,19 @@ case "$1 $2" in
 esac
 "#;
 
-/// A folder with the stand-in, and with files by which it knows what to do.
+/// A directory with the stand-in, and with files by which it knows what to do.
 struct Stage(TempDir);
 
 impl Stage {
     fn new(files: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let cargo = folder.path().join("cargo");
+        let directory = tempfile::tempdir().unwrap();
+        let cargo = directory.path().join("cargo");
         fs::write(&cargo, CARGO).unwrap();
         fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
         for (name, text) in files {
-            fs::write(folder.path().join(name), text).unwrap();
+            fs::write(directory.path().join(name), text).unwrap();
         }
-        Self(folder)
+        Self(directory)
     }
 
     /// What the script says, and whether it ends well.

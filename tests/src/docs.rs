@@ -1,4 +1,5 @@
-//! Holds the documentation to what it refers to: each link leads to a file and a heading that exist, and each command of
+//! Holds the documentation to what it refers to: each link leads to a file and a heading that exist, and each command
+//! of
 //! `kaas` is in the reference.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,7 @@ pub const VERSION: &str = "0.0.9";
 /// Its Kubernetes components.
 const KUBERNETES: [&str; 2] = ["kubernetes-1-36-2", "kubernetes-1-35"];
 /// Where `make test` puts it.
-const FOLDER: &str = "build/earlier";
+const DIRECTORY: &str = "build/earlier";
 
 /// What VMs of it are made from.
 ///
@@ -25,7 +25,7 @@ pub fn source() -> Source {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = || {
         let kubernetes = KUBERNETES.map(|component| format!("--kubernetes={component}"));
-        let built = built_ova::build(VERSION, &workspace().join(FOLDER), &kubernetes);
+        let built = built_ova::build(VERSION, &workspace().join(DIRECTORY), &kubernetes);
         built.unwrap_or_else(|error| panic!("building an OVA {VERSION}: {error:#}"))
     };
     unpacked(BUILT.get_or_init(built)).unwrap_or_else(|error| panic!("unpacking an OVA {VERSION}: {error:#}"))

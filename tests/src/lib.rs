@@ -1,7 +1,7 @@
 //! Scenarios that drive built artifacts in the lab. This library is what they
 //! share; the stories themselves are the files in `tests/lab/`.
 //!
-//! `KAAS_OVA` names the OVA, or the folder with it (`build` without it).
+//! `KAAS_OVA` names the OVA, or the directory with it (`build` without it).
 //! `KAAS_ROOT_TREE` names a root tree to run in containers in its place, for
 //! work on the agent.
 

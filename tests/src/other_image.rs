@@ -11,7 +11,7 @@ use crate::scenario::image_under_test;
 
 /// A root tree like that of the image under test, whose image calls itself by this version and has a build of its own.
 pub struct OtherImage {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// The image's version.
     pub version: String,
     /// Its build identifier.
@@ -30,9 +30,9 @@ impl OtherImage {
 
     fn try_make(version: &str) -> anyhow::Result<Self> {
         let tree = image_under_test()?.tree();
-        let beside = tree.parent().context("the root tree has no folder above it")?;
-        let folder = tempfile::Builder::new().prefix("other-image-").tempdir_in(beside)?;
-        let other = folder.path().join("root");
+        let beside = tree.parent().context("the root tree has no directory above it")?;
+        let directory = tempfile::Builder::new().prefix("other-image-").tempdir_in(beside)?;
+        let other = directory.path().join("root");
         let copied = std::process::Command::new("cp").args(["--archive", "--link"]).arg(&tree).arg(&other).status()?;
         anyhow::ensure!(copied.success(), "cp ended with {copied}");
         let path = other.join("usr/lib/kaas/image.json");
@@ -43,11 +43,11 @@ impl OtherImage {
         // The link goes before the file, which the other tree has as well, is written.
         fs::remove_file(&path)?;
         fs::write(&path, serde_json::to_vec_pretty(&image)?)?;
-        Ok(Self { folder, version: version.to_owned(), build })
+        Ok(Self { directory, version: version.to_owned(), build })
     }
 
     /// What VMs of it are made from.
     pub fn source(&self) -> Source {
-        Source::Tree { tree: self.folder.path().join("root") }
+        Source::Tree { tree: self.directory.path().join("root") }
     }
 }

@@ -11,7 +11,7 @@ use crate::built_ova;
 
 /// A publisher with a key of its own, and the OVAs that it has signed.
 pub struct Publisher {
-    folder: TempDir,
+    directory: TempDir,
     /// Fingerprint of the key.
     pub fingerprint: String,
 }
@@ -27,11 +27,11 @@ impl Publisher {
     }
 
     fn try_new() -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("publisher-").tempdir()?;
+        let directory = tempfile::Builder::new().prefix("publisher-").tempdir()?;
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(Vec::new())?.self_signed(&key)?.pem();
         let fingerprint = PublicKey::from_pem(&certificate)?.fingerprint().to_string();
-        let publisher = Self { folder, fingerprint };
+        let publisher = Self { directory, fingerprint };
         fs::write(publisher.key(), key.serialize_pem())?;
         fs::write(publisher.certificate(), certificate)?;
         Ok(publisher)
@@ -45,18 +45,18 @@ impl Publisher {
     pub fn ova(&self, version: &str) -> PathBuf {
         let key = format!("--sign-key={}", self.key().display());
         let certificate = format!("--sign-certificate={}", self.certificate().display());
-        let built = built_ova::build(version, self.folder.path(), &[key, certificate]);
+        let built = built_ova::build(version, self.directory.path(), &[key, certificate]);
         built.unwrap_or_else(|error| panic!("building a signed OVA {version}: {error:#}"))
     }
 
     /// The file with the certificate.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.folder.path().join("certificate.pem")
+        self.directory.path().join("certificate.pem")
     }
 
     fn key(&self) -> PathBuf {
-        self.folder.path().join("key.pem")
+        self.directory.path().join("key.pem")
     }
 }
 

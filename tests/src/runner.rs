@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_second_run_is_refused_while_the_first_lasts() {
-        let folder = tempfile::tempdir().unwrap();
-        let lock = folder.path().join("lock");
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join("lock");
         let first = alone_by(&lock).unwrap();
         assert!(alone_by(&lock).unwrap_err().contains("being run on this machine already"));
         drop(first);

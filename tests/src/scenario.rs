@@ -14,8 +14,8 @@ use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_folder, find_ova, obtain,
-    state_folder, until,
+    EngineRecord, Hardware, Kvm, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova, obtain,
+    state_directory, until,
 };
 
 /// 4 GiB: enough for every scenario, and quick to format.
@@ -78,7 +78,7 @@ impl Scenario {
     }
 
     fn try_prepare(setting: &Setting, source: Source) -> anyhow::Result<Self> {
-        let (state, name) = (state_folder()?, lab_name(setting.name));
+        let (state, name) = (state_directory()?, lab_name(setting.name));
         let taken = !NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).insert(setting.name);
         ensure!(!taken, "another scenario's lab is called {} too", setting.name);
         if Lab::exists(&state, &name)? {
@@ -281,18 +281,18 @@ impl Scenario {
     }
 
     fn keep_evidence(&self) {
-        let folder = workspace().join("build/evidence").join(self.name);
-        let _ = fs::remove_dir_all(&folder);
+        let directory = workspace().join("build/evidence").join(self.name);
+        let _ = fs::remove_dir_all(&directory);
         for file in self.lab().keep_evidence() {
             let vm = file.parent().and_then(Path::file_name).unwrap_or_default();
-            let kept = folder.join(vm);
+            let kept = directory.join(vm);
             let copy = fs::create_dir_all(&kept)
                 .and_then(|()| fs::copy(&file, kept.join(file.file_name().unwrap_or_default())));
             if let Err(error) = copy {
                 eprintln!("keeping {}: {error}", file.display());
             }
         }
-        eprintln!("{}: consoles and journals are kept in {}", self.name, folder.display());
+        eprintln!("{}: consoles and journals are kept in {}", self.name, directory.display());
     }
 }
 
@@ -323,7 +323,7 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
     format!("{}{value}{}", &environment[..value_at], &environment[end..])
 }
 
-/// The folder of this project.
+/// The directory of this project.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -336,10 +336,10 @@ fn lab_name(scenario: &str) -> String {
     format!("t-{scenario}-{:04x}", sum & 0xffff)
 }
 
-/// The OVA that is to be tried, or the folder with it.
+/// The OVA that is to be tried, or the directory with it.
 pub fn named_ova() -> PathBuf {
     let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
-    // Cargo runs tests in their package's folder.
+    // Cargo runs tests in their package's directory.
     workspace().join(named)
 }
 
@@ -360,7 +360,7 @@ pub fn image_under_test() -> anyhow::Result<Source> {
 /// When it cannot be.
 pub fn unpacked(ova: &Path) -> anyhow::Result<Source> {
     let tools = Tools::at(tools()?.root());
-    Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_folder()?, &tools, &|what| println!("{what}"))? })
+    Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_directory()?, &tools, &|what| println!("{what}"))? })
 }
 
 /// The operator's command, as `make ova` has built it beside the scenarios.
@@ -369,7 +369,7 @@ pub fn unpacked(ova: &Path) -> anyhow::Result<Source> {
 /// It is not there.
 pub fn kaas() -> String {
     let own = std::env::current_exe().expect("the scenario's own program");
-    let found = own.ancestors().map(|folder| folder.join("kaas")).find(|path| path.is_file());
+    let found = own.ancestors().map(|directory| directory.join("kaas")).find(|path| path.is_file());
     let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));
     found.display().to_string()
 }

@@ -20,7 +20,7 @@ exit 100
 
 /// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything.
 fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let programs = [
         ("apt-get", APT_GET),
         ("apt-cache", "#!/bin/sh\necho Package: it\n"),
@@ -31,16 +31,16 @@ fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
         ("sleep", "#!/bin/sh\n"),
     ];
     for (name, text) in programs {
-        let program = folder.path().join(name);
+        let program = directory.path().join(name);
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::write(folder.path().join("locked"), "once\n".repeat(locked)).unwrap();
-    fs::write(folder.path().join("broken"), broken).unwrap();
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    fs::write(directory.path().join("locked"), "once\n".repeat(locked)).unwrap();
+    fs::write(directory.path().join("broken"), broken).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
     let output = Command::new(workspace().join(".ci/setup")).env("PATH", path).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
-    let calls = fs::read_to_string(folder.path().join("calls")).unwrap_or_default();
+    let calls = fs::read_to_string(directory.path().join("calls")).unwrap_or_default();
     (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
 }
 

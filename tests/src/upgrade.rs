@@ -129,13 +129,14 @@ impl<'a> Upgrade<'a> {
         true
     }
 
-    /// Another machine takes the upgrade over, whose command was killed: the journal is lost here, and the cluster has it.
+    /// Another machine takes the upgrade over, whose command was killed: the journal is lost here, and the cluster has
+    /// it.
     /// It has to wait until the lock has ended.
     ///
     /// # Panics
     /// There is no journal, or the machine goes on at once.
     pub fn goes_to_another_machine(&self) {
-        fs::remove_dir_all(self.scenario.lab().upgrades()).expect("a folder with the journal");
+        fs::remove_dir_all(self.scenario.lab().upgrades()).expect("a directory with the journal");
         let why = self.fails(&["resume"]);
         assert!(why.contains("is at work on this cluster's upgrade"), "{why}");
         self.scenario.wait("the lock to end", self.patiently(LOCK), || {

@@ -165,8 +165,8 @@ fn lay_etc(host: &Path, root: &Path) -> anyhow::Result<()> {
     if work.exists() && crate::host::disk::is_mounted(&etc)? {
         return Ok(());
     }
-    for folder in [&upper, &work] {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    for directory in [&upper, &work] {
+        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
     let options = format!("lowerdir={},upperdir={},workdir={}", etc.display(), upper.display(), work.display());
     let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
@@ -237,14 +237,14 @@ mod tests {
         unshare(CloneFlags::CLONE_NEWNS).expect("this test needs root");
         nix::mount::mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
             .unwrap();
-        let root = machine.folder.path().join("sysroot");
+        let root = machine.directory.path().join("sysroot");
         fs::create_dir_all(root.join("etc")).unwrap();
         fs::write(root.join("etc/machine-id"), "uninitialized\n").unwrap();
         fs::write(root.join("etc/hostname"), "kaas\n").unwrap();
         let image = crate::host::files::below(&root, contract::image::PATH);
         fs::create_dir_all(image.parent().unwrap()).unwrap();
         fs::write(image, serde_json::to_vec(&crate::intake::config::fixture::image()).unwrap()).unwrap();
-        let run = machine.folder.path().join("run");
+        let run = machine.directory.path().join("run");
         fs::create_dir_all(&run).unwrap();
         nix::mount::mount(Some("tmpfs"), &run, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
         machine.platform();
@@ -267,12 +267,12 @@ mod tests {
         let disk = machine.add("data");
         let identity = identify(&disk, machine.uuid);
         let root = system(&machine);
-        let report = run(machine.folder.path(), &root);
+        let report = run(machine.directory.path(), &root);
         assert_eq!((report.disk.as_deref(), report.findings.is_empty()), (Some(disk.as_path()), true));
         assert_eq!(read(&root, "machine-id"), format!("{}\n", identity.machine_id));
         assert_eq!(read(&root, "hostname"), "cp-1\n");
         let saved: Report =
-            serde_json::from_slice(&fs::read(machine.folder.path().join("run/kaas/early.json")).unwrap()).unwrap();
+            serde_json::from_slice(&fs::read(machine.directory.path().join("run/kaas/early.json")).unwrap()).unwrap();
         assert_eq!(saved, report);
         // The image's own file is what it was.
         nix::mount::umount(&root.join("etc")).unwrap();
@@ -301,7 +301,7 @@ mod tests {
             let mut machine = Machine::new();
             spoil(&mut machine);
             let root = system(&machine);
-            let report = run(machine.folder.path(), &root);
+            let report = run(machine.directory.path(), &root);
             assert_eq!(report.disk, None);
             assert_eq!(read(&root, "machine-id"), format!("{}\n", report.machine_id));
             assert_eq!(read(&root, "hostname"), "kaas\n");
@@ -319,7 +319,7 @@ mod tests {
         }
         let root = system(&machine);
         fs::remove_dir_all(root.join("etc")).unwrap();
-        let report = run(machine.folder.path(), &root);
+        let report = run(machine.directory.path(), &root);
         let said = report.findings.to_string();
         assert!(said.contains("2 data disks are attached") && said.contains("overlay on"), "{said}");
     }

@@ -180,7 +180,8 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
     begin(&outlook, runner)
 }
 
-/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch. `progress` is told how far it is.
+/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch. `progress` is told how far it
+/// is.
 ///
 /// # Errors
 /// A finding that says what failed; doing it again goes on.
@@ -200,9 +201,9 @@ pub fn finish(
     };
     // While the disk is marked this is done again after a cut.
     let machine_id = fs::read_to_string(platform.path("/etc/machine-id")).unwrap_or_default();
-    for folder in SCRATCH {
-        empty(&platform.path(folder), machine_id.trim())
-            .map_err(|error| failed(&format!("emptying {folder}"), error))?;
+    for directory in SCRATCH {
+        empty(&platform.path(directory), machine_id.trim())
+            .map_err(|error| failed(&format!("emptying {directory}"), error))?;
     }
     let mut tell = |share: u64| {
         progress(codes::RESET_UNDER_WAY.finding(
@@ -214,9 +215,10 @@ pub fn finish(
     erase::erase(disk, runner, &mut tell).map_err(|error| failed("erasing it", error))
 }
 
-/// Removes what is in a folder, except what is mounted there and what is called `stays`: the journal that this boot writes.
-fn empty(folder: &Path, stays: &str) -> io::Result<()> {
-    let entries = match fs::read_dir(folder) {
+/// Removes what is in a directory, except what is mounted there and what is called `stays`: the journal that this boot
+/// writes.
+fn empty(directory: &Path, stays: &str) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };
@@ -273,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_emptied_and_stay() {
+    fn directories_are_emptied_and_stay() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("kubelet");
-        fs::create_dir_all(folder.join("pods/a")).unwrap();
-        fs::write(folder.join("state"), "x").unwrap();
-        fs::create_dir(folder.join("0123")).unwrap();
-        empty(&folder, "0123").unwrap();
+        let directory = root.path().join("kubelet");
+        fs::create_dir_all(directory.join("pods/a")).unwrap();
+        fs::write(directory.join("state"), "x").unwrap();
+        fs::create_dir(directory.join("0123")).unwrap();
+        empty(&directory, "0123").unwrap();
         empty(&root.path().join("nowhere"), "").unwrap();
-        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["0123"]);
     }
 }

@@ -1,6 +1,7 @@
 //! What a control node is made of: keys, the meeting of the nodes, etcd, Kubernetes, networks, and the records of it.
 //!
-//! Each part looks and acts on its own; in which order is decided above. Calls [`crate::host`], [`crate::intake`] and [`crate::system`].
+//! Each part looks and acts on its own; in which order is decided above. Calls [`crate::host`], [`crate::intake`] and
+//! [`crate::system`].
 
 pub mod addons;
 pub mod certificates;

@@ -66,15 +66,15 @@ impl Entry for Cordon {
     const WHAT: &'static str = "the cordon";
 }
 
-/// The folder of records.
+/// The directory of records.
 pub struct Records {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Records {
     /// The records below `root` (`/` outside of tests). The data disk must be mounted.
     pub fn new(root: &Path) -> Self {
-        Self { folder: files::below(root, paths::RECORDS) }
+        Self { directory: files::below(root, paths::RECORDS) }
     }
 
     /// The saved configuration, if there is one.
@@ -258,14 +258,15 @@ impl Records {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.directory.join(name)
     }
 
     fn load<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
         files::read_record(&self.path(name))
     }
 
-    /// Saves a record of something that goes on, and with it what a newer version has noted there and this one does not know.
+    /// Saves a record of something that goes on, and with it what a newer version has noted there and this one does not
+    /// know.
     fn update<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<bool> {
         match self.with_unknown(name, record)? {
             None => self.put(name, record),

@@ -14,14 +14,14 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 /// Puts `content` at `path` with the permission bits `mode`, making missing
-/// folders. After a crash the old content or the new one is there, never a mix.
+/// directories. After a crash the old content or the new one is there, never a mix.
 ///
 /// # Errors
 /// Any error of the file system; the old content then still stands, and a
 /// temporary file beside it may.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let temporary = beside(path)?;
-    fs::create_dir_all(folder_of(path))?;
+    fs::create_dir_all(directory_of(path))?;
     remove(&temporary)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(content)?;
@@ -29,7 +29,7 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     put_in_place(&temporary, path)
 }
 
-/// Where what is to stand at `path` is written first: `.NAME.new` in the same folder.
+/// Where what is to stand at `path` is written first: `.NAME.new` in the same directory.
 ///
 /// # Errors
 /// The path does not end in a name.
@@ -38,10 +38,10 @@ pub fn beside(path: &Path) -> io::Result<PathBuf> {
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
     temporary.push(".new");
-    Ok(folder_of(path).join(temporary))
+    Ok(directory_of(path).join(temporary))
 }
 
-/// Gives what stands at `temporary`, in the same folder and flushed, the name `path`, for good.
+/// Gives what stands at `temporary`, in the same directory and flushed, the name `path`, for good.
 ///
 /// # Errors
 /// Any error of the file system; the old content may still stand.
@@ -49,11 +49,11 @@ pub fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
     power::step()?;
     fs::rename(temporary, path)?;
     power::step()?;
-    File::open(folder_of(path))?.sync_all()
+    File::open(directory_of(path))?.sync_all()
 }
 
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Like [`write_atomically`], but leaves a file alone that has this content

@@ -63,7 +63,7 @@ impl Platform {
         Ok(Self { root: root.to_owned(), carrier })
     }
 
-    /// The folder below which `/sys`, `/dev`, `/run` and `/data` are found.
+    /// The directory below which `/sys`, `/dev`, `/run` and `/data` are found.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -131,7 +131,8 @@ impl Platform {
 
     /// Whole disks that could be the data disk, in name order: all but the one
     /// that carries `system_root`, the one that the kernel was loaded from,
-    /// optical drives, removable media and devices made by software. They appear some time after the kernel has started.
+    /// optical drives, removable media and devices made by software. They appear some time after the kernel has
+    /// started.
     ///
     /// # Errors
     /// `/sys` cannot be listed.
@@ -172,7 +173,7 @@ impl Platform {
         }
     }
 
-    /// The folder of a block device in `/sys`, by its node.
+    /// The directory of a block device in `/sys`, by its node.
     pub fn sys_block(&self, device: &Path) -> PathBuf {
         // By-id links are followed: sysfs knows kernel names only.
         let device = device.canonicalize().unwrap_or_else(|_| device.to_owned());
@@ -194,12 +195,12 @@ impl Platform {
     }
 
     fn is_plain_disk(&self, name: &str) -> bool {
-        let folder = self.path("/sys/class/block").join(name);
+        let directory = self.path("/sys/class/block").join(name);
         let number = |attribute: &str| -> u64 {
-            fs::read_to_string(folder.join(attribute)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+            fs::read_to_string(directory.join(attribute)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
         };
-        let made_by_hardware = folder.join("device").exists();
-        let whole = !folder.join("partition").exists();
+        let made_by_hardware = directory.join("device").exists();
+        let whole = !directory.join("partition").exists();
         made_by_hardware && whole && !name.starts_with("sr") && number("removable") == 0 && number("size") > 0
     }
 
@@ -214,8 +215,8 @@ impl Platform {
         let text = String::from_utf16(&units).ok()?;
         let partition = Uuid::parse_str(text.trim_end_matches('\0')).ok()?;
         let node = self.path("/dev/disk/by-partuuid").join(partition.to_string()).canonicalize().ok()?;
-        let folder = self.path("/sys/class/block").join(node.file_name()?).canonicalize().ok()?;
-        Some(folder.parent()?.file_name()?.to_string_lossy().into_owned())
+        let directory = self.path("/sys/class/block").join(node.file_name()?).canonicalize().ok()?;
+        Some(directory.parent()?.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The disks that carry a file system with this device number: through
@@ -224,8 +225,8 @@ impl Platform {
         let number = format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
         let mut found = BTreeSet::new();
         let mut open: Vec<PathBuf> = self.path("/sys/dev/block").join(number).canonicalize().into_iter().collect();
-        while let Some(folder) = open.pop() {
-            let carriers: Vec<PathBuf> = fs::read_dir(folder.join("slaves"))
+        while let Some(directory) = open.pop() {
+            let carriers: Vec<PathBuf> = fs::read_dir(directory.join("slaves"))
                 .into_iter()
                 .flatten()
                 .flatten()
@@ -233,9 +234,9 @@ impl Platform {
                 .collect();
             if !carriers.is_empty() {
                 open.extend(carriers);
-            } else if folder.join("partition").exists() {
-                open.extend(folder.parent().map(Path::to_owned));
-            } else if let Some(name) = folder.file_name() {
+            } else if directory.join("partition").exists() {
+                open.extend(directory.parent().map(Path::to_owned));
+            } else if let Some(name) = directory.file_name() {
                 found.insert(name.to_string_lossy().into_owned());
             }
         }
@@ -257,22 +258,22 @@ mod tests {
 
     /// A disk as sysfs shows it: class/block/NAME links into devices/….
     fn disk(root: &Path, name: &str, size: u64, removable: u8) {
-        let folder = format!("/sys/devices/pci0/{name}");
-        write(root, &format!("{folder}/size"), &size.to_string());
-        write(root, &format!("{folder}/removable"), &removable.to_string());
-        fs::create_dir_all(below(root, format!("{folder}/device"))).unwrap();
-        class(root, name, &folder);
+        let directory = format!("/sys/devices/pci0/{name}");
+        write(root, &format!("{directory}/size"), &size.to_string());
+        write(root, &format!("{directory}/removable"), &removable.to_string());
+        fs::create_dir_all(below(root, format!("{directory}/device"))).unwrap();
+        class(root, name, &directory);
     }
 
-    fn class(root: &Path, name: &str, folder: &str) {
+    fn class(root: &Path, name: &str, directory: &str) {
         fs::create_dir_all(below(root, "/sys/class/block")).unwrap();
-        symlink(below(root, folder), below(root, format!("/sys/class/block/{name}"))).unwrap();
+        symlink(below(root, directory), below(root, format!("/sys/class/block/{name}"))).unwrap();
     }
 
     #[test]
     fn candidates_leave_out_the_system_disk_below_verity_and_all_that_is_no_plain_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         for name in ["sda", "sdb", "sdaa"] {
             disk(root, name, 1 << 20, 0);
         }
@@ -284,7 +285,7 @@ mod tests {
         write(root, "/sys/devices/pci0/sda/sda2/partition", "2");
         fs::create_dir_all(below(root, "/sys/devices/pci0/sda/sda2/device")).unwrap();
         class(root, "sda2", "/sys/devices/pci0/sda/sda2");
-        // The verity device that carries this very folder's file system.
+        // The verity device that carries this very directory's file system.
         let slaves = below(root, "/sys/devices/virtual/dm-0/slaves");
         fs::create_dir_all(&slaves).unwrap();
         symlink(below(root, "/sys/devices/pci0/sda/sda2"), slaves.join("sda2")).unwrap();
@@ -301,8 +302,8 @@ mod tests {
 
     #[test]
     fn the_disk_that_the_kernel_was_loaded_from_is_no_candidate() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         for name in ["sda", "sdb"] {
             disk(root, name, 1 << 20, 0);
         }
@@ -325,19 +326,19 @@ mod tests {
 
     #[test]
     fn a_machine_is_known_by_its_firmware() {
-        let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "/sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
-        write(folder.path(), "/sys/class/dmi/id/product_uuid", "420f1a2b-0000-4000-8000-000000000001\n");
-        let platform = Platform::detect(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), "/sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
+        write(directory.path(), "/sys/class/dmi/id/product_uuid", "420f1a2b-0000-4000-8000-000000000001\n");
+        let platform = Platform::detect(directory.path()).unwrap();
         assert!(platform.is_vmware());
         assert_eq!(platform.bios_uuid().unwrap().to_string(), "420f1a2b-0000-4000-8000-000000000001");
-        write(folder.path(), "/sys/class/dmi/id/product_uuid", "00000000-0000-0000-0000-000000000000\n");
-        assert_eq!(Platform::detect(folder.path()).unwrap().bios_uuid(), None);
+        write(directory.path(), "/sys/class/dmi/id/product_uuid", "00000000-0000-0000-0000-000000000000\n");
+        assert_eq!(Platform::detect(directory.path()).unwrap().bios_uuid(), None);
     }
 
     #[test]
     fn a_container_says_what_it_was_given() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let container = Container {
             cdrom: Some("/run/host/kaas/cdrom.iso".into()),
             data_disks: vec!["/dev/loop7".into()],
@@ -346,24 +347,24 @@ mod tests {
             fail_cgroup_v1: false,
             restrict_oom_score_adj: true,
         };
-        write(folder.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
-        let platform = Platform::detect(folder.path()).unwrap();
+        write(directory.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
+        let platform = Platform::detect(directory.path()).unwrap();
         assert!(platform.is_container() && !platform.fail_cgroup_v1() && platform.restrict_oom_score_adj());
         assert_eq!(platform.cgroup_root(), Some("/kaas-lab/node1"));
-        assert_eq!(platform.data_disk_candidates(folder.path()).unwrap(), [folder.path().join("dev/loop7")]);
-        assert_eq!(platform.environment_media().unwrap(), [folder.path().join("run/host/kaas/cdrom.iso")]);
+        assert_eq!(platform.data_disk_candidates(directory.path()).unwrap(), [directory.path().join("dev/loop7")]);
+        assert_eq!(platform.environment_media().unwrap(), [directory.path().join("run/host/kaas/cdrom.iso")]);
 
         // A medium is taken out and put in while the node runs.
         for cdrom in [None, Some("/run/host/kaas/other.iso".into())] {
             let container = Container { cdrom, ..container.clone() };
-            write(folder.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
+            write(directory.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
             let now: Vec<_> =
-                container.cdrom.iter().map(|path| files::below(folder.path(), path.to_str().unwrap())).collect();
+                container.cdrom.iter().map(|path| files::below(directory.path(), path.to_str().unwrap())).collect();
             assert_eq!(platform.environment_media().unwrap(), now);
         }
 
-        write(folder.path(), CONTAINER_FILE, "{\"data_disks\": 1}");
-        let error = Platform::detect(folder.path()).unwrap_err().to_string();
+        write(directory.path(), CONTAINER_FILE, "{\"data_disks\": 1}");
+        let error = Platform::detect(directory.path()).unwrap_err().to_string();
         assert!(error.contains("platform.json"), "{error}");
     }
 }

@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 /// How long etcd may take to say how it is, before the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
-/// Names the snapshot that was sent last, in the folder of snapshots.
+/// Names the snapshot that was sent last, in the directory of snapshots.
 const SENT: &str = "sent";
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -78,7 +78,7 @@ fn send_newest(config: &Config, root: &Path) -> anyhow::Result<()> {
 }
 
 fn sent(root: &Path) -> PathBuf {
-    snapshot::folder(root).join(SENT)
+    snapshot::directory(root).join(SENT)
 }
 
 /// The newest snapshot, unless it was sent.
@@ -101,9 +101,9 @@ mod tests {
         let at = |text: &str| humantime::parse_rfc3339(text).unwrap();
         let now = at("2026-11-21T14:30:00Z");
         assert!(is_due(root.path(), now).unwrap());
-        let folder = snapshot::folder(root.path());
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("c-20261121T083000Z.db"), "").unwrap();
+        let directory = snapshot::directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("c-20261121T083000Z.db"), "").unwrap();
         assert!(is_due(root.path(), now).unwrap());
         assert!(!is_due(root.path(), now - Duration::from_secs(1)).unwrap());
         assert!(is_due(root.path(), at("2020-01-01T00:00:00Z")).unwrap());
@@ -113,10 +113,10 @@ mod tests {
     fn only_the_newest_snapshot_is_sent_and_once() {
         let root = tempfile::tempdir().unwrap();
         assert!(unsent(root.path()).unwrap().is_none());
-        let folder = snapshot::folder(root.path());
-        fs::create_dir_all(&folder).unwrap();
+        let directory = snapshot::directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
         for name in ["c-20261121T083000Z.db", "c-20261121T143000Z.db"] {
-            fs::write(folder.join(name), "").unwrap();
+            fs::write(directory.join(name), "").unwrap();
         }
         let newest = unsent(root.path()).unwrap().unwrap();
         assert_eq!(newest.name(), "c-20261121T143000Z.db");

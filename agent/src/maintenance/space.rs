@@ -28,7 +28,7 @@ struct Place {
     point: &'static str,
     /// What it is called.
     name: &'static str,
-    /// What is known to use it; the other folders are named by their paths.
+    /// What is known to use it; the other directories are named by their paths.
     users: &'static [(&'static str, &'static str)],
     /// What a person can do.
     action: &'static str,
@@ -108,12 +108,12 @@ fn say(place: &Place, point: &Path, space: Use, inodes: Use, users: &dyn Fn() ->
 /// The largest users in words, by space.
 fn users(place: &Place, point: &Path) -> String {
     let mut found: BTreeMap<PathBuf, (String, u64)> = BTreeMap::new();
-    for (folder, what) in place.users {
-        found.insert(point.join(folder), ((*what).to_owned(), 0));
+    for (directory, what) in place.users {
+        found.insert(point.join(directory), ((*what).to_owned(), 0));
     }
     for entry in fs::read_dir(point).into_iter().flatten().flatten() {
         let path = entry.path();
-        // A folder that has a known user below it is not counted twice.
+        // A directory that has a known user below it is not counted twice.
         if !found.keys().any(|known| known.starts_with(&path)) {
             found.insert(path.clone(), (path.display().to_string(), 0));
         }
@@ -126,7 +126,7 @@ fn users(place: &Place, point: &Path) -> String {
     if named.is_empty() { "nothing that is known".to_owned() } else { named.join(", ") }
 }
 
-/// What a file or folder takes up, in bytes, without what is mounted in it.
+/// What a file or directory takes up, in bytes, without what is mounted in it.
 fn weight(path: &Path) -> u64 {
     let Ok(top) = fs::symlink_metadata(path) else { return 0 };
     let mut bytes = 0;
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn the_largest_users_are_named_known_or_not_and_counted_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let point = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let point = directory.path();
         for (name, mib) in
             [("log/journal/a", 3), ("log/pods/p/0.log", 2), ("lib/containerd/x", 5), ("cache/y", 4), ("log/b", 1)]
         {

@@ -77,7 +77,7 @@ impl NodeContext {
         Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.timeout(REQUEST))
     }
 
-    /// The folder below which the system is: `/` outside of tests.
+    /// The directory below which the system is: `/` outside of tests.
     pub fn root(&self) -> &Path {
         self.platform.root()
     }
@@ -87,7 +87,7 @@ impl NodeContext {
         self.platform.path(path)
     }
 
-    /// The folder of keys and certificates.
+    /// The directory of keys and certificates.
     pub fn pki(&self) -> PathBuf {
         self.path(kubernetes::PKI)
     }

@@ -104,13 +104,13 @@ fn lay_server(platform: &Platform) -> anyhow::Result<bool> {
 /// Makes the host key once in the life of the data disk. It appears under its
 /// name when it is whole; its public half is made from it.
 fn make_host_key(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<bool> {
-    let folder = platform.path(paths::SSH_HOST_KEYS);
-    let key = folder.join("ssh_host_ed25519_key");
+    let directory = platform.path(paths::SSH_HOST_KEYS);
+    let key = directory.join("ssh_host_ed25519_key");
     if key.exists() {
         return Ok(false);
     }
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let fresh = folder.join("fresh");
+    fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+    let fresh = directory.join("fresh");
     for left in [fresh.clone(), fresh.with_extension("pub")] {
         if left.exists() {
             fs::remove_file(&left).with_context(|| format!("removing {}", left.display()))?;
@@ -122,9 +122,9 @@ fn make_host_key(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<boo
             fs::File::open(&from)?.sync_all()?;
             fs::rename(&from, &to)?;
         }
-        fs::File::open(&folder)?.sync_all()
+        fs::File::open(&directory)?.sync_all()
     };
-    settle().with_context(|| format!("keeping the host key in {}", folder.display()))?;
+    settle().with_context(|| format!("keeping the host key in {}", directory.display()))?;
     Ok(true)
 }
 
@@ -179,17 +179,17 @@ mod tests {
     }
 
     fn machine() -> (tempfile::TempDir, Platform) {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("etc")).unwrap();
-        fs::write(folder.path().join("etc/shadow"), "root:*:1::::::\nadmin:!*:1::::::\n").unwrap();
-        let platform = Platform::detect(folder.path()).unwrap();
-        (folder, platform)
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("etc")).unwrap();
+        fs::write(directory.path().join("etc/shadow"), "root:*:1::::::\nadmin:!*:1::::::\n").unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
+        (directory, platform)
     }
 
     #[test]
     fn a_password_is_set_once_and_never_on_the_command_line() {
-        let (folder, platform) = machine();
-        let programs = Programs { root: folder.path(), ran: Mutex::default() };
+        let (directory, platform) = machine();
+        let programs = Programs { root: directory.path(), ran: Mutex::default() };
         assert!(!set_password(&platform, &programs, None).unwrap());
         assert!(set_password(&platform, &programs, Some("$6$new")).unwrap());
         assert!(!set_password(&platform, &programs, Some("$6$new")).unwrap());
@@ -200,18 +200,18 @@ mod tests {
 
     #[test]
     fn an_image_without_the_user_is_an_error() {
-        let (folder, platform) = machine();
-        fs::write(folder.path().join("etc/shadow"), "root:*:1::::::\n").unwrap();
-        let programs = Programs { root: folder.path(), ran: Mutex::default() };
+        let (directory, platform) = machine();
+        fs::write(directory.path().join("etc/shadow"), "root:*:1::::::\n").unwrap();
+        let programs = Programs { root: directory.path(), ran: Mutex::default() };
         let error = set_password(&platform, &programs, None).unwrap_err().to_string();
         assert_eq!(error, "the image has no user admin");
     }
 
     #[test]
     fn the_host_key_is_made_once_also_after_a_cut() {
-        let (folder, platform) = machine();
-        let programs = Programs { root: folder.path(), ran: Mutex::default() };
-        let keys = folder.path().join("data/ssh");
+        let (directory, platform) = machine();
+        let programs = Programs { root: directory.path(), ran: Mutex::default() };
+        let keys = directory.path().join("data/ssh");
         fs::create_dir_all(&keys).unwrap();
         fs::write(keys.join("fresh"), "half").unwrap();
         assert!(make_host_key(&platform, &programs).unwrap());
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn keys_are_laid_and_taken_back() {
-        let (_folder, platform) = machine();
+        let (_directory, platform) = machine();
         let keys = ["ssh-ed25519 AAAA one".to_owned(), "ssh-ed25519 BBBB two".to_owned()];
         assert!(lay_keys(&platform, &keys).unwrap());
         assert!(!lay_keys(&platform, &keys).unwrap());

@@ -30,12 +30,12 @@ pub(super) fn list(platform: &Platform) -> io::Result<Vec<Device>> {
     let class = platform.path("/sys/class/net");
     for entry in fs::read_dir(&class)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let folder = class.join(&name);
-        let slot = folder.join("device").canonicalize().ok();
+        let directory = class.join(&name);
+        let slot = directory.join("device").canonicalize().ok();
         let given = platform.is_container() && (name == "host0" || name.starts_with("eth"));
-        let mac = fs::read_to_string(folder.join("address")).ok().and_then(|text| parse(&text));
+        let mac = fs::read_to_string(directory.join("address")).ok().and_then(|text| parse(&text));
         let index: u32 =
-            fs::read_to_string(folder.join("ifindex")).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+            fs::read_to_string(directory.join("ifindex")).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         if let Some(mac) = mac.filter(|_| slot.is_some() || given) {
             found.push((slot, index, Device { name, mac }));
         }
@@ -124,19 +124,19 @@ mod tests {
 
     #[test]
     fn adapters_are_listed_in_slot_order_and_software_devices_left_out() {
-        let folder = tempfile::tempdir().unwrap();
-        let class = folder.path().join("sys/class/net");
+        let directory = tempfile::tempdir().unwrap();
+        let class = directory.path().join("sys/class/net");
         for (name, slot, last) in [("ens224", Some("0000:13"), 2), ("ens192", Some("0000:0b"), 1), ("cni0", None, 3)] {
             fs::create_dir_all(class.join(name)).unwrap();
             fs::write(class.join(name).join("address"), format!("00:50:56:00:00:0{last}\n")).unwrap();
             fs::write(class.join(name).join("ifindex"), "2\n").unwrap();
             if let Some(slot) = slot {
-                let place = folder.path().join("sys/devices").join(slot);
+                let place = directory.path().join("sys/devices").join(slot);
                 fs::create_dir_all(&place).unwrap();
                 symlink(place, class.join(name).join("device")).unwrap();
             }
         }
-        let platform = Platform::detect(folder.path()).unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         assert_eq!(list(&platform).unwrap(), [device("ens192", 1), device("ens224", 2)]);
     }
 }

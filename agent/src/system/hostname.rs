@@ -58,8 +58,8 @@ mod tests {
         let config = config();
         let text = hosts(&config);
         assert!(text.contains("\n10.0.0.11 cp-1\n10.0.0.12 cp-2\n"), "{text}");
-        let folder = tempfile::tempdir().unwrap();
-        let platform = Platform::detect(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         assert!(lay_hosts(&platform, &config).unwrap());
         assert!(!lay_hosts(&platform, &config).unwrap());
     }

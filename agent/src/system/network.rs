@@ -22,7 +22,7 @@ use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
 use crate::intake::config::{Config, Interface, Node};
 
-const FOLDER: &str = "/etc/systemd/network";
+const DIRECTORY: &str = "/etc/systemd/network";
 const SERVICE: &str = "org.freedesktop.network1";
 const PATH: &str = "/org/freedesktop/network1";
 const MANAGER: &str = "org.freedesktop.network1.Manager";
@@ -76,7 +76,7 @@ pub fn ensure(
     if findings.has_errors() {
         return Err(findings);
     }
-    let changed = lay(&platform.path(FOLDER), &files(&config.node, &chosen))
+    let changed = lay(&platform.path(DIRECTORY), &files(&config.node, &chosen))
         .map_err(|error| failed("writing networkd's files", error))?;
     if changed {
         let () = bus
@@ -272,10 +272,10 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
     text
 }
 
-fn lay(folder: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
-    fs::create_dir_all(folder)?;
+fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
+    fs::create_dir_all(directory)?;
     let mut changed = false;
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with("10-kaas-") && !files.contains_key(&name) {
@@ -284,7 +284,7 @@ fn lay(folder: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
         }
     }
     for (name, text) in files {
-        changed |= ensure_content(&folder.join(name), text.as_bytes(), 0o644)?;
+        changed |= ensure_content(&directory.join(name), text.as_bytes(), 0o644)?;
     }
     Ok(changed)
 }
@@ -412,12 +412,14 @@ pub(crate) mod tests {
 
     #[test]
     fn files_are_written_once_and_those_of_former_interfaces_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("10-kaas-1.network"), "old").unwrap();
-        fs::write(folder.path().join("50-other.network"), "other").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("10-kaas-1.network"), "old").unwrap();
+        fs::write(directory.path().join("50-other.network"), "other").unwrap();
         let files = BTreeMap::from([("10-kaas-0.network".to_owned(), "new".to_owned())]);
-        assert!(lay(folder.path(), &files).unwrap());
-        assert!(!lay(folder.path(), &files).unwrap());
-        assert!(!folder.path().join("10-kaas-1.network").exists() && folder.path().join("50-other.network").exists());
+        assert!(lay(directory.path(), &files).unwrap());
+        assert!(!lay(directory.path(), &files).unwrap());
+        assert!(
+            !directory.path().join("10-kaas-1.network").exists() && directory.path().join("50-other.network").exists()
+        );
     }
 }

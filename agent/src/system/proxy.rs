@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn without_a_proxy_there_is_no_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let platform = Platform::detect(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         let mut config = config();
         config.node.proxy = Some(Proxy { http: None, https: Some("http://p".into()), exclusions: vec![] });
         assert!(ensure(&platform, &config).unwrap());

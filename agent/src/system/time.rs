@@ -68,20 +68,20 @@ mod tests {
 
     #[test]
     fn servers_are_written_once_and_taken_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let platform = Platform::detect(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         let servers = ["10.0.0.1".to_owned(), "time.example".to_owned()];
         assert!(lay(&platform, &servers).unwrap());
         assert!(!lay(&platform, &servers).unwrap());
-        let text = std::fs::read_to_string(files::below(folder.path(), FILE)).unwrap();
+        let text = std::fs::read_to_string(files::below(directory.path(), FILE)).unwrap();
         assert_eq!(text, "[Time]\nNTP=10.0.0.1 time.example\n");
         assert!(lay(&platform, &[]).unwrap());
     }
 
     #[test]
     fn servers_that_have_not_given_the_time_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let platform = Platform::detect(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         assert_eq!(unsynchronized(&platform, &[]), None);
         let servers = ["10.0.0.1".to_owned()];
         assert!(unsynchronized(&platform, &servers).unwrap().seen.contains("10.0.0.1"));

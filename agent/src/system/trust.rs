@@ -10,8 +10,8 @@ use crate::host::command::{Command, Runner};
 use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
 
-const FOLDER: &str = "/etc/kaas/trust";
-/// Says that the bundle was made of what is in [`FOLDER`] now.
+const DIRECTORY: &str = "/etc/kaas/trust";
+/// Says that the bundle was made of what is in [`DIRECTORY`] now.
 const DONE: &str = "/etc/kaas/trust/.done";
 
 /// Makes the host trust these authorities, each one certificate in PEM, and
@@ -21,33 +21,33 @@ const DONE: &str = "/etc/kaas/trust/.done";
 /// The certificates cannot be written or `update-ca-certificates` fails; it runs
 /// again the next time.
 pub fn ensure(platform: &Platform, runner: &dyn Runner, authorities: &[String]) -> anyhow::Result<bool> {
-    let folder = platform.path(FOLDER);
+    let directory = platform.path(DIRECTORY);
     let done = platform.path(DONE);
-    if authorities.is_empty() && !folder.exists() {
+    if authorities.is_empty() && !directory.exists() {
         return Ok(false);
     }
-    let changed = lay(&folder, authorities).with_context(|| format!("writing {}", folder.display()))?;
+    let changed = lay(&directory, authorities).with_context(|| format!("writing {}", directory.display()))?;
     if !changed && done.exists() {
         return Ok(false);
     }
     if done.exists() {
         fs::remove_file(&done).context("taking back the sign of the last run")?;
     }
-    runner.run(&Command::new("update-ca-certificates").arg("--localcertsdir").arg(&folder))?;
+    runner.run(&Command::new("update-ca-certificates").arg("--localcertsdir").arg(&directory))?;
     fs::write(&done, "").context("leaving a sign of this run")?;
     Ok(true)
 }
 
-fn lay(folder: &std::path::Path, authorities: &[String]) -> io::Result<bool> {
-    fs::create_dir_all(folder)?;
+fn lay(directory: &std::path::Path, authorities: &[String]) -> io::Result<bool> {
+    fs::create_dir_all(directory)?;
     let mut changed = false;
     let mut wanted = BTreeSet::new();
     for (index, authority) in authorities.iter().enumerate() {
         let name = format!("kaas-{index:02}.crt");
-        changed |= ensure_content(&folder.join(&name), format!("{}\n", authority.trim()).as_bytes(), 0o644)?;
+        changed |= ensure_content(&directory.join(&name), format!("{}\n", authority.trim()).as_bytes(), 0o644)?;
         wanted.insert(name);
     }
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".crt") && !wanted.contains(&name) {
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn the_bundle_is_made_when_the_authorities_change_and_again_after_a_failure() {
-        let folder = tempfile::tempdir().unwrap();
-        let platform = Platform::detect(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         let updater = Updater(AtomicU32::new(0));
         assert!(!ensure(&platform, &updater, &[]).unwrap());
         let one = ["-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----".to_owned()];
@@ -87,7 +87,7 @@ mod tests {
         assert!(ensure(&platform, &updater, &one).unwrap());
         assert!(!ensure(&platform, &updater, &one).unwrap());
         assert!(ensure(&platform, &updater, &[]).unwrap());
-        assert!(!platform.path(FOLDER).join("kaas-00.crt").exists());
+        assert!(!platform.path(DIRECTORY).join("kaas-00.crt").exists());
         assert_eq!(updater.0.into_inner(), 3);
     }
 }

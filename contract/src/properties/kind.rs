@@ -55,8 +55,8 @@ pub enum Kind {
         /// Whether a user name and password may stand in it.
         credentials: bool,
     },
-    /// The http:// or https:// URL of a folder, which may hold user name and password.
-    FolderUrl,
+    /// The http:// or https:// URL of a directory, which may hold user name and password.
+    DirectoryUrl,
     /// Hosts, domains and ranges that a proxy is not asked for.
     ExclusionList,
     /// CA certificates in PEM.
@@ -73,7 +73,7 @@ impl Kind {
 
     /// Whether values are secrets or may contain one.
     pub fn may_hold_secret(self) -> bool {
-        self.is_secret() || matches!(self, Self::Url { credentials: true } | Self::FolderUrl)
+        self.is_secret() || matches!(self, Self::Url { credentials: true } | Self::DirectoryUrl)
     }
 
     /// The value of `ovf:type` (DSP0243 1.1.0, section 9.5.1, table 6).
@@ -104,7 +104,7 @@ impl Kind {
             | Self::HostList
             | Self::ControlNodes
             | Self::ExclusionList => LONG,
-            Self::Url { .. } | Self::FolderUrl => LONG / 2,
+            Self::Url { .. } | Self::DirectoryUrl => LONG / 2,
             _ => return required.then(|| "MinLen(1)".to_owned()),
         };
         Some(if required { format!("MinLen(1),MaxLen({longest})") } else { format!("MaxLen({longest})") })
@@ -140,7 +140,7 @@ impl Kind {
                 "http:// or https:// URL with host and port, may hold user:password@".into()
             }
             Self::Url { credentials: false } => "http:// or https:// URL".into(),
-            Self::FolderUrl => "http:// or https:// URL of a folder, may hold user:password@".into(),
+            Self::DirectoryUrl => "http:// or https:// URL of a directory, may hold user:password@".into(),
             Self::ExclusionList => {
                 "host names, `.domains`, IPv4 addresses and ranges, separated by commas or spaces".into()
             }
@@ -172,7 +172,7 @@ impl Kind {
             Self::SshKeys => ssh::keys(text).map(Value::Texts),
             Self::PasswordHash => Ok(Value::Text(password::hash(text)?)),
             Self::Url { credentials } => Ok(Value::Text(urls::url(text, credentials)?)),
-            Self::FolderUrl => Ok(Value::Secret(urls::folder(text)?)),
+            Self::DirectoryUrl => Ok(Value::Secret(urls::directory(text)?)),
             Self::ExclusionList => names::list(text, names::exclusion).map(Value::Texts),
             Self::Certificates => certificates::authorities(text).map(Value::Texts),
             Self::KubernetesMinor => Ok(Value::Text(numbers::kubernetes_minor(text)?)),

@@ -240,11 +240,11 @@ pub(super) const TABLE: &[Property] = &[
              https://registry.example.com. The cluster itself needs none.",
         )
         .example("https://registry.example.com"),
-    Property::new(SNAPSHOT_TARGET, Category::Site, Kind::FolderUrl)
+    Property::new(SNAPSHOT_TARGET, Category::Site, Kind::DirectoryUrl)
         .changeable()
         .label("Snapshot target")
         .description(
-            "Folder on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
+            "Directory on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
              HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may stand \
              before the host. The snapshots hold the cluster's secrets.",
         )

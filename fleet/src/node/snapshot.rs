@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn only_what_is_whole_and_has_the_right_sum_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let output = folder.path().join("s.db");
+        let directory = tempfile::tempdir().unwrap();
+        let output = directory.path().join("s.db");
         let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
         let length = "Content-Length: 7\r\n";
         let wrong = "Repr-Digest: sha-256=:AAAA:\r\n";
@@ -110,7 +110,7 @@ mod tests {
             (digest.to_owned(), "a store"),
         ] {
             assert!(kept(&header, body, &output).is_err(), "{header}{body}");
-            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{header}{body}");
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "{header}{body}");
         }
         assert_eq!(kept(&format!("{digest}{length}"), "a store", &output).unwrap(), 7);
         assert_eq!(fs::read_to_string(&output).unwrap(), "a store");

@@ -88,7 +88,7 @@ impl Run<'_> {
     }
 
     fn snapshot(&self, plan: &Plan) -> Taken {
-        let file = self.folder.join(format!("before-{}.db", plan.id));
+        let file = self.directory.join(format!("before-{}.db", plan.id));
         if file.exists() {
             return Ok(Done::note(format!("{} is there", file.display())));
         }

@@ -20,14 +20,14 @@ use crate::files;
 /// So many looks at a node fit between two renewals of the lock.
 const LOOKS_PER_RENEWAL: u32 = 10;
 
-/// One cluster on one hypervisor, and the folder of its journal.
+/// One cluster on one hypervisor, and the directory of its journal.
 pub struct Site<'a> {
     /// Where the VMs are.
     pub hypervisor: &'a dyn Hypervisor,
     /// The nodes and their cluster.
     pub nodes: &'a dyn Nodes,
     /// Where the journal is kept on this machine.
-    pub folder: &'a Path,
+    pub directory: &'a Path,
     /// Told what is being done, a line at a time.
     pub say: &'a dyn Fn(&str),
     /// The pause between two looks at a node: a second, but for tests.
@@ -74,14 +74,14 @@ impl Site<'_> {
     /// As [`Site::plan`]; or when it was broken off. That everything went back is no error here.
     pub fn apply(&self, ova: &Path, options: &Options) -> anyhow::Result<State> {
         let plan = self.plan(ova, options)?;
-        if let Some(open) = Journal::open(self.folder)?
+        if let Some(open) = Journal::open(self.directory)?
             && let (_, None | Some(Outcome::Upgraded)) = entry::standing(open.entries())
             && open.plan().cluster == plan.cluster
         {
             let id = open.plan().id;
             bail!("the upgrade {id} has not ended or is not committed; `kaas upgrade status` says how far it is");
         }
-        self.locked(plan.id, true, || Journal::begin(self.folder, plan.clone()), None, |_, _| Ok(()))
+        self.locked(plan.id, true, || Journal::begin(self.directory, plan.clone()), None, |_, _| Ok(()))
     }
 
     /// Goes on with an upgrade that was broken off, here or on another machine.
@@ -126,7 +126,7 @@ impl Site<'_> {
     /// # Errors
     /// When there is none, neither here nor in the cluster.
     pub fn status(&self) -> anyhow::Result<State> {
-        let here = fs::read_to_string(Journal::path(self.folder)).ok();
+        let here = fs::read_to_string(Journal::path(self.directory)).ok();
         // A command may be writing its next line just now.
         let whole = |text: String| text.rfind('\n').map_or(String::new(), |end| text[..=end].to_owned());
         let text = match (here.map(whole), self.nodes.journal()) {
@@ -161,13 +161,13 @@ impl Site<'_> {
     /// The journal of this machine, or else the cluster's copy, or whichever another machine
     /// has gone on with.
     fn obtain(&self) -> anyhow::Result<Journal> {
-        let here = Journal::open(self.folder)?;
+        let here = Journal::open(self.directory)?;
         let there = self.nodes.journal();
         match (here, there) {
             (Some(here), Ok(Some(there))) if is_overtaken(here.text(), &there)? => {
                 drop(here);
                 (self.say)("another machine has gone on with this upgrade; its journal is taken over");
-                Journal::place(self.folder, &there)
+                Journal::place(self.directory, &there)
             }
             (Some(here), Ok(_)) => Ok(here),
             (Some(here), Err(error)) => {
@@ -176,7 +176,7 @@ impl Site<'_> {
             }
             (None, Ok(Some(there))) => {
                 (self.say)("the journal is taken over from the cluster");
-                Journal::place(self.folder, &there)
+                Journal::place(self.directory, &there)
             }
             (None, Ok(None)) => {
                 bail!("there is no upgrade, neither here nor in the cluster; `kaas upgrade apply` begins one")
@@ -220,7 +220,7 @@ impl Site<'_> {
             let run = Run {
                 hypervisor: self.hypervisor,
                 nodes: self.nodes,
-                folder: self.folder,
+                directory: self.directory,
                 ova,
                 say: self.say,
                 still_ours,
@@ -257,9 +257,9 @@ impl Site<'_> {
         self.pace * LOOKS_PER_RENEWAL
     }
 
-    /// The name of this machine in the lock: made once for a folder.
+    /// The name of this machine in the lock: made once for a directory.
     pub(super) fn seat(&self) -> anyhow::Result<String> {
-        seat(self.folder)
+        seat(self.directory)
     }
 }
 
@@ -277,8 +277,8 @@ fn is_overtaken(here: &str, there: &str) -> anyhow::Result<bool> {
     Ok(here.0 == there.0 || there.1 > here.1)
 }
 
-fn seat(folder: &Path) -> anyhow::Result<String> {
-    let path = folder.join("seat");
+fn seat(directory: &Path) -> anyhow::Result<String> {
+    let path = directory.join("seat");
     if let Ok(seat) = fs::read_to_string(&path) {
         return Ok(seat.trim().to_owned());
     }

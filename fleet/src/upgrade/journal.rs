@@ -22,49 +22,49 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The file of the journal in a folder.
-    pub fn path(folder: &Path) -> PathBuf {
-        folder.join("journal.jsonl")
+    /// The file of the journal in a directory.
+    pub fn path(directory: &Path) -> PathBuf {
+        directory.join("journal.jsonl")
     }
 
     /// Begins a journal with a plan. One that stands there is kept beside it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn begin(folder: &Path, plan: Plan) -> anyhow::Result<Self> {
+    pub fn begin(directory: &Path, plan: Plan) -> anyhow::Result<Self> {
         let entry = Entry { at: now(), event: Event::Planned { plan: Box::new(plan) } };
-        Self::place(folder, &format!("{}\n", serde_json::to_string(&entry)?))
+        Self::place(directory, &format!("{}\n", serde_json::to_string(&entry)?))
     }
 
-    /// Puts a copy that the cluster has kept into a folder.
+    /// Puts a copy that the cluster has kept into a directory.
     ///
     /// # Errors
     /// When it is no journal or cannot be written.
-    pub fn place(folder: &Path, text: &str) -> anyhow::Result<Self> {
+    pub fn place(directory: &Path, text: &str) -> anyhow::Result<Self> {
         parse(text)?;
-        let path = Self::path(folder);
+        let path = Self::path(directory);
         let write = || -> anyhow::Result<()> {
-            fs::create_dir_all(folder)?;
+            fs::create_dir_all(directory)?;
             if let Ok(before) = fs::read_to_string(&path) {
                 let name = parse(&before).map_or_else(
                     |_| "damaged".to_owned(),
                     |entries| plan_of(&entries).map_or_else(|| "damaged".to_owned(), |plan| plan.id.to_string()),
                 );
-                fs::rename(&path, folder.join(format!("journal-{name}.jsonl")))?;
+                fs::rename(&path, directory.join(format!("journal-{name}.jsonl")))?;
             }
             files::write(&path, text)
         };
         write().with_context(|| format!("writing the journal {}", path.display()))?;
-        Self::open(folder)?.with_context(|| format!("the journal {} vanished", path.display()))
+        Self::open(directory)?.with_context(|| format!("the journal {} vanished", path.display()))
     }
 
-    /// Opens the journal of a folder, if there is one. The beginning of a line
+    /// Opens the journal of a directory, if there is one. The beginning of a line
     /// that a crash has left at its end is cut off: nothing followed from it.
     ///
     /// # Errors
     /// When another command has it open, or it is damaged.
-    pub fn open(folder: &Path) -> anyhow::Result<Option<Self>> {
-        let path = Self::path(folder);
+    pub fn open(directory: &Path) -> anyhow::Result<Option<Self>> {
+        let path = Self::path(directory);
         if !path.exists() {
             return Ok(None);
         }

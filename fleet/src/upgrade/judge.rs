@@ -59,7 +59,8 @@ pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&
     }
 }
 
-/// Who must have signed, and who has. The node's part of it is to refuse an image whose publisher is not the pinned one.
+/// Who must have signed, and who has. The node's part of it is to refuse an image whose publisher is not the pinned
+/// one.
 fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target, options: &Options) {
     let signed = |signer: &str| format!("whole, signed with {signer}");
     let signer = target.signer.as_ref();

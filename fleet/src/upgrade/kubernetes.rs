@@ -188,7 +188,7 @@ impl Site<'_> {
     /// What the whole cluster can be turned back to.
     fn snapshot_before(&self, plan: &KubernetesPlan) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
-        let file = self.folder.join(format!("before-kubernetes-{}.snapshot", plan.to));
+        let file = self.directory.join(format!("before-kubernetes-{}.snapshot", plan.to));
         if file.exists() {
             // Of the run that this one goes on with.
             return Ok(());

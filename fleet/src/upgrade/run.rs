@@ -25,8 +25,8 @@ pub struct Run<'a> {
     pub hypervisor: &'a dyn Hypervisor,
     /// The nodes and their cluster.
     pub nodes: &'a dyn Nodes,
-    /// The folder of the journal: the snapshot is put there.
-    pub folder: &'a Path,
+    /// The directory of the journal: the snapshot is put there.
+    pub directory: &'a Path,
     /// The OVA, if it is not where the plan says.
     pub ova: Option<PathBuf>,
     /// Told what is being done, a line at a time.

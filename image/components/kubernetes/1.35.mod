@@ -191,7 +191,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// The staging modules: Kubernetes' own go.mod points at folders that are not part of its module.
+// The staging modules: Kubernetes' own go.mod points at directories that are not part of its module.
 replace (
 	k8s.io/api => k8s.io/api v0.35.4
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.4

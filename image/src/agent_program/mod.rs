@@ -64,8 +64,8 @@ pub fn build(workspace: &Path, context: &BuildContext<'_>) -> Result<Agent> {
     let settings = settings::read(Path::new(settings::START), settings::home().as_deref())?;
     let key = key(&workspace, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
     let place =
-        cache.stage(&key, progress, |folder| {
-            let program = folder.join("kaas-agent");
+        cache.stage(&key, progress, |directory| {
+            let program = directory.join("kaas-agent");
             caller::take(&compile(&workspace, sources.path(), context)?, &program)
                 .context("keeping the agent's program")?;
             // Of two C libraries the older one's programs run with the newer one, not the other way round.
@@ -94,7 +94,7 @@ fn key(workspace: &Path, inputs: &Inputs<'_>) -> Result<Key> {
         .text("Cargo's configuration", inputs.settings)
         .key("tools", inputs.tools);
     for package in sources::packages(workspace, "agent")? {
-        key = key.folder(&package, &workspace.join(&package))?;
+        key = key.directory(&package, &workspace.join(&package))?;
     }
     Ok(key.finish())
 }
@@ -107,7 +107,8 @@ fn compile(workspace: &Path, sources: &Path, context: &BuildContext<'_>) -> Resu
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let programs = cache.programs();
     std::fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
-    // Earlier versions laid the sources out there. Cargo notes files below its folder by their paths from there, and would
+    // Earlier versions laid the sources out there. Cargo notes files below its directory by their paths from there, and
+    // would
     // take what is left of them for the sources of today, unchanged.
     let former = programs.join("sources");
     if former.symlink_metadata().is_ok() {
@@ -116,14 +117,14 @@ fn compile(workspace: &Path, sources: &Path, context: &BuildContext<'_>) -> Resu
     caller::lend(&programs)?;
     let cargo = settings::start(Tool::as_caller("cargo"), workspace)?;
     let said = settle(cargo, flags)
-        // A target folder of its own: other flags would make the developer's builds start over.
+        // A target directory of its own: other flags would make the developer's builds start over.
         .env("CARGO_TARGET_DIR", cache.programs())
         .args(arguments(sources))
         .output(progress)?;
     executable(&said).context("cargo named no program of the agent")
 }
 
-/// What has Cargo build the program from the workspace in the folder `sources`.
+/// What has Cargo build the program from the workspace in the directory `sources`.
 fn arguments(sources: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["build", "--locked", "--manifest-path"].map(OsString::from).to_vec();
     arguments.push(sources.join("Cargo.toml").into());
@@ -160,34 +161,34 @@ mod tests {
     }
 
     /// A workspace with nothing but an agent that does nothing.
-    fn workspace(folder: &Path) {
+    fn workspace(directory: &Path) {
         let manifest = "[workspace]\nresolver = \"3\"\nmembers = [\"agent\"]\n[workspace.dependencies]\n\
                         agent = { path = \"agent\" }\n[profile.appliance]\ninherits = \"dev\"\n";
         let agent = "[package]\nname = \"agent\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
                      [[bin]]\nname = \"kaas-agent\"\npath = \"main.rs\"\n";
-        write(&folder.join("Cargo.toml"), manifest);
-        write(&folder.join("Cargo.lock"), "version = 4\n\n[[package]]\nname = \"agent\"\nversion = \"0.1.0\"\n");
-        write(&folder.join("agent/Cargo.toml"), agent);
-        write(&folder.join("agent/main.rs"), "fn main() {}\n");
+        write(&directory.join("Cargo.toml"), manifest);
+        write(&directory.join("Cargo.lock"), "version = 4\n\n[[package]]\nname = \"agent\"\nversion = \"0.1.0\"\n");
+        write(&directory.join("agent/Cargo.toml"), agent);
+        write(&directory.join("agent/main.rs"), "fn main() {}\n");
     }
 
     #[test]
     fn settings_above_the_sources_are_not_heeded() {
-        let folder = tempfile::tempdir().unwrap();
-        let sources = folder.path().join("cache/sources");
+        let directory = tempfile::tempdir().unwrap();
+        let sources = directory.path().join("cache/sources");
         workspace(&sources);
-        write(&folder.path().join(".cargo/config.toml"), "[build]\nrustc-wrapper = \"/of/a/stranger\"\n");
+        write(&directory.path().join(".cargo/config.toml"), "[build]\nrustc-wrapper = \"/of/a/stranger\"\n");
         let cargo = settings::start(Tool::on_host("cargo").current_dir(&sources), &sources).unwrap();
-        let cargo = cargo.env("CARGO_TARGET_DIR", folder.path().join("target")).args(arguments(&sources));
+        let cargo = cargo.env("CARGO_TARGET_DIR", directory.path().join("target")).args(arguments(&sources));
         let said = cargo.output(&crate::progress::Progress::silent()).unwrap();
-        assert!(executable(&said).unwrap().starts_with(folder.path().join("target")));
+        assert!(executable(&said).unwrap().starts_with(directory.path().join("target")));
     }
 
     #[test]
     fn the_compiler_is_the_one_that_the_workspace_asks_for_unless_the_user_asks_for_another() {
-        let folder = tempfile::tempdir().unwrap();
-        write(&folder.path().join("rust-toolchain.toml"), "[toolchain]\nchannel = \"1.2.3\"\n");
-        let env = settings::start(Tool::on_host("env"), folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        write(&directory.path().join("rust-toolchain.toml"), "[toolchain]\nchannel = \"1.2.3\"\n");
+        let env = settings::start(Tool::on_host("env"), directory.path()).unwrap();
         let said = String::from_utf8(env.output(&crate::progress::Progress::silent()).unwrap()).unwrap();
         let expected = std::env::var("RUSTUP_TOOLCHAIN").unwrap_or("1.2.3".to_owned());
         assert!(said.lines().any(|line| line == format!("RUSTUP_TOOLCHAIN={expected}")), "{said}");
@@ -195,19 +196,19 @@ mod tests {
 
     #[test]
     fn another_compiler_or_setting_or_source_makes_another_program() {
-        let folder = tempfile::tempdir().unwrap();
-        workspace(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        workspace(directory.path());
         let tools = |value: &str| Key::of(Stage::TOOLS).text("tools", value).finish();
         let (some, other) = (tools("some"), tools("other"));
         let inputs = || Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &some };
-        let key = |inputs: Inputs<'_>| key(folder.path(), &inputs).unwrap();
+        let key = |inputs: Inputs<'_>| key(directory.path(), &inputs).unwrap();
         let first = key(inputs());
         assert_eq!(key(inputs()), first);
         assert_ne!(key(Inputs { rust: "rustc 2", ..inputs() }), first);
         assert_ne!(key(Inputs { cc: "cc 2", ..inputs() }), first);
         assert_ne!(key(Inputs { settings: "[build]", ..inputs() }), first);
         assert_ne!(key(Inputs { tools: &other, ..inputs() }), first);
-        write(&folder.path().join("agent/main.rs"), "fn main() { }\n");
+        write(&directory.path().join("agent/main.rs"), "fn main() { }\n");
         assert_ne!(key(inputs()), first);
     }
 

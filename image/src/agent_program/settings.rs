@@ -1,4 +1,5 @@
-//! What is set for Cargo where it builds. Cargo reads the settings of the folder that it starts in and of all folders
+//! What is set for Cargo where it builds. Cargo reads the settings of the directory that it starts in and of all
+//! directories
 //! above, whoever wrote them, and starts any program that they name: so it starts at the top, wherever the sources are,
 //! and what is left are root's settings and the user's own. Knows nothing of what they mean.
 
@@ -14,7 +15,7 @@ use crate::process::Tool;
 
 /// Where Cargo and the compilers start.
 pub const START: &str = "/";
-/// By this rustup chooses the compiler, before the file of the folder that it starts in.
+/// By this rustup chooses the compiler, before the file of the directory that it starts in.
 const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
 
 /// Has a program start at the top, with the compiler that the workspace asks for unless the user asks for another.
@@ -30,22 +31,24 @@ pub fn start(program: Tool, workspace: &Path) -> Result<Tool> {
     })
 }
 
-/// Cargo's folder of the user who builds.
+/// Cargo's directory of the user who builds.
 pub fn home() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("CARGO_HOME").or_else(|| Some(set("HOME")?.join(".cargo")))
 }
 
-/// All settings for Cargo when it starts in the folder `start`: the text of the files that it reads there, above and in
-/// the user's folder `home` (Cargo's book, "Hierarchical structure" of its configuration), and of those that they include.
+/// All settings for Cargo when it starts in the directory `start`: the text of the files that it reads there, above and
+/// in
+/// the user's directory `home` (Cargo's book, "Hierarchical structure" of its configuration), and of those that they
+/// include.
 ///
 /// # Errors
 /// When somebody else may have written one: it could make Cargo run any program. When one cannot be read or understood.
 pub fn read(start: &Path, home: Option<&Path>) -> Result<String> {
     let mut settings = Settings::default();
-    let above = start.ancestors().map(|folder| folder.join(".cargo"));
-    for folder in above.chain(home.map(Path::to_owned)) {
-        let files = ["config", "config.toml"].map(|name| folder.join(name));
+    let above = start.ancestors().map(|directory| directory.join(".cargo"));
+    for directory in above.chain(home.map(Path::to_owned)) {
+        let files = ["config", "config.toml"].map(|name| directory.join(name));
         if let Some(file) = files.iter().find(|file| file.is_file()) {
             settings.add(file)?;
         }
@@ -70,9 +73,9 @@ impl Settings {
         let included = includes(&text).with_context(|| format!("understanding {}", file.display()))?;
         self.text += &text;
         self.text.push('\0');
-        let folder = file.parent().unwrap_or(Path::new(START));
+        let directory = file.parent().unwrap_or(Path::new(START));
         for Include { path, optional } in included {
-            let file = folder.join(path);
+            let file = directory.join(path);
             if !optional || file.exists() {
                 self.add(&file)?;
             }
@@ -94,7 +97,7 @@ fn judge(file: &Path) -> Result<()> {
     bail!("{} {whose}, and Cargo would do what it says: remove it, or build as its owner", file.display())
 }
 
-/// A file that another one includes, by its path from that one's folder.
+/// A file that another one includes, by its path from that one's directory.
 struct Include {
     path: String,
     optional: bool,
@@ -126,21 +129,21 @@ mod tests {
 
     #[test]
     fn all_that_is_set_for_cargo_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let (home, start) = (folder.path().join("home"), folder.path().join("a/start"));
+        let directory = tempfile::tempdir().unwrap();
+        let (home, start) = (directory.path().join("home"), directory.path().join("a/start"));
         let settings = || read(&start, Some(&home)).unwrap();
         let none = settings();
         write(&home.join("config.toml"), "[profile.appliance]\n");
         let own = settings();
         assert!(own != none && own.contains("[profile.appliance]"));
-        write(&folder.path().join("a/.cargo/config.toml"), "[build]\n");
+        write(&directory.path().join("a/.cargo/config.toml"), "[build]\n");
         assert!(settings().contains("[build]"));
     }
 
     #[test]
     fn what_is_included_is_read_as_well() {
-        let folder = tempfile::tempdir().unwrap();
-        let home = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path();
         let settings = |text: &str| {
             write(&home.join("config.toml"), text);
             read(Path::new(START), Some(home))
@@ -159,8 +162,8 @@ mod tests {
 
     #[test]
     fn what_others_could_have_written_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (home, included) = (folder.path(), folder.path().join("more.toml"));
+        let directory = tempfile::tempdir().unwrap();
+        let (home, included) = (directory.path(), directory.path().join("more.toml"));
         write(&home.join("config.toml"), "include = [\"more.toml\"]\n");
         write(&included, "[net]\n");
         let refused = || read(Path::new(START), Some(home)).unwrap_err().to_string();

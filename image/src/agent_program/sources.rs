@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 /// The file by which rustup chooses the compiler.
 const TOOLCHAIN: &str = "rust-toolchain.toml";
 
-/// Makes the folder `place` hold the workspace's manifests and members, and nothing else.
+/// Makes the directory `place` hold the workspace's manifests and members, and nothing else.
 ///
 /// # Errors
-/// When the workspace cannot be read or the folder cannot be written; some files may then be new already.
+/// When the workspace cannot be read or the directory cannot be written; some files may then be new already.
 pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for file in ["Cargo.toml", "Cargo.lock"] {
@@ -34,8 +34,8 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
         if fs::read(&copy).is_ok_and(|present| present == content) {
             continue;
         }
-        if let Some(folder) = copy.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        if let Some(directory) = copy.parent() {
+            fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
         }
         fs::write(&copy, content).with_context(|| format!("writing {}", copy.display()))?;
     }
@@ -63,7 +63,7 @@ pub fn toolchain(workspace: &Path) -> Result<Option<String>> {
     Ok(Some(channel.with_context(|| format!("{} names no channel", path.display()))?.to_owned()))
 }
 
-/// The folders of the workspace's members, as its manifest lists them.
+/// The directories of the workspace's members, as its manifest lists them.
 fn members(workspace: &Path) -> Result<Vec<String>> {
     let path = workspace.join("Cargo.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -73,24 +73,25 @@ fn members(workspace: &Path) -> Result<Vec<String>> {
     Ok(members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect())
 }
 
-/// The folders of the packages of the workspace that `package` is built from: its own, and those of the packages that it
+/// The directories of the packages of the workspace that `package` is built from: its own, and those of the packages
+/// that it
 /// depends on, by name.
 ///
 /// # Errors
 /// When a manifest cannot be read or understood.
 pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
-    let manifest = |folder: &Path| -> Result<toml::Table> {
-        let path = folder.join("Cargo.toml");
+    let manifest = |directory: &Path| -> Result<toml::Table> {
+        let path = directory.join("Cargo.toml");
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         text.parse().with_context(|| format!("understanding {}", path.display()))
     };
     let top = manifest(workspace)?;
     let own = top.get("workspace").and_then(|workspace| workspace.get("dependencies"));
     let own = own.and_then(toml::Value::as_table).context("the workspace's manifest lists no dependencies")?;
-    let folder = |name: &str| own.get(name).and_then(|entry| entry.get("path")).and_then(toml::Value::as_str);
+    let directory = |name: &str| own.get(name).and_then(|entry| entry.get("path")).and_then(toml::Value::as_str);
     let (mut found, mut left) = (BTreeSet::new(), vec![package.to_owned()]);
     while let Some(name) = left.pop() {
-        let place = folder(&name).with_context(|| format!("the workspace has no package {name}"))?;
+        let place = directory(&name).with_context(|| format!("the workspace has no package {name}"))?;
         if found.insert(place.to_owned()) {
             let manifest = manifest(&workspace.join(place))?;
             let targets =
@@ -98,7 +99,7 @@ pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
             let all = std::iter::once(&manifest).chain(targets.filter_map(toml::Value::as_table));
             let tables = all.flat_map(|all| ["dependencies", "build-dependencies"].map(|table| all.get(table)));
             let names = tables.flatten().filter_map(toml::Value::as_table).flat_map(toml::Table::keys);
-            left.extend(names.filter(|name| folder(name).is_some()).cloned());
+            left.extend(names.filter(|name| directory(name).is_some()).cloned());
         }
     }
     Ok(found)

@@ -83,11 +83,11 @@ impl KeyBuilder {
         Ok(self.text(name, digest))
     }
 
-    /// Adds a folder: the relative path, kind, executable bit and content of everything in it.
+    /// Adds a directory: the relative path, kind, executable bit and content of everything in it.
     ///
     /// # Errors
     /// When something in it cannot be read.
-    pub fn folder(mut self, name: &str, path: &Path) -> Result<Self> {
+    pub fn directory(mut self, name: &str, path: &Path) -> Result<Self> {
         for entry in walkdir::WalkDir::new(path).sort_by_file_name() {
             let entry = entry.with_context(|| format!("reading {}", path.display()))?;
             let relative = entry.path().strip_prefix(path)?.to_string_lossy().into_owned();
@@ -95,13 +95,13 @@ impl KeyBuilder {
             self = if kind.is_symlink() {
                 let target = fs::read_link(entry.path()).with_context(|| format!("reading {}", path.display()))?;
                 let link = self.text(name, format!("link {relative} {}", target.display()));
-                // A file that another folder lends counts by its content.
+                // A file that another directory lends counts by its content.
                 let lent = target.starts_with("..") && entry.path().is_file();
                 if lent { link.file(name, entry.path())? } else { link }
             } else if kind.is_file() {
                 self.text(name, format!("file {relative} {}", is_executable(entry.path())?)).file(name, entry.path())?
             } else {
-                self.text(name, format!("folder {relative}"))
+                self.text(name, format!("directory {relative}"))
             };
         }
         Ok(self)
@@ -155,21 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_counts_by_names_contents_and_executable_bits() {
+    fn a_directory_counts_by_names_contents_and_executable_bits() {
         let above = tempfile::tempdir().unwrap();
-        let folder = above.path().join("folder");
-        fs::create_dir(&folder).unwrap();
-        let key = || Key::of(Stage::DISK).folder("f", &folder).unwrap().finish();
-        fs::write(folder.join("a"), "1").unwrap();
+        let directory = above.path().join("directory");
+        fs::create_dir(&directory).unwrap();
+        let key = || Key::of(Stage::DISK).directory("f", &directory).unwrap().finish();
+        fs::write(directory.join("a"), "1").unwrap();
         let first = key();
-        fs::write(folder.join("a"), "2").unwrap();
+        fs::write(directory.join("a"), "2").unwrap();
         let changed = key();
-        fs::rename(folder.join("a"), folder.join("b")).unwrap();
+        fs::rename(directory.join("a"), directory.join("b")).unwrap();
         let renamed = key();
         use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(folder.join("b"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(directory.join("b"), fs::Permissions::from_mode(0o755)).unwrap();
         let executable = key();
-        std::os::unix::fs::symlink("../lent", folder.join("c")).unwrap();
+        std::os::unix::fs::symlink("../lent", directory.join("c")).unwrap();
         fs::write(above.path().join("lent"), "1").unwrap();
         let linked = key();
         fs::write(above.path().join("lent"), "2").unwrap();

@@ -1,5 +1,5 @@
 //! Keeps the result of each stage under a key made of everything that went
-//! into it. A result is whole or not there: it is made in a folder of its own
+//! into it. A result is whole or not there: it is made in a directory of its own
 //! and put in place by one rename. Knows nothing of what the stages make.
 
 mod key;
@@ -19,17 +19,17 @@ use crate::progress::Progress;
 pub use key::{Key, KeyBuilder, Parts, file_digest, hex, is_executable};
 pub use stages::Stage;
 
-/// The folder of the distribution's packages.
+/// The directory of the distribution's packages.
 const PACKAGES: &str = "packages";
 /// Up to so many files are written out one by one.
 const FEW: usize = 200;
-/// The file in each folder that is locked in the folder's stead.
+/// The file in each directory that is locked in the directory's stead.
 const LOCK: &str = ".lock";
 
-/// Says which results, or folders in them, others than builds work with.
+/// Says which results, or directories in them, others than builds work with.
 pub type Used = fn() -> Result<Vec<PathBuf>>;
 
-/// The cache folder. What a build takes from it counts as in use until the value and its clones are dropped.
+/// The cache directory. What a build takes from it counts as in use until the value and its clones are dropped.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
@@ -55,41 +55,42 @@ impl Cache {
     /// that were cut off. What `used` names is never removed from it: labs run from tools trees when no build does.
     ///
     /// # Errors
-    /// When neither variable is set, or the folder cannot be made.
+    /// When neither variable is set, or the directory cannot be made.
     pub fn of_user(used: Used) -> Result<Self> {
         let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
             Some(base) => PathBuf::from(base),
             None => {
                 let home = std::env::var_os("HOME").filter(|value| !value.is_empty());
-                PathBuf::from(home.context("finding the cache folder: neither XDG_CACHE_HOME nor HOME is set")?)
+                PathBuf::from(home.context("finding the cache directory: neither XDG_CACHE_HOME nor HOME is set")?)
                     .join(".cache")
             }
         };
         Self::sparing(&base.join("kaas"), used)
     }
 
-    /// A cache in this folder, which builds alone work with.
+    /// A cache in this directory, which builds alone work with.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// When the directory cannot be made.
     pub fn at(root: &Path) -> Result<Self> {
         Self::sparing(root, || Ok(Vec::new()))
     }
 
     fn sparing(root: &Path, used: Used) -> Result<Self> {
-        let making = |error, folder: &Path| failed(error, &format!("making the cache folder {}", folder.display()));
+        let making =
+            |error, directory: &Path| failed(error, &format!("making the cache directory {}", directory.display()));
         let found = fs::create_dir_all(root).and_then(|()| root.canonicalize());
         // Whoever is told of a result may compare it with what was found another way.
         let root = found.map_err(|error| making(error, root))?;
         let cache = Self { root, used, in_use: Arc::default() };
-        for folder in [cache.work_folder(), cache.packages()] {
-            fs::create_dir_all(&folder).map_err(|error| making(error, &folder))?;
+        for directory in [cache.work_directory(), cache.packages()] {
+            fs::create_dir_all(&directory).map_err(|error| making(error, &directory))?;
         }
         cache.clear_abandoned();
         Ok(cache)
     }
 
-    /// The folder of the cache.
+    /// The directory of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -102,7 +103,7 @@ impl Cache {
     /// Keeps the packages from being cleaned away as long as this cache is there.
     ///
     /// # Errors
-    /// When their folder cannot be locked.
+    /// When their directory cannot be locked.
     pub fn use_packages(&self) -> Result<()> {
         let lock = lock_of(&self.packages())?;
         lock.lock_shared().context("locking the packages")?;
@@ -114,21 +115,21 @@ impl Cache {
     /// runs this process writes there, since root may not write where a link of somebody else's could lead elsewhere.
     ///
     /// # Errors
-    /// When the folder is somebody else's and cannot be made anew, or cannot be locked.
+    /// When the directory is somebody else's and cannot be made anew, or cannot be locked.
     pub fn sources(&self) -> Result<Sources> {
-        let folder = self.root.join("sources");
-        let making = || format!("making {} this user's own: run the command with sudo", folder.display());
+        let directory = self.root.join("sources");
+        let making = || format!("making {} this user's own: run the command with sudo", directory.display());
         let own = nix::unistd::geteuid().as_raw();
-        match fs::symlink_metadata(&folder) {
+        match fs::symlink_metadata(&directory) {
             Ok(metadata) if metadata.is_dir() && metadata.uid() == own => {}
-            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&folder).with_context(making)?,
-            Ok(_) => fs::remove_file(&folder).with_context(making)?,
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&directory).with_context(making)?,
+            Ok(_) => fs::remove_file(&directory).with_context(making)?,
             Err(_) => {}
         }
-        let path = folder.join("workspace");
+        let path = directory.join("workspace");
         fs::create_dir_all(&path).with_context(making)?;
-        let lock = lock_of(&folder)?;
-        lock.lock().with_context(|| format!("locking {}", folder.display()))?;
+        let lock = lock_of(&directory)?;
+        lock.lock().with_context(|| format!("locking {}", directory.display()))?;
         Ok(Sources { path, _lock: lock })
     }
 
@@ -143,29 +144,31 @@ impl Cache {
     /// When the file cannot be read.
     pub fn name_of(&self, file: &Path) -> Result<String> {
         if let Ok(place) = file.strip_prefix(&self.root) {
-            let folder = place.iter().next().unwrap_or_default();
-            if Stage::ALL.iter().any(|stage| folder == stage.name) {
+            let directory = place.iter().next().unwrap_or_default();
+            if Stage::ALL.iter().any(|stage| directory == stage.name) {
                 return Ok(place.to_string_lossy().into_owned());
             }
         }
         file_digest(file)
     }
 
-    fn work_folder(&self) -> PathBuf {
+    fn work_directory(&self) -> PathBuf {
         self.root.join("work")
     }
 
-    /// A folder for temporary files that goes when the value is dropped, or,
+    /// A directory for temporary files that goes when the value is dropped, or,
     /// if this process is killed, when the next build starts.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn work(&self) -> Result<Work> {
-        Work::new(&self.work_folder())
-            .map_err(|error| failed(error, &format!("making a folder for temporary files in {}", self.root.display())))
+        Work::new(&self.work_directory()).map_err(|error| {
+            failed(error, &format!("making a directory for temporary files in {}", self.root.display()))
+        })
     }
 
-    /// The result for `key`: as it stands, or made by `make` in the empty folder it is given. It is on the disk before
+    /// The result for `key`: as it stands, or made by `make` in the empty directory it is given. It is on the disk
+    /// before
     /// it can be found, and stays as long as this cache is there.
     ///
     /// Builds that run at the same time wait for each other here, stage by stage.
@@ -188,11 +191,11 @@ impl Cache {
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let stage = key.stage();
-        let folder = self.root.join(stage.name);
-        let place = folder.join(key.as_str());
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        let lock = lock_of(&folder)?;
-        lock.lock().with_context(|| format!("locking {}", folder.display()))?;
+        let directory = self.root.join(stage.name);
+        let place = directory.join(key.as_str());
+        fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+        let lock = lock_of(&directory)?;
+        lock.lock().with_context(|| format!("locking {}", directory.display()))?;
         if place.is_dir() {
             touch(&place);
             self.keep(&place)?;
@@ -208,7 +211,7 @@ impl Cache {
         fs::rename(&result, &place).with_context(|| format!("keeping the result of stage {}", stage.name))?;
         touch(&place);
         self.keep(&place)?;
-        self.prune(&folder, stage.keep);
+        self.prune(&directory, stage.keep);
         running.done();
         Ok(place)
     }
@@ -227,7 +230,8 @@ impl Cache {
     }
 
     /// Removes every result of the build's stages, and every package, that no build has used for `unused`. What a
-    /// command that runs or anybody else uses stays, and so does everything in the cache folder that belongs to no stage: what
+    /// command that runs or anybody else uses stays, and so does everything in the cache directory that belongs to no
+    /// stage: what
     /// Cargo builds, and what the lab unpacks.
     ///
     /// # Errors
@@ -236,12 +240,12 @@ impl Cache {
         let spared = self.spared()?;
         let mut cleaned = Cleaned::default();
         for name in Stage::ALL.iter().map(|stage| stage.name).chain([PACKAGES]) {
-            let folder = self.root.join(name);
-            if !folder.is_dir() {
+            let directory = self.root.join(name);
+            if !directory.is_dir() {
                 continue;
             }
-            let old: Vec<_> = results(&folder)?.into_iter().filter(|result| age(result) >= unused).collect();
-            let lock = lock_of(&folder)?;
+            let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
+            let lock = lock_of(&directory)?;
             let mut removed = 0;
             for result in &old {
                 if spared.has(result) || lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
@@ -260,7 +264,7 @@ impl Cache {
     }
 
     /// Removes a result, unless it is in use; returns whether it is gone, and adds its size to `bytes`. The caller
-    /// holds the lock of its folder. A result that is cut off while it is removed is no result any more.
+    /// holds the lock of its directory. A result that is cut off while it is removed is no result any more.
     fn discard(&self, result: &Path, bytes: &mut u64) -> Result<bool> {
         let removing = || format!("removing {}", result.display());
         if result.is_dir() && File::open(result).with_context(removing)?.try_lock().is_err() {
@@ -279,8 +283,8 @@ impl Cache {
         Ok(Spared(used.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect()))
     }
 
-    fn prune(&self, folder: &Path, keep: usize) {
-        let mut results = results(folder).unwrap_or_default();
+    fn prune(&self, directory: &Path, keep: usize) {
+        let mut results = results(directory).unwrap_or_default();
         results.sort_by_key(|result| age(result));
         let old = results.split_off(results.len().min(keep.max(1)));
         if old.is_empty() {
@@ -297,9 +301,9 @@ impl Cache {
         }
     }
 
-    /// A folder of temporary files is locked as long as its process lives.
+    /// A directory of temporary files is locked as long as its process lives.
     fn clear_abandoned(&self) {
-        for entry in entries(&self.work_folder()).unwrap_or_default() {
+        for entry in entries(&self.work_directory()).unwrap_or_default() {
             let abandoned = match File::open(entry.join(LOCK)) {
                 Ok(lock) => lock.try_lock().is_ok(),
                 // Not even locked yet: it is being made, unless it is old.
@@ -312,18 +316,19 @@ impl Cache {
     }
 }
 
-/// Has everything below `folder` written to the disk, so that a power cut after the rename that puts it in place
+/// Has everything below `directory` written to the disk, so that a power cut after the rename that puts it in place
 /// leaves nothing half written under a valid key.
 ///
 /// # Errors
 /// When the disk did not take it.
-pub(crate) fn write_out(folder: &Path) -> Result<()> {
-    let entries = walkdir::WalkDir::new(folder).contents_first(true);
+pub(crate) fn write_out(directory: &Path) -> Result<()> {
+    let entries = walkdir::WalkDir::new(directory).contents_first(true);
     let entries = entries.into_iter().filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.path_is_symlink()));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
     if entries.len() > FEW {
-        // A call for each of ten thousand files takes minutes; one for the file system also waits for what others write.
-        return Ok(nix::unistd::syncfs(File::open(folder)?)?);
+        // A call for each of ten thousand files takes minutes; one for the file system also waits for what others
+        // write.
+        return Ok(nix::unistd::syncfs(File::open(directory)?)?);
     }
     for entry in entries {
         let file = File::open(entry.path()).and_then(|file| file.sync_all());
@@ -342,22 +347,22 @@ impl Spared {
     }
 }
 
-/// The folder where sources are laid out for Cargo, held.
+/// The directory where sources are laid out for Cargo, held.
 pub struct Sources {
     path: PathBuf,
     _lock: File,
 }
 
 impl Sources {
-    /// The folder.
+    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// A folder for temporary files.
+/// A directory for temporary files.
 pub struct Work {
-    folder: PathBuf,
+    directory: PathBuf,
     _lock: File,
 }
 
@@ -365,29 +370,29 @@ impl Work {
     fn new(parent: &Path) -> io::Result<Self> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let folder = parent.join(format!("{}-{count}", std::process::id()));
-        fs::create_dir(&folder)?;
-        let lock = File::create(folder.join(LOCK))?;
+        let directory = parent.join(format!("{}-{count}", std::process::id()));
+        fs::create_dir(&directory)?;
+        let lock = File::create(directory.join(LOCK))?;
         lock.lock()?;
-        Ok(Self { folder, _lock: lock })
+        Ok(Self { directory, _lock: lock })
     }
 
-    /// The folder.
+    /// The directory.
     pub fn path(&self) -> &Path {
-        &self.folder
+        &self.directory
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.folder) {
-            log::warn!("clearing {}: {error}", self.folder.display());
+        if let Err(error) = remove(&self.directory) {
+            log::warn!("clearing {}: {error}", self.directory.display());
         }
     }
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let read = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
     let mut entries = read.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
     entries.sort();
     Ok(entries)
@@ -397,7 +402,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Notes the use of a result or package: when it was last used is the time of its own folder or file.
+/// Notes the use of a result or package: when it was last used is the time of its own directory or file.
 pub(crate) fn touch(path: &Path) {
     let touched = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     if let Err(error) = touched {
@@ -410,16 +415,16 @@ fn age(path: &Path) -> Duration {
     modified.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default()
 }
 
-/// The results in the folder of a stage, or the packages: what is named by a digest, and nothing else.
-fn results(folder: &Path) -> Result<Vec<PathBuf>> {
+/// The results in the directory of a stage, or the packages: what is named by a digest, and nothing else.
+fn results(directory: &Path) -> Result<Vec<PathBuf>> {
     let is_digest = |name: &str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_result = |entry: &PathBuf| entry.file_stem().and_then(|name| name.to_str()).is_some_and(is_digest);
-    Ok(entries(folder)?.into_iter().filter(is_result).collect())
+    Ok(entries(directory)?.into_iter().filter(is_result).collect())
 }
 
-fn lock_of(folder: &Path) -> Result<File> {
-    let lock = File::create(folder.join(LOCK));
-    lock.map_err(|error| failed(error, &format!("locking {}", folder.display())))
+fn lock_of(directory: &Path) -> Result<File> {
+    let lock = File::create(directory.join(LOCK));
+    lock.map_err(|error| failed(error, &format!("locking {}", directory.display())))
 }
 
 /// Says what failed in the cache, and what to do where builds with sudo have left results of root's.
@@ -430,7 +435,7 @@ fn failed(error: io::Error, what: &str) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("{what}{advice}"))
 }
 
-/// The room that a file or a folder with all that is in it takes, in bytes; what cannot be read counts as nothing.
+/// The room that a file or a directory with all that is in it takes, in bytes; what cannot be read counts as nothing.
 fn size_on_disk(path: &Path) -> u64 {
     let entries = walkdir::WalkDir::new(path).into_iter().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
@@ -444,17 +449,17 @@ mod tests {
     fn build(cache: &Cache, text: &str, made: &mut usize) -> PathBuf {
         let key = Key::of(Stage::VMDK).text("input", text).finish();
         cache
-            .stage(&key, &Progress::silent(), |folder| {
+            .stage(&key, &Progress::silent(), |directory| {
                 *made += 1;
-                Ok(fs::write(folder.join("out"), text)?)
+                Ok(fs::write(directory.join("out"), text)?)
             })
             .unwrap()
     }
 
     #[test]
     fn a_result_is_made_once_for_each_key() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
         let mut made = 0;
         let first = build(&cache, "a", &mut made);
         assert_eq!(build(&cache, "a", &mut made), first);
@@ -466,19 +471,19 @@ mod tests {
 
     #[test]
     fn a_cache_behind_a_link_is_named_by_where_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let link = folder.path().join("link");
-        fs::create_dir(folder.path().join("place")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        fs::create_dir(directory.path().join("place")).unwrap();
         std::os::unix::fs::symlink("place", &link).unwrap();
         let cache = Cache::at(&link.join("kaas")).unwrap();
-        assert_eq!(cache.root(), folder.path().join("place/kaas").canonicalize().unwrap());
+        assert_eq!(cache.root(), directory.path().join("place/kaas").canonicalize().unwrap());
     }
 
     #[test]
     fn sources_are_laid_out_where_no_link_leads_elsewhere() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(&folder.path().join("cache")).unwrap();
-        let elsewhere = folder.path().join("elsewhere");
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
+        let elsewhere = directory.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, cache.root().join("sources")).unwrap();
         let sources = cache.sources().unwrap();
@@ -506,67 +511,67 @@ mod tests {
 
     #[test]
     fn a_failed_stage_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
         let key = Key::of(Stage::VMDK).finish();
-        let result = cache.stage(&key, &Progress::silent(), |folder| {
-            fs::write(folder.join("half"), "")?;
+        let result = cache.stage(&key, &Progress::silent(), |directory| {
+            fs::write(directory.join("half"), "")?;
             bail!("the tool failed")
         });
         assert_eq!(format!("{:#}", result.unwrap_err()), "stage vmdk: the tool failed");
-        assert!(!folder.path().join("vmdk").join(key.as_str()).exists());
-        assert_eq!(entries(&cache.work_folder()).unwrap(), Vec::<PathBuf>::new());
+        assert!(!directory.path().join("vmdk").join(key.as_str()).exists());
+        assert_eq!(entries(&cache.work_directory()).unwrap(), Vec::<PathBuf>::new());
     }
 
     /// It is written out before it can be found.
     #[test]
     fn a_result_that_cannot_be_written_out_is_not_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
         let key = Key::of(Stage::VMDK).finish();
-        let result = cache.stage(&key, &Progress::silent(), |folder| {
+        let result = cache.stage(&key, &Progress::silent(), |directory| {
             // Nobody can open it.
-            std::os::unix::net::UnixListener::bind(folder.join("socket"))?;
+            std::os::unix::net::UnixListener::bind(directory.join("socket"))?;
             Ok(())
         });
         let error = format!("{:#}", result.unwrap_err());
         assert!(error.starts_with("writing the result of stage vmdk to the disk: writing "), "{error}");
-        assert!(!folder.path().join("vmdk").join(key.as_str()).exists());
+        assert!(!directory.path().join("vmdk").join(key.as_str()).exists());
     }
 
     #[test]
     fn results_of_few_and_of_many_files_are_written_out_and_links_to_nowhere_are_no_hindrance() {
-        let folder = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/nonexistent", folder.path().join("link")).unwrap();
-        write_out(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/nonexistent", directory.path().join("link")).unwrap();
+        write_out(directory.path()).unwrap();
         for number in 0..=FEW {
-            fs::write(folder.path().join(number.to_string()), "").unwrap();
+            fs::write(directory.path().join(number.to_string()), "").unwrap();
         }
-        write_out(folder.path()).unwrap();
-        assert!(write_out(&folder.path().join("absent")).is_err());
+        write_out(directory.path()).unwrap();
+        assert!(write_out(&directory.path().join("absent")).is_err());
     }
 
     #[test]
     fn old_results_give_way() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut made = 0;
         let mut build_one = |text: &str, cache: &Cache| {
             let place = build(cache, text, &mut made);
             // Ages differ by more than the clock's grain.
-            results(&folder.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
+            results(&directory.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
             place
         };
         let places: Vec<_> =
-            ["a", "b", "c"].iter().map(|text| build_one(text, &Cache::at(folder.path()).unwrap())).collect();
+            ["a", "b", "c"].iter().map(|text| build_one(text, &Cache::at(directory.path()).unwrap())).collect();
         let there = || places.iter().map(|place| place.exists()).collect::<Vec<_>>();
         assert_eq!(there(), [false, true, true]);
 
         // A build that runs uses the older of the two that are left.
-        let running = Cache::at(folder.path()).unwrap();
+        let running = Cache::at(directory.path()).unwrap();
         build_one("b", &running);
         make_older(&places[1]);
-        build_one("d", &Cache::at(folder.path()).unwrap());
-        build_one("e", &Cache::at(folder.path()).unwrap());
+        build_one("d", &Cache::at(directory.path()).unwrap());
+        build_one("e", &Cache::at(directory.path()).unwrap());
         assert_eq!(there(), [false, true, false]);
     }
 
@@ -577,21 +582,21 @@ mod tests {
 
     #[test]
     fn cleaning_takes_stages_and_packages_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut made = 0;
         let (old, new) = {
-            let cache = Cache::at(folder.path()).unwrap();
+            let cache = Cache::at(directory.path()).unwrap();
             (build(&cache, "old", &mut made), build(&cache, "new", &mut made))
         };
         let digest = "0123456789abcdef".repeat(4);
         let write = |path: &str| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, vec![1; 5000]).unwrap();
             path
         };
         let package = write(&format!("packages/{digest}.deb"));
-        // What the lab and Cargo keep, what nobody here knows, and what is in a stage's folder without a digest.
+        // What the lab and Cargo keep, what nobody here knows, and what is in a stage's directory without a digest.
         let foreign: Vec<_> = [
             &format!("lab/{digest}/disk.raw"),
             "target/debug/kaas",
@@ -605,32 +610,32 @@ mod tests {
             make_older(place);
         }
 
-        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
+        let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
         assert_eq!((cleaned.removed, cleaned.in_use), (vec![("vmdk", 1), ("packages", 1)], vec![]));
         assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
         assert!(!old.exists() && !package.exists() && new.exists());
         assert!(foreign.iter().all(|path| path.exists()));
 
-        let cleaned = Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
+        let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
         assert_eq!(cleaned.removed, [("vmdk", 1)]);
         assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
     }
 
     #[test]
     fn cleaning_leaves_what_a_command_that_runs_uses() {
-        let folder = tempfile::tempdir().unwrap();
-        let running = Cache::at(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let running = Cache::at(directory.path()).unwrap();
         let place = build(&running, "a", &mut 0);
         let package = running.packages().join("0123456789abcdef".repeat(4));
         fs::write(&package, "").unwrap();
         running.use_packages().unwrap();
-        let clean = || Cache::at(folder.path()).unwrap().clean(Duration::ZERO).unwrap();
+        let clean = || Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
         assert_eq!(clean(), Cleaned { in_use: vec!["vmdk", "packages"], ..Cleaned::default() });
         assert!(place.exists() && package.exists());
 
         // A stage at work, whose result is not there yet.
         drop(running);
-        let lock = lock_of(&folder.path().join("vmdk")).unwrap();
+        let lock = lock_of(&directory.path().join("vmdk")).unwrap();
         lock.lock().unwrap();
         assert_eq!(clean().in_use, ["vmdk"]);
         drop(lock);
@@ -648,12 +653,12 @@ mod tests {
 
     #[test]
     fn cleaning_leaves_what_labs_use() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = || Cache::sparing(folder.path(), used).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = || Cache::sparing(directory.path(), used).unwrap();
         let place = build(&cache(), "a", &mut 0);
         fs::create_dir(place.join("root")).unwrap();
-        std::os::unix::fs::symlink(&place, folder.path().join("link")).unwrap();
-        USED.set(vec![folder.path().join("link/root"), PathBuf::from("/elsewhere")]);
+        std::os::unix::fs::symlink(&place, directory.path().join("link")).unwrap();
+        USED.set(vec![directory.path().join("link/root"), PathBuf::from("/elsewhere")]);
         let cleaned = cache().clean(Duration::ZERO).unwrap();
         assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["vmdk"]));
         assert!(place.exists());
@@ -663,10 +668,10 @@ mod tests {
 
     #[test]
     fn what_labs_use_gives_way_to_nothing() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let build_one = |text: &str, used: Used| {
-            let place = build(&Cache::sparing(folder.path(), used).unwrap(), text, &mut 0);
-            results(&folder.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
+            let place = build(&Cache::sparing(directory.path(), used).unwrap(), text, &mut 0);
+            results(&directory.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
             place
         };
         let place = build_one("a", used);
@@ -684,13 +689,13 @@ mod tests {
 
     #[test]
     fn what_a_killed_build_left_is_cleared_and_a_living_one_is_spared() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path()).unwrap();
-        let dead = cache.work_folder().join("1-0");
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let dead = cache.work_directory().join("1-0");
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join(".lock"), "").unwrap();
         let living = cache.work().unwrap();
-        Cache::at(folder.path()).unwrap();
+        Cache::at(directory.path()).unwrap();
         assert!(!dead.exists());
         assert!(living.path().exists());
     }

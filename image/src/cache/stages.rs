@@ -1,11 +1,11 @@
 //! The one list of the build's stages. A stage that is not in it cannot be
 //! used, and a key begins with the sources that the list names, so that none is
-//! written by hand. Cleaning and pruning touch the folders of this list only.
+//! written by hand. Cleaning and pruning touch the directories of this list only.
 
 /// A stage of the build, as the cache sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Its name, also that of its folder.
+    /// Its name, also that of its directory.
     pub(super) name: &'static str,
     /// How many results are kept; older ones go when a new one comes. Large results that every change makes anew are
     /// kept few.
@@ -92,14 +92,14 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    fn sources_below(folder: &Path) -> Vec<(PathBuf, String)> {
-        let entries = walkdir::WalkDir::new(folder).into_iter().map(|entry| entry.unwrap().into_path());
+    fn sources_below(directory: &Path) -> Vec<(PathBuf, String)> {
+        let entries = walkdir::WalkDir::new(directory).into_iter().map(|entry| entry.unwrap().into_path());
         let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
         files.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
     }
 
     #[test]
-    fn each_stage_has_a_folder_of_its_own_beside_what_is_no_stage() {
+    fn each_stage_has_a_directory_of_its_own_beside_what_is_no_stage() {
         for (index, stage) in Stage::ALL.iter().enumerate() {
             assert!(!["cargo", "lab", "packages", "sources", "target", "work"].contains(&stage.name), "{}", stage.name);
             assert!(Stage::ALL[..index].iter().all(|earlier| earlier.name != stage.name), "{}", stage.name);
@@ -111,7 +111,8 @@ mod tests {
     fn the_modules_that_begin_a_stages_key_are_among_its_sources() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut used = Vec::new();
-        for (path, text) in ["image/src", "tests/src"].iter().flat_map(|folder| sources_below(&workspace.join(folder)))
+        for (path, text) in
+            ["image/src", "tests/src"].iter().flat_map(|directory| sources_below(&workspace.join(directory)))
         {
             if path.starts_with(workspace.join("image/src/cache")) {
                 continue;
@@ -130,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Modules in the folders of the stages that are no source of any, each with the reason.
+    /// Modules in the directories of the stages that are no source of any, each with the reason.
     const NO_SOURCES: &[(&str, &str)] = &[
         ("component/mod.rs", "reads the description; what it says of a part is in the part's key"),
         ("component/module_file.rs", "reads module files to check them"),
@@ -146,17 +147,17 @@ mod tests {
         ("initial_root/elf.rs", "finds the libraries of programs, which are in the keys with their content"),
     ];
 
-    /// A module that came to a stage's folder and to no stage's sources would change results under their old keys.
+    /// A module that came to a stage's directory and to no stage's sources would change results under their old keys.
     #[test]
-    fn each_module_in_a_stages_folder_shapes_a_result_or_has_a_reason_not_to() {
+    fn each_module_in_a_stages_directory_shapes_a_result_or_has_a_reason_not_to() {
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let mut reasons = NO_SOURCES.to_vec();
-        for folder in fs::read_dir(&image).unwrap().map(|entry| entry.unwrap().path()) {
+        for directory in fs::read_dir(&image).unwrap().map(|entry| entry.unwrap().path()) {
             // The cache keeps what others make, and what a spec says is in the keys.
-            if !folder.is_dir() || ["cache", "spec"].iter().any(|none| folder.ends_with(none)) {
+            if !directory.is_dir() || ["cache", "spec"].iter().any(|none| directory.ends_with(none)) {
                 continue;
             }
-            for (path, text) in sources_below(&folder) {
+            for (path, text) in sources_below(&directory) {
                 let name = path.strip_prefix(&image).unwrap().to_str().unwrap();
                 let is_source = Stage::ALL.iter().any(|stage| stage.sources.contains(&text.as_str()));
                 let excused = reasons.iter().position(|(module, _)| *module == name);
@@ -172,9 +173,9 @@ mod tests {
     /// The Go that builds a part and what fetches one shape it as much as what puts it together.
     #[test]
     fn all_that_makes_parts_is_among_their_sources() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/component");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/component");
         for name in ["build.rs", "download.rs", "go.rs", "toolchain.rs"] {
-            let text = fs::read_to_string(folder.join(name)).unwrap();
+            let text = fs::read_to_string(directory.join(name)).unwrap();
             assert!(Stage::COMPONENTS.sources.contains(&text.as_str()), "{name}");
         }
     }

@@ -15,8 +15,8 @@ use crate::progress::Progress;
 pub struct Built {
     /// What it is.
     pub component: Component,
-    /// The folder with its programs and their further names.
-    pub folder: PathBuf,
+    /// The directory with its programs and their further names.
+    pub directory: PathBuf,
     /// What decided its bytes.
     pub key: Key,
 }
@@ -28,22 +28,22 @@ pub struct Built {
 pub fn build(component: &Component, cache: &Cache, progress: &Progress) -> Result<Built> {
     let key = key(component)?;
     let named = format!("components {}", component.name);
-    let folder = cache.stage_named(&named, &key, progress, |folder| {
-        make(component, folder, cache, progress)
+    let directory = cache.stage_named(&named, &key, progress, |directory| {
+        make(component, directory, cache, progress)
             .with_context(|| format!("building {} {}", component.name, component.version))
     })?;
-    Ok(Built { component: component.clone(), folder, key })
+    Ok(Built { component: component.clone(), directory, key })
 }
 
 fn key(component: &Component) -> Result<Key> {
     let key = Key::of(Stage::COMPONENTS).text("name", &component.name).text("version", &component.version);
     let key = match &component.source {
         Source::GoModule(module) => {
-            let GoModule { go, folder, modfile, tags, ldflags, packages } = module;
+            let GoModule { go, directory, modfile, tags, ldflags, packages } = module;
             key.text("go", &go.version)
                 .text("go sum", &go.sum)
                 .text("module", format!("{modfile:?} {tags:?} {ldflags:?} {packages:?}"))
-                .folder("source", folder)?
+                .directory("source", directory)?
         }
         Source::Url(downloads) => {
             // The digest decides, wherever the file comes from.
@@ -69,31 +69,31 @@ fn key(component: &Component) -> Result<Key> {
     Ok(key.finish())
 }
 
-fn make(component: &Component, folder: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
+fn make(component: &Component, directory: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
     match &component.source {
         Source::GoModule(module) => {
             let go = toolchain::ensure(&module.go, cache, progress)?;
-            go::build(module, &go, folder, cache, progress)?;
+            go::build(module, &go, directory, cache, progress)?;
         }
         Source::Url(downloads) => {
             for download in downloads {
-                let temporary = folder.join(".download");
-                download::fetch(download, &temporary, &folder.join(&download.program.output))?;
+                let temporary = directory.join(".download");
+                download::fetch(download, &temporary, &directory.join(&download.program.output))?;
             }
         }
         Source::File(files) => {
             for file in files {
-                let place = folder.join(&file.program.output);
+                let place = directory.join(&file.program.output);
                 fs::copy(&file.path, &place).with_context(|| format!("copying {}", file.path.display()))?;
             }
         }
     }
     for program in component.programs() {
-        let place = folder.join(&program.output);
+        let place = directory.join(&program.output);
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&place, executable).with_context(|| format!("making {} executable", place.display()))?;
         for name in &program.names {
-            symlink(&program.output, folder.join(name)).with_context(|| format!("naming {name}"))?;
+            symlink(&program.output, directory.join(name)).with_context(|| format!("naming {name}"))?;
         }
     }
     Ok(())
@@ -118,14 +118,14 @@ mod tests {
 
     #[test]
     fn a_file_of_this_host_becomes_a_program_with_its_names() {
-        let folder = tempfile::tempdir().unwrap();
-        let (cache, progress) = (Cache::at(&folder.path().join("cache")).unwrap(), Progress::silent());
-        let file = folder.path().join("greet.sh");
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
+        let file = directory.path().join("greet.sh");
         fs::write(&file, "#!/bin/sh\necho hello\n").unwrap();
         let digest = file_digest(&file).unwrap();
 
         let built = build(&component(&file, Some(digest)), &cache, &progress).unwrap();
-        let output = Command::new(built.folder.join("hello")).output().unwrap();
+        let output = Command::new(built.directory.join("hello")).output().unwrap();
         assert_eq!(output.stdout, b"hello\n");
 
         // What is in the cache already is checked as well.
@@ -133,15 +133,15 @@ mod tests {
         assert!(error.to_string().contains("has SHA-256"), "{error:#}");
         fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
         let other = build(&component(&file, None), &cache, &progress).unwrap();
-        assert_ne!(other.folder, built.folder);
+        assert_ne!(other.directory, built.directory);
     }
     #[test]
     fn another_go_or_module_makes_other_programs() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("go.mod"), "module m\n").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("go.mod"), "module m\n").unwrap();
         let module = || GoModule {
             go: Pin { version: "1.26.8".to_owned(), sum: "h1:a".to_owned() },
-            folder: folder.path().to_owned(),
+            directory: directory.path().to_owned(),
             modfile: None,
             tags: Vec::new(),
             ldflags: Vec::new(),
@@ -163,7 +163,7 @@ mod tests {
         ] {
             assert_ne!(key(other.clone()), first, "{other:?}");
         }
-        fs::write(folder.path().join("go.mod"), "module n\n").unwrap();
+        fs::write(directory.path().join("go.mod"), "module n\n").unwrap();
         assert_ne!(key(module()), first);
     }
 }

@@ -81,11 +81,11 @@ mod tests {
     }
 
     fn fetch_from(url: String, sha256: String, member: Option<&str>) -> Result<Vec<u8>> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let program = Program { output: "p".to_owned(), names: Vec::new() };
         let download = Download { url, sha256, member: member.map(str::to_owned), program };
-        let place = folder.path().join("p");
-        fetch(&download, &folder.path().join("t"), &place)?;
+        let place = directory.path().join("p");
+        fetch(&download, &directory.path().join("t"), &place)?;
         Ok(fs::read(place)?)
     }
 

@@ -1,4 +1,4 @@
-//! Builds Go programs from a module folder with the ordinary client.
+//! Builds Go programs from a module directory with the ordinary client.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,8 @@ const ORIGINS: [&str; 11] = [
 /// What else may come from the environment, since no program that is made depends on it.
 const HARMLESS: [&str; 4] = ["GOENV", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
 
-/// Whether a variable of the environment can change what is built: every setting of go that is not known to be harmless,
+/// Whether a variable of the environment can change what is built: every setting of go that is not known to be
+/// harmless,
 /// also those of releases to come.
 fn shapes_programs(name: &str) -> bool {
     let of_go = name.starts_with("GO") || name.starts_with("CGO_") || name == "GCCGO";
@@ -52,35 +53,42 @@ fn settle(go: Tool, toolchain: &Toolchain) -> Tool {
         .env("GOFLAGS", FLAGS)
 }
 
-/// Where this user's modules come from, by the environment and by what `go env -w` has noted. `folder` holds no module.
-fn origins(go: Tool, folder: &Path, progress: &Progress) -> Result<BTreeMap<String, String>> {
-    let said = go.current_dir(folder).args(["env", "-json"]).args(ORIGINS).output(progress)?;
+/// Where this user's modules come from, by the environment and by what `go env -w` has noted. `directory` holds no
+/// module.
+fn origins(go: Tool, directory: &Path, progress: &Progress) -> Result<BTreeMap<String, String>> {
+    let said = go.current_dir(directory).args(["env", "-json"]).args(ORIGINS).output(progress)?;
     serde_json::from_slice(&said).context("understanding what go env says of where modules come from")
 }
 
-/// Builds the module's programs into `folder`, which stays root's if root builds.
+/// Builds the module's programs into `directory`, which stays root's if root builds.
 ///
 /// # Errors
 /// When Go fails: a module or sum is missing, or the sources do not compile.
 pub fn build(
     module: &GoModule,
     toolchain: &Toolchain,
-    folder: &Path,
+    directory: &Path,
     cache: &Cache,
     progress: &Progress,
 ) -> Result<()> {
-    build_by(&|| command(toolchain), module, folder, cache, progress)
+    build_by(&|| command(toolchain), module, directory, cache, progress)
 }
 
-fn build_by(go: &dyn Fn() -> Tool, module: &GoModule, folder: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
+fn build_by(
+    go: &dyn Fn() -> Tool,
+    module: &GoModule,
+    directory: &Path,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<()> {
     let ldflags = ["-s", "-w", "-buildid="].into_iter().chain(module.ldflags.iter().map(String::as_str));
     let ldflags = ldflags.collect::<Vec<_>>().join(" ");
     let work = cache.work()?;
     let lend = |name: &str| -> Result<PathBuf> {
-        let folder = work.path().join(name);
-        fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
-        caller::lend(&folder)?;
-        Ok(folder)
+        let directory = work.path().join(name);
+        fs::create_dir(&directory).with_context(|| format!("making {}", directory.display()))?;
+        caller::lend(&directory)?;
+        Ok(directory)
     };
     // Kubernetes takes gigabytes while it is built: more than /tmp has where that is in memory, as on Debian 13.
     let (lent, temporary) = (lend("built")?, lend("temporary")?);
@@ -93,7 +101,7 @@ fn build_by(go: &dyn Fn() -> Tool, module: &GoModule, folder: &Path, cache: &Cac
             tool = tool.env(name, value);
         }
         tool = tool
-            .current_dir(&module.folder)
+            .current_dir(&module.directory)
             // The target is the image's, not this user's.
             .env("CGO_ENABLED", "0")
             .env("GOOS", "linux")
@@ -108,7 +116,7 @@ fn build_by(go: &dyn Fn() -> Tool, module: &GoModule, folder: &Path, cache: &Cac
             tool = tool.arg(format!("-tags={}", module.tags.join(",")));
         }
         tool.arg(format!("-ldflags={ldflags}")).arg("-o").arg(&output).arg(&package.package).run(progress)?;
-        caller::take(&output, &folder.join(&package.program.output)).context("keeping what go build made")?;
+        caller::take(&output, &directory.join(&package.program.output)).context("keeping what go build made")?;
     }
     Ok(())
 }
@@ -146,19 +154,19 @@ env >"$2"
 
     #[test]
     fn settings_of_the_user_reach_no_build_but_for_where_modules_come_from() {
-        let folder = tempfile::tempdir().unwrap();
-        let (cache, progress) = (Cache::at(&folder.path().join("cache")).unwrap(), Progress::silent());
-        let go = folder.path().join("go");
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
+        let go = directory.path().join("go");
         fs::write(&go, GO).unwrap();
         fs::set_permissions(&go, fs::Permissions::from_mode(0o755)).unwrap();
-        let result = folder.path().join("result");
+        let result = directory.path().join("result");
         fs::create_dir(&result).unwrap();
-        let toolchain = Toolchain::at(folder.path());
+        let toolchain = Toolchain::at(directory.path());
         let program = Program { output: "program".to_owned(), names: Vec::new() };
         let package = GoPackage { package: ".".to_owned(), program };
         let module = GoModule {
             go: Pin::default(),
-            folder: folder.path().to_owned(),
+            directory: directory.path().to_owned(),
             modfile: None,
             tags: Vec::new(),
             ldflags: Vec::new(),

@@ -38,13 +38,13 @@ pub enum Source {
     File(Vec<LocalFile>),
 }
 
-/// A folder with a Go module and what to build in it.
+/// A directory with a Go module and what to build in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoModule {
     /// The Go that builds it.
     pub go: Pin,
-    /// The folder.
-    pub folder: PathBuf,
+    /// The directory.
+    pub directory: PathBuf,
     /// The module file in it, if it is not go.mod.
     pub modfile: Option<String>,
     /// Build tags.
@@ -139,28 +139,28 @@ pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
         let message = format!("cannot be read: {error}");
         Mistakes(vec![Mistake { file: file.to_owned(), line: 1, key: String::new(), message }])
     })?;
-    let folder = file.parent().unwrap_or(Path::new(""));
+    let directory = file.parent().unwrap_or(Path::new(""));
     Document::new(file, &text).read(|top| {
         let go = top.optional_table("go", Pin::read);
         top.table("components", |all| {
-            let read = |name: String| all.table(&name, |table| component(&name, table, folder, go.as_ref()));
+            let read = |name: String| all.table(&name, |table| component(&name, table, directory, go.as_ref()));
             Some(all.keys().into_iter().filter_map(read).collect())
         })
     })
 }
 
-fn component(name: &str, table: &Table<'_, '_>, folder: &Path, go: Option<&Option<Pin>>) -> Option<Component> {
+fn component(name: &str, table: &Table<'_, '_>, directory: &Path, go: Option<&Option<Pin>>) -> Option<Component> {
     let version = table.required("version", "upstream's version", any);
     let licence = table.required("licence", "an SPDX expression", any);
-    let around = Around { folder, go, version: version.as_deref().unwrap_or_default() };
+    let around = Around { directory, go, version: version.as_deref().unwrap_or_default() };
     let source = table.table("source", |source| read_source(source, &around));
     Some(Component { name: name.to_owned(), version: version?, licence: licence?, source: source? })
 }
 
 /// What a source is read with.
 struct Around<'a> {
-    /// The folder of the description.
-    folder: &'a Path,
+    /// The directory of the description.
+    directory: &'a Path,
     /// The Go, if the description has one, and if that one makes sense.
     go: Option<&'a Option<Pin>>,
     /// The component's version; empty if it has none.
@@ -198,8 +198,8 @@ fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
     if around.go.is_none() {
         table.mistake_here("is built with Go: give a table [go] with its version and sum");
     }
-    let folder = |text: &str| Ok(around.folder.join(text));
-    let folder = table.required("module", "the folder that holds the go.mod", folder);
+    let directory = |text: &str| Ok(around.directory.join(text));
+    let directory = table.required("module", "the directory that holds the go.mod", directory);
     let modfile = table.optional("modfile", any);
     let what = "the Go modules that the part is made from, its own name for one";
     let upstream = table.required_texts("upstream", what, any);
@@ -210,8 +210,8 @@ fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
         let program = program(table);
         Some(GoPackage { package: package?, program: program? })
     });
-    let folder = folder?;
-    let needed = folder.join(modfile.as_deref().unwrap_or("go.mod"));
+    let directory = directory?;
+    let needed = directory.join(modfile.as_deref().unwrap_or("go.mod"));
     let at = if modfile.is_some() { "modfile" } else { "module" };
     if needed.is_file() {
         let claims = upstream::Claims { version: around.version, upstream: &upstream, ldflags: &ldflags };
@@ -220,7 +220,7 @@ fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
         table.mistake_at(at, format!("there is no file {}", needed.display()));
     }
     let (tags, ldflags) = (values(tags), values(ldflags));
-    Some(GoModule { go: around.go?.clone()?, folder, modfile, tags, ldflags, packages })
+    Some(GoModule { go: around.go?.clone()?, directory, modfile, tags, ldflags, packages })
 }
 
 fn download(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Download> {
@@ -238,7 +238,7 @@ fn download(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Download> {
 
 fn local_file(table: &Table<'_, '_>, around: &Around<'_>) -> Option<LocalFile> {
     let path = table.required("path", "the program's path", |path| {
-        let place = around.folder.join(around.expand(path)?);
+        let place = around.directory.join(around.expand(path)?);
         if place.is_file() { Ok(place) } else { Err(format!("there is no file {}", place.display())) }
     });
     let sha256 = table.optional("sha256", sha256);

@@ -20,9 +20,9 @@ pub struct Replace {
     pub path: String,
     /// The version of it that is replaced; every one without.
     pub version: Option<String>,
-    /// The module, or the folder, that comes in its place.
+    /// The module, or the directory, that comes in its place.
     pub by: String,
-    /// The version of that; none for a folder.
+    /// The version of that; none for a directory.
     pub by_version: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct Replace {
 pub enum Taken {
     /// The module itself in this version.
     Version(String),
-    /// Something else: another module with its version, or a folder.
+    /// Something else: another module with its version, or a directory.
     Instead(String),
     /// Nothing: it is not required.
     Nothing,

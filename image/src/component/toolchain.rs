@@ -74,13 +74,13 @@ pub fn ensure(pin: &Pin, cache: &Cache, progress: &Progress) -> Result<Toolchain
 
 fn ensure_by(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> Result<Toolchain> {
     let key = Key::of(Stage::GO).text("version", &pin.version).text("sum", &pin.sum).finish();
-    let place = cache.stage(&key, progress, |folder| {
+    let place = cache.stage(&key, progress, |directory| {
         if !is_installed(bootstrap) {
             bail!("this host has no go, of any version, to fetch Go {} with: install golang-go", pin.version);
         }
         let module =
             download(bootstrap, pin, cache, progress).with_context(|| format!("fetching Go {}", pin.version))?;
-        let sum = copy(&module, &format!("{MODULE}@{}", pin.module_version()), &folder.join("go"))?;
+        let sum = copy(&module, &format!("{MODULE}@{}", pin.module_version()), &directory.join("go"))?;
         if sum != pin.sum {
             bail!("Go {} from the module proxy has the sum {sum}, not {} as pinned", pin.version, pin.sum);
         }
@@ -89,7 +89,7 @@ fn ensure_by(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> 
     Ok(Toolchain { root: place.join("go") })
 }
 
-/// Has the module fetched by the host's go, from where this user's modules come from, and returns its folder.
+/// Has the module fetched by the host's go, from where this user's modules come from, and returns its directory.
 fn download(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let work = cache.work()?;
     let said = Tool::as_caller(bootstrap)
@@ -103,8 +103,8 @@ fn download(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> R
         .arg(format!("{MODULE}@{}", pin.module_version()))
         .output(progress)?;
     let said: Value = serde_json::from_slice(&said).context("understanding what go mod download says")?;
-    let folder = said["Dir"].as_str().context("go mod download named no folder")?;
-    Ok(PathBuf::from(folder))
+    let directory = said["Dir"].as_str().context("go mod download named no directory")?;
+    Ok(PathBuf::from(directory))
 }
 
 /// Copies a toolchain module and makes it a Go that can be run. Returns the sum of what was copied: that the module
@@ -147,7 +147,7 @@ fn write(place: &Path, content: &[u8], executable: bool) -> Result<()> {
 }
 
 impl Toolchain {
-    /// Its folder, which is what `go env GOROOT` says.
+    /// Its directory, which is what `go env GOROOT` says.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -165,9 +165,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// A module cache with a tiny toolchain, and a `go` that names it as the real one does.
-    fn host(folder: &Path) -> (Pin, String) {
+    fn host(directory: &Path) -> (Pin, String) {
         let pin = Pin { version: "1.99.1".to_owned(), sum: String::new() };
-        let module = folder.join("module");
+        let module = directory.join("module");
         let write = |path: &str, text: &str| {
             let path = module.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -177,7 +177,7 @@ mod tests {
         write("bin/go", "#!/bin/sh\necho \"$GOROOT $GOTOOLCHAIN $GOFLAGS\"\n");
         write("pkg/tool/linux_amd64/compile", "#!/bin/sh\n");
         write("src/_go.mod", "module std\n");
-        let go = folder.join("bootstrap-go");
+        let go = directory.join("bootstrap-go");
         let says = format!(
             "#!/bin/sh\n[ \"$*\" = 'mod download -json {MODULE}@v0.0.1-go1.99.1.linux-amd64' ] || exit 2\n\
              [ \"$GOTOOLCHAIN $GOFLAGS $(ls)\" = 'local -trimpath ' ] || exit 3\n\
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn the_pinned_toolchain_is_fetched_checked_and_can_be_run() {
-        let folder = tempfile::tempdir().unwrap();
-        let (cache, progress) = (Cache::at(&folder.path().join("cache")).unwrap(), Progress::silent());
-        let (pin, go) = host(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
+        let (pin, go) = host(directory.path());
         let right = Pin { sum: SUM.to_owned(), ..pin.clone() };
         let toolchain = ensure_by(&go, &right, &cache, &progress).unwrap();
         let said = String::from_utf8(go::command(&toolchain).output(&progress).unwrap()).unwrap();
@@ -207,30 +207,30 @@ mod tests {
         assert_eq!(fs::read_to_string(toolchain.root.join("src/go.mod")).unwrap(), "module std\n");
 
         // Nothing is fetched twice, and what another go made of the module does not count.
-        fs::write(folder.path().join("module/src/go.mod"), "module std\n").unwrap();
+        fs::write(directory.path().join("module/src/go.mod"), "module std\n").unwrap();
         ensure_by("/no/go", &right, &cache, &progress).unwrap();
-        let another = Cache::at(&folder.path().join("another")).unwrap();
+        let another = Cache::at(&directory.path().join("another")).unwrap();
         ensure_by(&go, &right, &another, &progress).unwrap();
 
         let wrong = Pin { sum: format!("h1:{}", STANDARD.encode([7; 32])), ..pin };
         let error = format!("{:#}", ensure_by(&go, &wrong, &cache, &progress).unwrap_err());
         let expected = format!("Go 1.99.1 from the module proxy has the sum {SUM}, not {} as pinned", wrong.sum);
         assert_eq!(error, format!("stage go: {expected}"));
-        fs::write(folder.path().join("module/bin/go"), "changed").unwrap();
-        let changed = Cache::at(&folder.path().join("third")).unwrap();
+        fs::write(directory.path().join("module/bin/go"), "changed").unwrap();
+        let changed = Cache::at(&directory.path().join("third")).unwrap();
         let error = ensure_by(&go, &right, &changed, &progress).unwrap_err();
         assert!(format!("{error:#}").contains("has the sum h1:"), "{error:#}");
     }
 
     #[test]
     fn a_host_without_go_and_a_proxy_out_of_reach_are_said() {
-        let folder = tempfile::tempdir().unwrap();
-        let (cache, progress) = (Cache::at(&folder.path().join("cache")).unwrap(), Progress::silent());
-        let (pin, go) = host(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
+        let (pin, go) = host(directory.path());
         let error = ensure_by("/no/go", &pin, &cache, &progress).unwrap_err();
         let expected = "stage go: this host has no go, of any version, to fetch Go 1.99.1 with: install golang-go";
         assert_eq!(format!("{error:#}"), expected);
-        fs::remove_dir_all(folder.path().join("module")).unwrap();
+        fs::remove_dir_all(directory.path().join("module")).unwrap();
         let error = format!("{:#}", ensure_by(&go, &pin, &cache, &progress).unwrap_err());
         assert!(error.starts_with("stage go: fetching Go 1.99.1: ") && error.contains("out of reach"), "{error}");
     }

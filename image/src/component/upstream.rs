@@ -74,7 +74,7 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: 
     }
 }
 
-/// The rule of what is handed to `go build`: a package of this folder or of a module in `upstream`.
+/// The rule of what is handed to `go build`: a package of this directory or of a module in `upstream`.
 pub(super) fn package(name: &str, upstream: &[Located<String>]) -> Result<String, String> {
     let within = |module: &Located<String>| {
         name.strip_prefix(&module.value).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -128,16 +128,16 @@ packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, {
 
     /// The mistakes in the good description with `from` replaced by `to` in it or in its module file.
     fn with(from: &str, to: &str) -> Vec<String> {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("kube")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("kube")).unwrap();
         // The module's ordinary file is not the one that is built.
-        fs::write(folder.path().join("kube/go.mod"), "module kube\n\nrequire k8s.io/kubernetes v1.35.9\n").unwrap();
+        fs::write(directory.path().join("kube/go.mod"), "module kube\n\nrequire k8s.io/kubernetes v1.35.9\n").unwrap();
         let replaced = |text: &str| if from.is_empty() { text.to_owned() } else { text.replace(from, to) };
         assert!(from.is_empty() || COMPONENTS.contains(from) || GO_MOD.contains(from), "nothing has {from}");
-        fs::write(folder.path().join("kube/1.36.mod"), replaced(GO_MOD)).unwrap();
-        let path = folder.path().join("components.toml");
+        fs::write(directory.path().join("kube/1.36.mod"), replaced(GO_MOD)).unwrap();
+        let path = directory.path().join("components.toml");
         fs::write(&path, replaced(COMPONENTS)).unwrap();
-        let place = format!("{}/", folder.path().display());
+        let place = format!("{}/", directory.path().display());
         let mistakes = read(&path).err().map(|mistakes| mistakes.0).unwrap_or_default();
         mistakes.iter().map(|mistake| mistake.to_string().replace(&place, "")).collect()
     }

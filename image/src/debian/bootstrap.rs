@@ -18,11 +18,12 @@ use crate::progress::Progress;
 pub enum Form {
     /// One tar archive.
     Tar,
-    /// A folder.
-    Folder,
+    /// A directory.
+    Directory,
 }
 
-/// Adds to a key what goes into a tree of these packages: they, and the release of this host's mmdebstrap, whose defaults
+/// Adds to a key what goes into a tree of these packages: they, and the release of this host's mmdebstrap, whose
+/// defaults
 /// and clean-up shape the tree.
 ///
 /// # Errors
@@ -44,8 +45,8 @@ fn add_by(mmdebstrap: Tool, key: KeyBuilder, lock: &Lock, progress: &Progress) -
 /// As [`bootstrap`].
 pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let key = add_to_key(Key::of(Stage::DEBIAN), lock, progress)?.finish();
-    let place =
-        cache.stage(&key, progress, |folder| bootstrap(lock, Form::Tar, &folder.join("root.tar"), cache, progress))?;
+    let place = cache
+        .stage(&key, progress, |directory| bootstrap(lock, Form::Tar, &directory.join("root.tar"), cache, progress))?;
     Ok(place.join("root.tar"))
 }
 
@@ -61,11 +62,11 @@ pub fn bootstrap(lock: &Lock, form: Form, place: &Path, cache: &Cache, progress:
     let archive = work.path().join("archive");
     lay_out_archive(lock, &archive, cache, progress).context("laying out the locked packages as an archive")?;
     let temporary = work.path().join("tmp");
-    fs::create_dir(&temporary).context("making a folder for mmdebstrap")?;
+    fs::create_dir(&temporary).context("making a directory for mmdebstrap")?;
     let names: Vec<&str> = lock.packages.iter().map(|package| package.name.as_str()).collect();
     let format = match form {
         Form::Tar => "tar",
-        Form::Folder => "directory",
+        Form::Directory => "directory",
     };
     Tool::on_host("mmdebstrap")
         .env("SOURCE_DATE_EPOCH", lock.epoch().to_string())
@@ -86,8 +87,8 @@ pub fn bootstrap(lock: &Lock, form: Form, place: &Path, cache: &Cache, progress:
 }
 
 /// A flat archive: the package files and one index of them (Debian wiki, "RepositoryFormat").
-fn lay_out_archive(lock: &Lock, folder: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
-    fs::create_dir(folder)?;
+fn lay_out_archive(lock: &Lock, directory: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
+    fs::create_dir(directory)?;
     let mut index = String::new();
     for package in &lock.packages {
         let Package { name, size, sha256, .. } = package;
@@ -96,10 +97,10 @@ fn lay_out_archive(lock: &Lock, folder: &Path, cache: &Cache, progress: &Progres
         let stanza = stanza.with_context(|| format!("reading the package {name}"))?;
         let stanza = String::from_utf8(stanza).with_context(|| format!("reading the package {name}"))?;
         let _ = writeln!(index, "{}\nFilename: ./{sha256}.deb\nSize: {size}\nSHA256: {sha256}\n", stanza.trim_end());
-        let place = folder.join(format!("{sha256}.deb"));
+        let place = directory.join(format!("{sha256}.deb"));
         fs::hard_link(&file, &place).with_context(|| format!("laying out the package {name}"))?;
     }
-    Ok(fs::write(folder.join("Packages"), index)?)
+    Ok(fs::write(directory.join("Packages"), index)?)
 }
 
 #[cfg(test)]

@@ -54,12 +54,13 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
     Ok(())
 }
 
-/// Downloads packages into `folder`, each under its SHA-256. What the first address of a package does not give is looked
+/// Downloads packages into `directory`, each under its SHA-256. What the first address of a package does not give is
+/// looked
 /// for at the next one.
 fn download(
     packages: &[&Package],
     addresses: &dyn Fn(&Package) -> Vec<String>,
-    folder: &Path,
+    directory: &Path,
     progress: &Progress,
 ) -> Result<()> {
     let mut missing = packages.to_vec();
@@ -78,12 +79,12 @@ fn download(
             "download-file",
         ]);
         for (package, address) in found {
-            let place = folder.join(&package.sha256);
+            let place = directory.join(&package.sha256);
             tool = tool.arg(address).arg(place).arg(format!("SHA256:{}", package.sha256));
         }
         let result = tool.run(progress);
         let is_there = |package: &Package| {
-            let place = folder.join(&package.sha256);
+            let place = directory.join(&package.sha256);
             place.is_file() && file_digest(&place).is_ok_and(|digest| digest == package.sha256)
         };
         missing.retain(|package| !is_there(package));
@@ -107,8 +108,8 @@ mod tests {
 
     #[test]
     fn what_one_mirror_does_not_have_comes_from_the_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        let directory = tempfile::tempdir().unwrap();
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
         let places = |mirrors: &[&Path]| -> Vec<String> {
             mirrors.iter().map(|mirror| format!("copy:{}/a.deb", mirror.display())).collect()
         };
@@ -125,11 +126,11 @@ mod tests {
             fs::write(place.join("a.deb"), text).unwrap();
         }
         let to = |name: &str| {
-            let place = folder.path().join(name);
+            let place = directory.path().join(name);
             fs::create_dir(&place).unwrap();
             place
         };
-        let none = folder.path().join("none");
+        let none = directory.path().join("none");
         let into = to("both");
         let addresses = |_: &Package| places(&[&none, &one, &two]);
         download(&[&package], &addresses, &into, &Progress::silent()).unwrap();

@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn a_former_lock_may_be_of_another_list_or_absent_but_not_damaged() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s.lock");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.lock");
         assert_eq!(Lock::read_former(&path).unwrap(), None);
         fs::write(&path, lock().text()).unwrap();
         assert_eq!(Lock::read_former(&path).unwrap(), Some(lock()));

@@ -1,5 +1,5 @@
 //! Asks apt which packages a set comes to, in the archive's present state. apt
-//! works in folders of its own here: the host's package state plays no part.
+//! works in directories of its own here: the host's package state plays no part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,10 +32,10 @@ pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Pr
 }
 
 /// Has apt read the indexes by the first of the lists of sources with which it can.
-fn update(folder: &Path, lists: &[String], progress: &Progress) -> Result<Apt> {
+fn update(directory: &Path, lists: &[String], progress: &Progress) -> Result<Apt> {
     let mut failed = None;
     for (attempt, list) in lists.iter().enumerate() {
-        let apt = Apt::prepare(&folder.join(attempt.to_string()), list)?;
+        let apt = Apt::prepare(&directory.join(attempt.to_string()), list)?;
         match apt.tool("apt-get").args(["update", "--error-on=any"]).run(progress) {
             Ok(()) => return Ok(apt),
             Err(error) => failed = Some(error),
@@ -56,17 +56,17 @@ const OVERRIDES: [&str; 8] = [
     "APT::Sandbox::User=root",
 ];
 
-/// An apt with its state in a folder of its own.
+/// An apt with its state in a directory of its own.
 struct Apt {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Apt {
-    fn prepare(folder: &Path, sources: &str) -> Result<Self> {
+    fn prepare(directory: &Path, sources: &str) -> Result<Self> {
         for part in ["state/lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(folder.join(part)).context("making folders for apt")?;
+            fs::create_dir_all(directory.join(part)).context("making directories for apt")?;
         }
-        let path = folder.display();
+        let path = directory.display();
         let configuration = format!(
             "Dir::State \"{path}/state\";\nDir::State::status \"{path}/status\";\nDir::Cache \"{path}/cache\";\n\
              Dir::Etc::sourcelist \"{path}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
@@ -77,20 +77,20 @@ impl Apt {
         for (name, text) in
             [("apt.conf", configuration), ("sources.list", sources.to_owned()), ("status", String::new())]
         {
-            fs::write(folder.join(name), text).with_context(|| format!("writing apt's {name}"))?;
+            fs::write(directory.join(name), text).with_context(|| format!("writing apt's {name}"))?;
         }
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self { directory: directory.to_owned() })
     }
 
     fn tool(&self, program: &str) -> Tool {
-        let tool = Tool::on_host(program).env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
+        let tool = Tool::on_host(program).env("APT_CONFIG", self.directory.join("apt.conf")).env("LC_ALL", "C");
         // The host's own apt.conf.d is read too: proxies and credentials are there. It is read after APT_CONFIG, so
         // what it may not decide is said on the command line.
         OVERRIDES.iter().fold(tool, |tool, option| tool.arg("-o").arg(option))
     }
 
     fn lists(&self) -> PathBuf {
-        self.folder.join("state/lists")
+        self.directory.join("state/lists")
     }
 
     /// The file apt keeps for a suite whose name ends like this.
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn the_date_of_an_index_is_one_that_is_signed() {
         let date_of = |headers: &str, body: &str, end: &str| {
-            let folder = tempfile::tempdir().unwrap();
-            let apt = Apt { folder: folder.path().to_owned() };
+            let directory = tempfile::tempdir().unwrap();
+            let apt = Apt { directory: directory.path().to_owned() };
             fs::create_dir_all(apt.lists()).unwrap();
             for pocket in Pocket::ALL {
                 let path = apt.lists().join(format!("mirror_dists_{}_InRelease", pocket.suite("trixie")));

@@ -150,8 +150,8 @@ fn host_release(root: &Path) -> Option<String> {
 fn host_entries(root: &Path) -> Result<Vec<Entry>> {
     let apt = root.join("etc/apt");
     let mut files = vec![apt.join("sources.list")];
-    if let Ok(folder) = fs::read_dir(apt.join("sources.list.d")) {
-        let mut parts: Vec<_> = folder.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    if let Ok(directory) = fs::read_dir(apt.join("sources.list.d")) {
+        let mut parts: Vec<_> = directory.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         parts.sort();
         files.extend(parts);
     }

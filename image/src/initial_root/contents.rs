@@ -91,7 +91,7 @@ pub(super) const UNITS: &[&str] = &[
     "kaas-early.service",
 ];
 
-/// Units and the folder of the target or unit that wants or requires them.
+/// Units and the directory of the target or unit that wants or requires them.
 pub(super) const WANTED: &[(&str, &str)] = &[
     ("kmod-static-nodes.service", "sysinit.target.wants"),
     ("systemd-journald.service", "sysinit.target.wants"),
@@ -127,5 +127,5 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("usr/lib/modules-load.d/root.conf", "dm_mod\ndm_verity\nerofs\noverlay\n"),
 ];
 
-/// Empty folders.
-pub(super) const FOLDERS: &[&str] = &["dev", "proc", "run", "sys", "sysroot", "tmp"];
+/// Empty directories.
+pub(super) const DIRECTORIES: &[&str] = &["dev", "proc", "run", "sys", "sysroot", "tmp"];

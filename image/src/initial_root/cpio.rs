@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::tree::{Kind, Node, Tree};
 
-const FOLDER: u32 = 0o040_000;
+const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
@@ -21,7 +21,7 @@ pub fn archive(tree: &Tree, epoch: u64) -> Result<Vec<u8>> {
     let time = u32::try_from(epoch).context("a time after 2106")?;
     for (index, (path, node)) in tree.iter().enumerate() {
         let (kind, body) = match &node.kind {
-            Kind::Folder => (FOLDER, Vec::new()),
+            Kind::Directory => (DIRECTORY, Vec::new()),
             Kind::Link(target) => (LINK, target.as_os_str().as_bytes().to_vec()),
             Kind::File(content) => {
                 (FILE, content.read().with_context(|| format!("reading {} for the initial root", path.display()))?)
@@ -48,7 +48,7 @@ fn append(
     let (mode, uid, gid) = node.map_or((0, 0, 0), |node| (node.mode | kind, node.uid, node.gid));
     let size = u32::try_from(body.len()).with_context(|| format!("{} is too large", path.display()))?;
     let name_size = u32::try_from(name.len() + 1)?;
-    let links = if kind == FOLDER { 2 } else { 1 };
+    let links = if kind == DIRECTORY { 2 } else { 1 };
     // Magic, then inode, mode, owner, group, links, time, size, device and special device in two halves, length
     // of the name, checksum.
     archive.extend(b"070701");

@@ -10,9 +10,9 @@ pub(super) fn file(path: PathBuf) -> Result<PathBuf, String> {
     if path.is_file() { Ok(path) } else { Err(format!("there is no file {}", path.display())) }
 }
 
-/// A folder beside the spec.
-pub(super) fn folder(path: PathBuf) -> Result<PathBuf, String> {
-    if path.is_dir() { Ok(path) } else { Err(format!("there is no folder {}", path.display())) }
+/// A directory beside the spec.
+pub(super) fn directory(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_dir() { Ok(path) } else { Err(format!("there is no directory {}", path.display())) }
 }
 
 /// Names of images and profiles: they become file names and OVF identifiers.

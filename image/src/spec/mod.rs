@@ -85,7 +85,7 @@ pub struct Components {
     pub file: PathBuf,
     /// Kubernetes, newest minor first: on the host by minor, in the payload as container images.
     pub kubernetes: Vec<String>,
-    /// Folders of the image, each with the parts whose programs are there.
+    /// Directories of the image, each with the parts whose programs are there.
     pub programs: Vec<(PathBuf, Vec<String>)>,
     /// Parts that are there as a container image only.
     pub images: Vec<String>,
@@ -108,9 +108,9 @@ impl Components {
 pub struct Files {
     /// The Cargo workspace that has the agent.
     pub workspace: PathBuf,
-    /// Units and the other folders that systemd reads, by the name of the folder.
+    /// Units and the other directories that systemd reads, by the name of the directory.
     pub systemd: PathBuf,
-    /// A folder laid out as the image's root.
+    /// A directory laid out as the image's root.
     pub root: PathBuf,
     /// Patterns of paths that packages bring and the image does not need.
     pub leave_out: Vec<String>,
@@ -118,7 +118,7 @@ pub struct Files {
     pub set_id: Vec<String>,
     /// Programs that lose the bits for that: only root, who has the rights anyway, is to use them.
     pub clear_set_id: Vec<String>,
-    /// Folders that something is mounted on later.
+    /// Directories that something is mounted on later.
     pub mount_points: Vec<String>,
     /// Symbolic links, by path.
     pub links: Vec<(String, String)>,
@@ -176,9 +176,9 @@ pub struct Profile {
 
 /// The path of something that a spec names relative to itself.
 fn beside(spec: &Path, name: &str) -> PathBuf {
-    let folder = spec.parent().unwrap_or(Path::new(""));
+    let directory = spec.parent().unwrap_or(Path::new(""));
     let mut path = PathBuf::new();
-    for part in folder.join(name).components() {
+    for part in directory.join(name).components() {
         // `a/../b` is `b`: errors name files as a person would.
         let up = part.as_os_str() == "..";
         if !(up && path.file_name().is_some() && path.pop()) {

@@ -102,14 +102,14 @@ fn components(
 ) -> Option<Components> {
     let file = table.required("file", "the description of the components", |name| check::file(beside(path, name)));
     let kubernetes = table.required_texts("kubernetes", "the Kubernetes components, newest minor first", any);
-    let programs = table.optional_table("programs", |folders| {
-        let folder = |folder: String| {
-            if !folder.starts_with('/') {
-                folders.mistake_at(&folder, format!("`{folder}` is no path in the image: begin with /"));
+    let programs = table.optional_table("programs", |directories| {
+        let directory = |directory: String| {
+            if !directory.starts_with('/') {
+                directories.mistake_at(&directory, format!("`{directory}` is no path in the image: begin with /"));
             }
-            (PathBuf::from(&folder), folders.texts(&folder, any))
+            (PathBuf::from(&directory), directories.texts(&directory, any))
         };
-        folders.keys().into_iter().map(folder).collect::<Vec<_>>()
+        directories.keys().into_iter().map(directory).collect::<Vec<_>>()
     });
     let programs = programs.unwrap_or_default();
     let images = table.texts("images", any);
@@ -126,15 +126,15 @@ fn components(
             table.mistake(name, "its version has no minor: give it one such as 1.36.3");
         }
     }
-    let programs = programs.into_iter().map(|(folder, names)| (folder, values(names))).collect();
+    let programs = programs.into_iter().map(|(directory, names)| (directory, values(names))).collect();
     Some(Components { file, kubernetes: values(kubernetes), programs, images: values(images) })
 }
 
 fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
-    let folder = |name: &str| check::folder(beside(path, name));
-    let workspace = table.required("workspace", "the Cargo workspace with the agent", folder);
-    let systemd = table.required("systemd", "the folder with the units", folder);
-    let root = table.required("root", "the folder laid out as the image's root", folder);
+    let directory = |name: &str| check::directory(beside(path, name));
+    let workspace = table.required("workspace", "the Cargo workspace with the agent", directory);
+    let systemd = table.required("systemd", "the directory with the units", directory);
+    let root = table.required("root", "the directory laid out as the image's root", directory);
     let links = table.optional_table("links", |links| {
         let link = |path: String| {
             let target = links.optional(&path, any);
@@ -257,22 +257,22 @@ cpus = 2
 memory = "4G"
 "#;
 
-    /// The mistakes of the good spec with `from` replaced by `to`, without the name of the folder.
+    /// The mistakes of the good spec with `from` replaced by `to`, without the name of the directory.
     fn with(from: &str, to: &str) -> Vec<String> {
         assert!(from.is_empty() || SPEC.contains(from), "the spec has no {from}");
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for name in ["units", "root"] {
-            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::create_dir(directory.path().join(name)).unwrap();
         }
-        fs::write(folder.path().join("kube"), "").unwrap();
-        fs::write(folder.path().join("components.toml"), COMPONENTS).unwrap();
-        let path = folder.path().join("spec.toml");
+        fs::write(directory.path().join("kube"), "").unwrap();
+        fs::write(directory.path().join("components.toml"), COMPONENTS).unwrap();
+        let path = directory.path().join("spec.toml");
         fs::write(&path, if from.is_empty() { SPEC.to_owned() } else { SPEC.replace(from, to) }).unwrap();
         match read(&path) {
             Ok(_) => Vec::new(),
             Err(error) => {
                 let mistakes = error.downcast::<Mistakes>().unwrap();
-                let place = format!("{}/", folder.path().display());
+                let place = format!("{}/", directory.path().display());
                 mistakes.0.iter().map(|mistake| mistake.to_string().replace(&place, "")).collect()
             }
         }
@@ -315,7 +315,7 @@ memory = "4G"
                 "[\"kubernetes\"]",
                 "spec.toml:17: components.kubernetes[0]: components.toml describes no component `kubernetes`",
             ),
-            ("\"units\"", "\"unit\"", "spec.toml:20: files.systemd: there is no folder unit"),
+            ("\"units\"", "\"unit\"", "spec.toml:20: files.systemd: there is no directory unit"),
             (
                 "\"/data\"",
                 "\"data\"",

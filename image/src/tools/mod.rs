@@ -43,13 +43,13 @@ pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result
         let renew = crate::debian::lock::advice(spec);
         fetch::fetch(&lock, settings, cache, progress, &renew)?;
         let place = result.join("root");
-        bootstrap::bootstrap(&lock, Form::Folder, &place, cache, progress)
+        bootstrap::bootstrap(&lock, Form::Directory, &place, cache, progress)
     })?;
     Ok(ToolsTree { root: root.join("root"), key, _in_use: cache.clone() })
 }
 
 impl ToolsTree {
-    /// The folder with the tree: firmware and other data are read from it directly.
+    /// The directory with the tree: firmware and other data are read from it directly.
     pub fn root(&self) -> &Path {
         &self.root
     }

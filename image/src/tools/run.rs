@@ -19,13 +19,13 @@ impl<'t> ToolRun<'t> {
         Self { tree, program: program.to_owned(), shown: Vec::new() }
     }
 
-    /// Shows a file or folder of the host at its own path, to be read.
+    /// Shows a file or directory of the host at its own path, to be read.
     pub fn reads(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.show("--ro-bind", path.clone(), path)
     }
 
-    /// Shows a file or folder of the host at its own path, to be read and written.
+    /// Shows a file or directory of the host at its own path, to be read and written.
     pub fn writes(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.show("--bind", path.clone(), path)
@@ -37,12 +37,12 @@ impl<'t> ToolRun<'t> {
         self.show("--dev-bind", path.clone(), path)
     }
 
-    /// Shows a file or folder of the host at another path, to be read and written.
+    /// Shows a file or directory of the host at another path, to be read and written.
     pub fn writes_at(self, path: impl Into<PathBuf>, at: impl Into<PathBuf>) -> Self {
         self.show("--bind", path.into(), at.into())
     }
 
-    /// Shows a file or folder of the host at another path, to be read.
+    /// Shows a file or directory of the host at another path, to be read.
     pub fn reads_at(self, path: impl Into<PathBuf>, at: impl Into<PathBuf>) -> Self {
         self.show("--ro-bind", path.into(), at.into())
     }

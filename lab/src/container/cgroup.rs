@@ -32,7 +32,7 @@ pub fn is_legacy() -> bool {
     hierarchies(&mountinfo).iter().any(|(_, kind)| *kind == "cgroup")
 }
 
-/// The folder of all labs' cgroups.
+/// The directory of all labs' cgroups.
 const TOP: &str = "kaas-lab";
 
 /// Whether VMs, of any lab of this host, have cgroups.
@@ -40,7 +40,7 @@ const TOP: &str = "kaas-lab";
 /// # Errors
 /// When the host's mounts cannot be read.
 pub fn any_is_there() -> anyhow::Result<bool> {
-    Ok(Cgroup::of(TOP)?.folders().any(|folder| folder.exists()))
+    Ok(Cgroup::of(TOP)?.directories().any(|directory| directory.exists()))
 }
 
 impl Cgroup {
@@ -58,7 +58,7 @@ impl Cgroup {
         Ok(Self { hierarchies, name: name.to_owned() })
     }
 
-    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+    fn directories(&self) -> impl Iterator<Item = PathBuf> {
         self.hierarchies.iter().map(|hierarchy| hierarchy.join(&self.name))
     }
 
@@ -68,14 +68,15 @@ impl Cgroup {
     /// When the kernel refuses.
     pub fn create(&self) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
-            let mut folder = hierarchy.clone();
+            let mut directory = hierarchy.clone();
             for part in Path::new(&self.name) {
-                let parent = folder.clone();
-                folder.push(part);
-                if !folder.exists() {
-                    fs::create_dir(&folder).with_context(|| format!("making the cgroup {}", folder.display()))?;
+                let parent = directory.clone();
+                directory.push(part);
+                if !directory.exists() {
+                    fs::create_dir(&directory).with_context(|| format!("making the cgroup {}", directory.display()))?;
                 }
-                inherit(&parent, &folder).with_context(|| format!("setting up the cgroup {}", folder.display()))?;
+                inherit(&parent, &directory)
+                    .with_context(|| format!("setting up the cgroup {}", directory.display()))?;
             }
         }
         Ok(())
@@ -83,14 +84,14 @@ impl Cgroup {
 
     /// The files that take a process into the cgroup when its number is written.
     pub fn doors(&self) -> Vec<PathBuf> {
-        self.folders().map(|folder| folder.join("cgroup.procs")).collect()
+        self.directories().map(|directory| directory.join("cgroup.procs")).collect()
     }
 
     fn members(&self) -> Vec<i32> {
         let mut members = Vec::new();
-        for folder in self.folders() {
-            visit(&folder, &mut |folder| {
-                let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        for directory in self.directories() {
+            visit(&directory, &mut |directory| {
+                let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
                 members.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()));
             });
         }
@@ -112,14 +113,14 @@ impl Cgroup {
         }
     }
 
-    /// Removes the cgroup, what is below it, and the folders above that are left empty.
+    /// Removes the cgroup, what is below it, and the directories above that are left empty.
     ///
     /// # Errors
     /// When processes are left in it.
     pub fn remove(&self) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
-            let folder = hierarchy.join(&self.name);
-            remove_below(&folder).with_context(|| format!("removing the cgroup {}", folder.display()))?;
+            let directory = hierarchy.join(&self.name);
+            remove_below(&directory).with_context(|| format!("removing the cgroup {}", directory.display()))?;
             for above in Path::new(&self.name).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
                 // Other VMs or labs may still be in there.
                 let _ = fs::remove_dir(hierarchy.join(above));
@@ -131,10 +132,10 @@ impl Cgroup {
 
 /// A new cgroup can hold processes only once it has processors and memory
 /// nodes (v1 cpuset) or its parent hands the controllers down (v2).
-fn inherit(parent: &Path, folder: &Path) -> io::Result<()> {
+fn inherit(parent: &Path, directory: &Path) -> io::Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
-        if parent.join(file).exists() && folder.join("tasks").exists() {
-            fs::write(folder.join(file), fs::read(parent.join(file))?)?;
+        if parent.join(file).exists() && directory.join("tasks").exists() {
+            fs::write(directory.join(file), fs::read(parent.join(file))?)?;
         }
     }
     let handed_down = parent.join("cgroup.subtree_control");
@@ -147,9 +148,9 @@ fn inherit(parent: &Path, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn visit(folder: &Path, look: &mut impl FnMut(&Path)) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    look(folder);
+fn visit(directory: &Path, look: &mut impl FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    look(directory);
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             visit(&entry.path(), look);
@@ -157,10 +158,10 @@ fn visit(folder: &Path, look: &mut impl FnMut(&Path)) {
     }
 }
 
-fn remove_below(folder: &Path) -> io::Result<()> {
-    let mut folders = Vec::new();
-    visit(folder, &mut |folder| folders.push(folder.to_owned()));
-    folders.iter().rev().try_for_each(fs::remove_dir)
+fn remove_below(directory: &Path) -> io::Result<()> {
+    let mut directories = Vec::new();
+    visit(directory, &mut |directory| directories.push(directory.to_owned()));
+    directories.iter().rev().try_for_each(fs::remove_dir)
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ impl Limit {
         Ok(file)
     }
 
-    /// Puts the limit back, unless somebody holds it or has changed it meanwhile. No container that took it runs any more.
+    /// Puts the limit back, unless somebody holds it or has changed it meanwhile. No container that took it runs any
+    /// more.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -90,7 +91,8 @@ impl Limit {
     }
 }
 
-/// The limit, raised for labs that this host does not see, as in a container with a /run of its own. They find it high enough
+/// The limit, raised for labs that this host does not see, as in a container with a /run of its own. They find it high
+/// enough
 /// and leave it alone.
 pub struct HeldLimit(Option<File>);
 
@@ -129,15 +131,15 @@ mod tests {
     use tempfile::TempDir;
 
     fn limit(value: &str) -> (Limit, TempDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         fs::write(at("value"), value).unwrap();
-        (Limit { value: at("value"), before: at("before"), held: at("held") }, folder)
+        (Limit { value: at("value"), before: at("before"), held: at("held") }, directory)
     }
 
     #[test]
     fn a_lab_raises_the_limit_and_puts_it_back() {
-        let (limit, _folder) = limit("128\n");
+        let (limit, _directory) = limit("128\n");
         limit.raise().unwrap();
         limit.raise().unwrap();
         assert_eq!(limit.read().unwrap(), ENOUGH);
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_high_enough_or_that_somebody_has_changed_is_left_alone() {
-        let (limit, _folder) = limit("8192\n");
+        let (limit, _directory) = limit("8192\n");
         drop(limit.hold().unwrap());
         limit.put_back().unwrap();
         assert_eq!(limit.read().unwrap(), 8192);
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_came_after_a_lab_keeps_the_limit_when_the_lab_ends() {
-        let (limit, _folder) = limit("128\n");
+        let (limit, _directory) = limit("128\n");
         limit.raise().unwrap();
         let held = limit.hold().unwrap();
         limit.put_back().unwrap();
@@ -175,7 +177,7 @@ mod tests {
     /// A holder ends while a lab that came later runs, or is killed.
     #[test]
     fn a_lab_that_came_after_a_holder_puts_back_what_the_host_had() {
-        let (limit, _folder) = limit("128\n");
+        let (limit, _directory) = limit("128\n");
         let held = limit.hold().unwrap();
         limit.raise().unwrap();
         drop(held);
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn of_two_holders_the_last_one_counts() {
-        let (limit, _folder) = limit("128\n");
+        let (limit, _directory) = limit("128\n");
         let (first, second) = (limit.hold().unwrap(), limit.hold().unwrap());
         drop(first);
         limit.put_back().unwrap();

@@ -17,11 +17,11 @@ use nix::sys::signal::Signal;
 
 use super::disk;
 use super::engine::Engine;
-use super::folder::{Folder, VmRecord};
 use super::host::{program, run};
 use super::machine;
 use super::network::Network;
 use super::process::{ProcessId, start};
+use super::records::{LabDirectory, VmRecord};
 use super::wait::until;
 use cgroup::Cgroup;
 use limits::Limit;
@@ -31,20 +31,20 @@ pub use limits::HeldLimit;
 /// System containers of one lab.
 pub struct Containers {
     lab: String,
-    folder: Folder,
+    directory: LabDirectory,
     network: Network,
 }
 
 /// Size of /var in bytes; only what is written takes room.
 const SCRATCH: u64 = 16 << 30;
-/// Where the guest sees the folder [`Containers::shared`].
+/// Where the guest sees the directory [`Containers::shared`].
 const SHARED: &str = "/run/host/kaas";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
 impl Containers {
     /// The containers of a lab.
-    pub fn new(lab: &str, folder: Folder, network: Network) -> Self {
-        Self { lab: lab.to_owned(), folder, network }
+    pub fn new(lab: &str, directory: LabDirectory, network: Network) -> Self {
+        Self { lab: lab.to_owned(), directory, network }
     }
 
     fn cgroup(&self, vm: &VmRecord) -> anyhow::Result<Cgroup> {
@@ -55,11 +55,11 @@ impl Containers {
     /// make on the system disk: of a size of its own, so that a full host is
     /// not a full node. Returns its image and where to mount it.
     fn ensure_scratch(&self, vm: &VmRecord) -> anyhow::Result<(PathBuf, PathBuf)> {
-        let folder = self.folder.vm(&vm.name);
-        let (image, place) = (folder.join("var.raw"), folder.join("var"));
+        let directory = self.directory.vm(&vm.name);
+        let (image, place) = (directory.join("var.raw"), directory.join("var"));
         fs::create_dir_all(&place)?;
         if !image.exists() {
-            let new = folder.join("var.new");
+            let new = directory.join("var.new");
             let _ = fs::remove_file(&new);
             disk::create(&new, SCRATCH)?;
             run(program("mkfs.ext4", ["-q", "-m", "0", "-L", "kaas-var"]).arg(&new)).context("making /var")?;
@@ -70,7 +70,7 @@ impl Containers {
 
     /// What the lab shows to the guest.
     fn shared(&self, vm: &VmRecord) -> PathBuf {
-        self.folder.vm(&vm.name).join("platform")
+        self.directory.vm(&vm.name).join("platform")
     }
 
     fn cdrom(&self, vm: &VmRecord) -> PathBuf {
@@ -113,8 +113,11 @@ impl Engine for Containers {
             Limit::of_host().raise()?;
         }
         self.network.add_container_port(&vm.name, vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
-        let disks =
-            vm.disks.iter().map(|disk| disk::attach(&self.folder.disk(*disk))).collect::<anyhow::Result<Vec<_>>>()?;
+        let disks = vm
+            .disks
+            .iter()
+            .map(|disk| disk::attach(&self.directory.disk(*disk)))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         self.prepare_shared(vm, &disks)?;
         let (scratch, scratch_place) = self.ensure_scratch(vm)?;
         let mut command = nspawn::command(&nspawn::Container {
@@ -128,9 +131,9 @@ impl Engine for Containers {
             disks: &disks,
             cgroup: &cgroup,
         });
-        let supervisor = start(&mut command, self.folder.open_console(&vm.name)?)?;
+        let supervisor = start(&mut command, self.directory.open_console(&vm.name)?)?;
         let leader = guest::leader(&supervisor)
-            .with_context(|| format!("its last words: {}", self.folder.last_words(&vm.name).trim()))?;
+            .with_context(|| format!("its last words: {}", self.directory.last_words(&vm.name).trim()))?;
         guest::give_kernel_interfaces(&leader, SHARED)?;
         Ok(supervisor)
     }
@@ -165,7 +168,7 @@ impl Engine for Containers {
         for disk in &vm.disks {
             // The file system goes when the last process's mount namespace
             // does, which is a little later than the process.
-            let file = self.folder.disk(*disk);
+            let file = self.directory.disk(*disk);
             until("the data disk to be let go", Duration::from_secs(30), || disk::release(&file).map(|()| true))?;
         }
         {
@@ -196,7 +199,7 @@ impl Engine for Containers {
         let cdrom = self.cdrom(vm);
         let new = cdrom.with_extension("new");
         // The guest sees the old one or the new one, never half of it.
-        let insert = || fs::copy(self.folder.cdrom(&vm.name), &new).and_then(|_| fs::rename(&new, &cdrom));
+        let insert = || fs::copy(self.directory.cdrom(&vm.name), &new).and_then(|_| fs::rename(&new, &cdrom));
         insert().with_context(|| format!("inserting the CD-ROM of {}", vm.name))
     }
 

@@ -21,7 +21,7 @@ pub struct Container<'a> {
     pub namespace: &'a Path,
     /// File system image of its /var …
     pub scratch: &'a Path,
-    /// … and the folder to mount it at, outside.
+    /// … and the directory to mount it at, outside.
     pub scratch_place: &'a Path,
     /// Seen inside as /run/host/kaas.
     pub shared: &'a Path,

@@ -15,10 +15,10 @@ use serde_json::json;
 
 use super::engine::Engine;
 use super::engine_record::{EngineRecord, Hardware};
-use super::folder::{Folder, VmRecord};
 use super::host::run;
 use super::network::Network;
 use super::process::{ProcessId, start};
+use super::records::{LabDirectory, VmRecord};
 use super::tools::Tools;
 use super::wait::{obtain, until};
 use machine::Machine;
@@ -34,7 +34,7 @@ const QEMU: &str = "qemu-system-x86_64";
 /// Virtual machines of one lab.
 pub struct VirtualMachines {
     /// Where the lab keeps its VMs.
-    pub folder: Folder,
+    pub directory: LabDirectory,
     /// The lab's network.
     pub network: Network,
     /// QEMU and firmware.
@@ -43,7 +43,7 @@ pub struct VirtualMachines {
 
 impl VirtualMachines {
     fn control(&self, vm: &VmRecord) -> PathBuf {
-        self.folder.vm(&vm.name).join("qmp")
+        self.directory.vm(&vm.name).join("qmp")
     }
 
     /// QEMU and the bubblewrap beside it: both were started with the VM's own
@@ -54,9 +54,9 @@ impl VirtualMachines {
 
     /// The VM's own layer over the OVA's system disk.
     fn ensure_system_disk(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
-        let layer = self.folder.vm(&vm.name).join("system.qcow2");
+        let layer = self.directory.vm(&vm.name).join("system.qcow2");
         if !layer.exists() {
-            let mut create = self.tools.command("qemu-img", &self.folders(vm));
+            let mut create = self.tools.command("qemu-img", &self.directories(vm));
             create.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(vm.source.system_disk()?).arg(&layer);
             run(&mut create).context("making the system disk")?;
         }
@@ -64,7 +64,7 @@ impl VirtualMachines {
     }
 
     fn ensure_variables(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
-        let variables = self.folder.vm(&vm.name).join("firmware.vars");
+        let variables = self.directory.vm(&vm.name).join("firmware.vars");
         if !variables.exists() {
             fs::copy(self.tools.file(VARIABLES)?, &variables).context("copying the firmware's variables")?;
         }
@@ -72,10 +72,10 @@ impl VirtualMachines {
     }
 
     /// What QEMU sees of the host.
-    fn folders<'a>(&'a self, vm: &'a VmRecord) -> Vec<&'a Path> {
-        let mut folders = vec![self.folder.path()];
-        folders.extend(vm.source.folders());
-        folders
+    fn directories<'a>(&'a self, vm: &'a VmRecord) -> Vec<&'a Path> {
+        let mut directories = vec![self.directory.path()];
+        directories.extend(vm.source.directories());
+        directories
     }
 }
 
@@ -88,12 +88,13 @@ impl Engine for VirtualMachines {
             )
         };
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
-        let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.folder.disk(*disk))).collect();
+        let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.directory.disk(*disk))).collect();
         let kernel_image = match hardware {
             Hardware::Quick => None,
             Hardware::Vsphere => Some(vm.source.kernel_image()?),
         };
-        let (cdrom, control, console) = (self.folder.cdrom(&vm.name), self.control(vm), self.folder.console(&vm.name));
+        let (cdrom, control, console) =
+            (self.directory.cdrom(&vm.name), self.control(vm), self.directory.console(&vm.name));
         if vm.has_nic {
             self.network.add_tap_port(&vm.name, vm.nic_connected)?;
         }
@@ -111,13 +112,13 @@ impl Engine for VirtualMachines {
             cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
             nic: vm.has_nic.then_some((&vm.name, &vm.mac)),
             console: &console,
-            terminal: &self.folder.terminal(&vm.name),
+            terminal: &self.directory.terminal(&vm.name),
             control: &control,
             hardware,
         });
-        let inside = self.tools.command(QEMU, &self.folders(vm));
+        let inside = self.tools.command(QEMU, &self.directories(vm));
         let mut command = self.network.command(&inside.get_program().to_string_lossy(), inside.get_args());
-        let log = self.folder.vm(&vm.name).join("qemu.log");
+        let log = self.directory.vm(&vm.name).join("qemu.log");
         let starter = start(command.args(arguments), fs::File::create(&log)?)?;
         let what = format!("{} to run and answer", vm.name);
         obtain(&what, Duration::from_secs(60), || {
@@ -163,7 +164,7 @@ impl Engine for VirtualMachines {
     }
 
     fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()> {
-        let iso = self.folder.cdrom(&vm.name);
+        let iso = self.directory.cdrom(&vm.name);
         let medium = json!({ "id": machine::CDROM, "filename": iso, "format": "raw", "force": true, "read-only-mode": "read-only" });
         Qmp::connect(&self.control(vm))?.execute("blockdev-change-medium", medium)?;
         Ok(())
@@ -171,7 +172,7 @@ impl Engine for VirtualMachines {
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
         let Some(address) = &vm.address else { bail!("{} has no address by which it can be reached", vm.name) };
-        let arguments = ssh::arguments(&self.folder.ssh_key(), address, arguments);
+        let arguments = ssh::arguments(&self.directory.ssh_key(), address, arguments);
         let mut command = self.network.command("timeout", [limit.as_secs().max(1).to_string(), "ssh".to_owned()]);
         run(command.args(arguments))
     }

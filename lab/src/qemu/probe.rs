@@ -75,11 +75,11 @@ pub fn emulation_runs_guests(tools: &Tools, limit: Duration) -> anyhow::Result<b
 }
 
 fn runs_guest(tools: &Tools, accelerator: &str, processor: &str, limit: Duration) -> anyhow::Result<bool> {
-    let folder = tempfile::tempdir()?;
-    let (program, variables) = (folder.path().join("probe.efi"), folder.path().join("variables"));
+    let directory = tempfile::tempdir()?;
+    let (program, variables) = (directory.path().join("probe.efi"), directory.path().join("variables"));
     fs::write(&program, efi_program())?;
     fs::copy(tools.file(VARIABLES)?, &variables).context("copying the firmware's variables")?;
-    let mut command = tools.short_command("qemu-system-x86_64", &[folder.path()]);
+    let mut command = tools.short_command("qemu-system-x86_64", &[directory.path()]);
     // Machine, processor and firmware are those of the lab's VMs.
     command.args(["-accel", accelerator, "-machine", "q35,vmport=off", "-cpu", processor, "-smp", "2", "-m", "256"]);
     command.args(["-nodefaults", "-display", "none", "-no-reboot", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
@@ -159,7 +159,8 @@ fn efi_program() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Whether guests run that do or do not within their limits, one after the other, and the limits that they were given.
+    /// Whether guests run that do or do not within their limits, one after the other, and the limits that they were
+    /// given.
     fn tried(answers: &[bool]) -> (bool, Vec<Duration>) {
         let mut limits = Vec::new();
         let runs = run(3, |limit| {

@@ -65,8 +65,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     fn serve(answers: &'static [&'static str]) -> (tempfile::TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("qmp");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("qmp");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -77,20 +77,20 @@ mod tests {
                 writeln!(stream, "{answer}").unwrap();
             }
         });
-        (folder, path)
+        (directory, path)
     }
 
     #[test]
     fn events_before_the_answer_are_skipped() {
         let answers = &["{\"return\": {}}", "{\"event\": \"POWERDOWN\"}\n{\"return\": {\"status\": \"running\"}}"];
-        let (_folder, path) = serve(answers);
+        let (_directory, path) = serve(answers);
         let mut client = Qmp::connect(&path).unwrap();
         assert_eq!(client.execute("query-status", json!({})).unwrap()["status"], "running");
     }
 
     #[test]
     fn a_refusal_names_the_command_and_the_reason() {
-        let (_folder, path) = serve(&["{\"return\": {}}", "{\"error\": {\"desc\": \"no such device\"}}"]);
+        let (_directory, path) = serve(&["{\"return\": {}}", "{\"error\": {\"desc\": \"no such device\"}}"]);
         let mut client = Qmp::connect(&path).unwrap();
         let error = client.execute("eject", json!({})).unwrap_err().to_string();
         assert_eq!(error, "eject: no such device");

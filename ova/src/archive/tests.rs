@@ -9,7 +9,7 @@ use crate::ovf::{Descriptor, tests::appliance};
 use crate::signature::{PublicKey, Signer};
 
 struct Fixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     descriptor: Descriptor,
     disks: Vec<PathBuf>,
 }
@@ -17,7 +17,7 @@ struct Fixture {
 const DISK: &[u8] = &[7; 5000];
 
 fn fixture() -> Fixture {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut descriptor = appliance();
     // Two files, so that their order can be wrong.
     let mut second = descriptor.disks[0].clone();
@@ -29,15 +29,15 @@ fn fixture() -> Fixture {
     for (disk, content) in descriptor.disks.iter_mut().filter(|disk| disk.file.is_some()).zip([DISK, &DISK[..1024]]) {
         let file = disk.file.as_mut().unwrap();
         file.size = content.len() as u64;
-        disks.push(folder.path().join(format!("cached-{}", file.name)));
+        disks.push(directory.path().join(format!("cached-{}", file.name)));
         fs::write(disks.last().unwrap(), content).unwrap();
     }
-    Fixture { folder, descriptor, disks }
+    Fixture { directory, descriptor, disks }
 }
 
 impl Fixture {
     fn ova(&self) -> PathBuf {
-        self.folder.path().join("example.ova")
+        self.directory.path().join("example.ova")
     }
 
     fn write(&self, signer: Option<&Signer>) -> Result<Written, Error> {
@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path()).unwrap();
+        let entries = fs::read_dir(self.directory.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 }
@@ -162,7 +162,7 @@ fn disks_that_do_not_fit_leave_nothing_behind() {
             f.descriptor.disks[0].file.as_mut().unwrap().size = 8 << 30;
         }),
         ("2 disk files, 1 are given", |f| f.disks.truncate(1)),
-        ("not a regular file", |f| f.disks[0] = f.folder.path().into()),
+        ("not a regular file", |f| f.disks[0] = f.directory.path().into()),
         ("opening", |f| f.disks[0].push("none")),
         ("not valid", |f| f.descriptor.hardware.version = 1),
     ];
@@ -199,8 +199,8 @@ fn archive_of(members: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 fn verify(bytes: &[u8]) -> Result<(), Error> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.ova");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.ova");
     fs::write(&path, bytes).unwrap();
     Archive::open(&path)?.verify(&mut |_| {}).map(drop)
 }
@@ -248,7 +248,7 @@ fn archives_that_are_not_whole_are_refused() {
             archive_of(&members)
         }),
         ("GNU long name", archive_of(&[(&long, b"")])),
-        ("without folders", archive_of(&[("a/b.ovf", b"")])),
+        ("without directories", archive_of(&[("a/b.ovf", b"")])),
         ("has the digest", flipped(good.len() - 1024 - 512)),
         ("right checksum", flipped(3)),
         ("it ends before", good[..good.len() - 1024].to_vec()),

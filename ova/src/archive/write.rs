@@ -117,7 +117,8 @@ struct FrontMembers {
 }
 
 impl FrontMembers {
-    /// How often signing is tried. ECDSA signatures vary by a few bytes; the least likely length comes once in hundreds.
+    /// How often signing is tried. ECDSA signatures vary by a few bytes; the least likely length comes once in
+    /// hundreds.
     const ATTEMPTS: u32 = 10_000;
 
     /// Makes them, and once more as long as they do not fit.

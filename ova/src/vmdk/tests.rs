@@ -10,11 +10,11 @@ use super::*;
 
 const GRAIN: usize = GRAIN_BYTES as usize;
 
-struct Folder(tempfile::TempDir);
+struct Directory(tempfile::TempDir);
 
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
+impl Directory {
+    fn new() -> Directory {
+        Directory(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -54,10 +54,10 @@ fn text(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn sample(folder: &Folder) -> PathBuf {
+fn sample(directory: &Directory) -> PathBuf {
     // Tables 0, 1 and 3 of four have grains; noise does not compress; one grain is written, but with zeros.
     let noise: Vec<u8> = (0..GRAIN as u32 * 2).map(|n| (n.wrapping_mul(2654435761) >> 13) as u8).collect();
-    folder.raw(
+    directory.raw(
         4 * 512,
         &[
             (0, text(1, 3 * GRAIN)),
@@ -71,24 +71,24 @@ fn sample(folder: &Folder) -> PathBuf {
 
 #[test]
 fn a_disk_survives_the_round_trip_and_stays_sparse() {
-    let folder = Folder::new();
-    let raw = sample(&folder);
-    let (vmdk, written) = folder.vmdk(&raw, &Options::default());
-    let back = folder.path("back");
+    let directory = Directory::new();
+    let raw = sample(&directory);
+    let (vmdk, written) = directory.vmdk(&raw, &Options::default());
+    let back = directory.path("back");
     let contents = read_back(&vmdk, &back).unwrap();
     assert!(fs::read(&raw).unwrap() == fs::read(&back).unwrap());
     assert_eq!(written.size, vmdk.len() as u64);
     assert_eq!((contents.capacity, contents.populated), (written.capacity, written.populated));
     assert_eq!(contents.populated, (3 + 2 + 3 + 1) * GRAIN_BYTES);
     assert!(fs::metadata(&back).unwrap().blocks() * 512 < contents.populated + GRAIN_BYTES);
-    assert_eq!(inspect(&folder.path("disk.vmdk")).unwrap(), contents);
+    assert_eq!(inspect(&directory.path("disk.vmdk")).unwrap(), contents);
 }
 
 #[test]
 fn the_bytes_do_not_depend_on_the_number_of_threads() {
-    let folder = Folder::new();
-    let raw = folder.raw(600, &[(5000, text(3, 300 * GRAIN)), (599 * GRAIN_BYTES, text(4, 10))]);
-    let with = |threads| folder.vmdk(&raw, &Options { threads: NonZeroUsize::new(threads), ..Options::default() }).0;
+    let directory = Directory::new();
+    let raw = directory.raw(600, &[(5000, text(3, 300 * GRAIN)), (599 * GRAIN_BYTES, text(4, 10))]);
+    let with = |threads| directory.vmdk(&raw, &Options { threads: NonZeroUsize::new(threads), ..Options::default() }).0;
     let one = with(1);
     for threads in [0, 2, 3, 7] {
         assert!(one == with(threads), "{threads} threads");
@@ -97,16 +97,16 @@ fn the_bytes_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn the_descriptor_is_what_vsphere_expects() {
-    let folder = Folder::new();
-    let (vmdk, _) = folder.vmdk(&sample(&folder), &Options::default());
+    let directory = Directory::new();
+    let (vmdk, _) = directory.vmdk(&sample(&directory), &Options::default());
     let descriptor = String::from_utf8(vmdk[512..21 * 512].to_vec()).unwrap();
     insta::assert_snapshot!(descriptor.trim_end_matches('\0'));
 }
 
 #[test]
 fn the_header_is_what_vsphere_expects() {
-    let folder = Folder::new();
-    let (vmdk, _) = folder.vmdk(&sample(&folder), &Options::default());
+    let directory = Directory::new();
+    let (vmdk, _) = directory.vmdk(&sample(&directory), &Options::default());
     let mut expected = b"KDMV\x03\0\0\0\x01\0\x03\0".to_vec();
     expected.extend_from_slice(&(4u64 * 512 * 128).to_le_bytes());
     for field in [128u64, 1, 20] {
@@ -128,9 +128,9 @@ fn the_header_is_what_vsphere_expects() {
 
 #[test]
 fn grains_are_zlib_streams() {
-    let folder = Folder::new();
-    let raw = folder.raw(1, &[(0, text(9, GRAIN))]);
-    let (vmdk, _) = folder.vmdk(&raw, &Options::default());
+    let directory = Directory::new();
+    let raw = directory.raw(1, &[(0, text(9, GRAIN))]);
+    let (vmdk, _) = directory.vmdk(&raw, &Options::default());
     let grain = &vmdk[128 * 512..];
     assert_eq!(grain[..8], [0; 8]);
     let size = u32::from_le_bytes(grain[8..12].try_into().unwrap()) as usize;
@@ -141,10 +141,10 @@ fn grains_are_zlib_streams() {
 
 #[test]
 fn content_decides_the_content_id() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let cid = |byte| {
-        let raw = folder.raw(8, &[(70_000, vec![byte])]);
-        let (vmdk, _) = folder.vmdk(&raw, &Options::default());
+        let raw = directory.raw(8, &[(70_000, vec![byte])]);
+        let (vmdk, _) = directory.vmdk(&raw, &Options::default());
         vmdk[512..1536].to_vec()
     };
     assert!(cid(1) == cid(1));
@@ -153,39 +153,40 @@ fn content_decides_the_content_id() {
 
 #[test]
 fn an_empty_disk_is_a_disk() {
-    let folder = Folder::new();
-    let raw = folder.raw(2000, &[]);
-    let (vmdk, written) = folder.vmdk(&raw, &Options::default());
+    let directory = Directory::new();
+    let raw = directory.raw(2000, &[]);
+    let (vmdk, written) = directory.vmdk(&raw, &Options::default());
     assert_eq!(written.populated, 0);
-    let contents = read_back(&vmdk, &folder.path("back")).unwrap();
+    let contents = read_back(&vmdk, &directory.path("back")).unwrap();
     assert_eq!(contents.capacity, 2000 * GRAIN_BYTES);
 }
 
 #[test]
 fn progress_ends_at_its_total() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let mut seen = Vec::new();
-    from_raw(&sample(&folder), &folder.path("disk.vmdk"), &Options::default(), &mut |p| seen.push(p)).unwrap();
+    from_raw(&sample(&directory), &directory.path("disk.vmdk"), &Options::default(), &mut |p| seen.push(p)).unwrap();
     let total = seen[0].total;
     assert!(seen.is_sorted_by_key(|p| p.done) && seen.iter().all(|p| p.total == total && p.done <= total));
     assert_eq!((seen[0].done, seen.last().unwrap().done), (0, total));
     assert!(total >= (3 + 1 + 2 + 3 + 1) * GRAIN_BYTES - GRAIN_BYTES);
     seen.clear();
-    to_raw(&folder.path("disk.vmdk"), &folder.path("back"), &mut |p| seen.push(p)).unwrap();
-    assert_eq!(seen.last().unwrap().done, fs::metadata(folder.path("disk.vmdk")).unwrap().len());
+    to_raw(&directory.path("disk.vmdk"), &directory.path("back"), &mut |p| seen.push(p)).unwrap();
+    assert_eq!(seen.last().unwrap().done, fs::metadata(directory.path("disk.vmdk")).unwrap().len());
 }
 
 #[test]
 fn images_that_are_not_whole_grains_are_refused() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     for length in [0, 1, GRAIN_BYTES - 512, GRAIN_BYTES + 1] {
-        let path = folder.path("raw");
+        let path = directory.path("raw");
         File::create(&path).unwrap().set_len(length).unwrap();
-        let error = from_raw(&path, &folder.path("disk.vmdk"), &Options::default(), &mut |_| {}).unwrap_err();
+        let error = from_raw(&path, &directory.path("disk.vmdk"), &Options::default(), &mut |_| {}).unwrap_err();
         assert!(matches!(error, Error::Source { .. }), "{error}");
-        assert!(!folder.path("disk.vmdk").exists());
+        assert!(!directory.path("disk.vmdk").exists());
     }
-    let error = from_raw(folder.0.path(), &folder.path("disk.vmdk"), &Options::default(), &mut |_| {}).unwrap_err();
+    let error =
+        from_raw(directory.0.path(), &directory.path("disk.vmdk"), &Options::default(), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("not a regular file"), "{error}");
 }
 
@@ -221,34 +222,34 @@ fn with_tables_in_front(grains: &[Vec<u8>], redundant: bool) -> Vec<u8> {
 
 #[test]
 fn files_with_tables_in_front_are_read() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let grains = [text(1, GRAIN), text(2, GRAIN), text(3, GRAIN)];
     for redundant in [false, true] {
         let file = with_tables_in_front(&grains, redundant);
-        let contents = read_back(&file, &folder.path("back")).unwrap();
+        let contents = read_back(&file, &directory.path("back")).unwrap();
         assert_eq!((contents.capacity, contents.populated), (513 * GRAIN_BYTES, 3 * GRAIN_BYTES));
-        let raw = fs::read(folder.path("back")).unwrap();
+        let raw = fs::read(directory.path("back")).unwrap();
         for (number, grain) in grains.iter().enumerate() {
             assert!(raw[number * 3 * GRAIN..][..GRAIN] == *grain);
         }
         // The end-of-stream marker and the padding may be missing.
-        read_back(&file[..file.len() - 20 * 512], &folder.path("back")).unwrap();
+        read_back(&file[..file.len() - 20 * 512], &directory.path("back")).unwrap();
     }
     let mut damaged = with_tables_in_front(&grains, false);
     damaged[22 * 512] ^= 1;
-    let error = read_back(&damaged, &folder.path("back")).unwrap_err().to_string();
+    let error = read_back(&damaged, &directory.path("back")).unwrap_err().to_string();
     assert!(error.contains("grain table puts grain 0"), "{error}");
     let mut longer = with_tables_in_front(&grains, false);
     longer.push(1);
-    let error = read_back(&longer, &folder.path("back")).unwrap_err().to_string();
+    let error = read_back(&longer, &directory.path("back")).unwrap_err().to_string();
     assert!(error.contains("something follows"), "{error}");
 }
 
 #[test]
 fn what_is_not_a_vmdk_is_unsupported() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     for bytes in [vec![0; 4096], b"QFI\xfb".repeat(1024), b"# Disk DescriptorFile\n".repeat(100)] {
-        let error = read_back(&bytes, &folder.path("back")).unwrap_err();
+        let error = read_back(&bytes, &directory.path("back")).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 }
@@ -256,8 +257,8 @@ fn what_is_not_a_vmdk_is_unsupported() {
 /// A change to a good file and what the error must say.
 #[test]
 fn each_damage_is_named() {
-    let folder = Folder::new();
-    let (good, _) = folder.vmdk(&sample(&folder), &Options::default());
+    let directory = Directory::new();
+    let (good, _) = directory.vmdk(&sample(&directory), &Options::default());
     let last_table = {
         // The grain directory's fourth entry; the directory is the sector before footer marker, footer and end.
         let directory = &good[good.len() - 4 * 512..];
@@ -300,9 +301,9 @@ fn each_damage_is_named() {
     for (expected, change) in cases {
         let mut bad = good.clone();
         change(&mut bad);
-        let error = read_back(&bad, &folder.path("back")).expect_err(expected).to_string();
+        let error = read_back(&bad, &directory.path("back")).expect_err(expected).to_string();
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
-        assert!(!folder.path("back").exists(), "{expected}");
+        assert!(!directory.path("back").exists(), "{expected}");
     }
 }
 
@@ -314,7 +315,7 @@ proptest! {
         grains in 1u64..1500,
         writes in proptest::collection::vec((any::<u64>(), 1usize..100_000, any::<u64>(), any::<bool>()), 0..12),
     ) {
-        let folder = Folder::new();
+        let directory = Directory::new();
         let size = grains * GRAIN_BYTES;
         let writes: Vec<_> = writes
             .into_iter()
@@ -324,10 +325,10 @@ proptest! {
                 (at, if zeros { vec![0; length] } else { text(seed, length) })
             })
             .collect();
-        let raw = folder.raw(grains, &writes);
-        let (vmdk, _) = folder.vmdk(&raw, &Options::default());
-        read_back(&vmdk, &folder.path("back")).unwrap();
-        prop_assert!(fs::read(raw).unwrap() == fs::read(folder.path("back")).unwrap());
+        let raw = directory.raw(grains, &writes);
+        let (vmdk, _) = directory.vmdk(&raw, &Options::default());
+        read_back(&vmdk, &directory.path("back")).unwrap();
+        prop_assert!(fs::read(raw).unwrap() == fs::read(directory.path("back")).unwrap());
     }
 }
 
@@ -340,7 +341,7 @@ proptest! {
         if magic && bytes.len() > 12 {
             bytes[..12].copy_from_slice(b"KDMV\x03\0\0\0\x01\0\x03\0");
         }
-        prop_assert!(read_back(&bytes, &Folder::new().path("back")).is_err());
+        prop_assert!(read_back(&bytes, &Directory::new().path("back")).is_err());
     }
 
     /// Whatever bytes are changed: either nothing the format checks, or an error; never a panic, never much memory.
@@ -348,9 +349,9 @@ proptest! {
     fn mutated_files_do_no_harm(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), front in any::<bool>()) {
         thread_local! {
             static GOOD: Vec<u8> = {
-                let folder = Folder::new();
-                let raw = folder.raw(700, &[(0, text(1, 2 * GRAIN)), (600 * GRAIN_BYTES, text(2, GRAIN))]);
-                folder.vmdk(&raw, &Options::default()).0
+                let directory = Directory::new();
+                let raw = directory.raw(700, &[(0, text(1, 2 * GRAIN)), (600 * GRAIN_BYTES, text(2, GRAIN))]);
+                directory.vmdk(&raw, &Options::default()).0
             };
         }
         let mut bytes = GOOD.with(Clone::clone);
@@ -358,6 +359,6 @@ proptest! {
             let at = if front { index.index(80) } else { index.index(bytes.len()) };
             bytes[at] = value;
         }
-        let _ = read_back(&bytes, &Folder::new().path("back"));
+        let _ = read_back(&bytes, &Directory::new().path("back"));
     }
 }

@@ -10,7 +10,8 @@ use scenarios::runner;
 
 /// Runs make in a clean clone on a bare machine, as root, and says how long it took.
 ///
-/// The machine is a container with Debian's smallest system and make; it shares the host's network and is told its mirrors,
+/// The machine is a container with Debian's smallest system and make; it shares the host's network and is told its
+/// mirrors,
 /// proxies and registries. Nothing else of the host is seen in it: every cache is empty.
 #[derive(Parser)]
 struct Options {
@@ -75,7 +76,8 @@ fn make(options: &Options, bare: &Bare, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long a fixed computation takes here, by which times of two runs can be compared: nothing of this project is in it.
+/// How long a fixed computation takes here, by which times of two runs can be compared: nothing of this project is in
+/// it.
 fn yardstick() -> anyhow::Result<Duration> {
     let started = Instant::now();
     let output = Command::new("sh").args(["-c", "head -c 1073741824 /dev/zero | sha256sum"]).output();

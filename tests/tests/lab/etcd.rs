@@ -141,8 +141,8 @@ pub mod long {
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        let folder = tempfile::tempdir().unwrap();
-        let backup = folder.path().join("control.db");
+        let directory = tempfile::tempdir().unwrap();
+        let backup = directory.path().join("control.db");
         let kubeconfig = lab.kubeconfig().unwrap();
         let pull = |node: &str, kubeconfig: &Path| {
             let address = endpoint::address(&scenario, node).to_string();
@@ -150,7 +150,7 @@ pub mod long {
             command.arg(&backup).arg("--kubeconfig").arg(kubeconfig).output().unwrap()
         };
         // Another cluster's administrator gets nothing.
-        let stranger = folder.path().join("stranger.conf");
+        let stranger = directory.path().join("stranger.conf");
         fs::write(&stranger, strangers(&fs::read_to_string(&kubeconfig).unwrap())).unwrap();
         let refused = pull("cp2", &stranger);
         assert!(!refused.status.success() && !backup.exists(), "{refused:?}");
@@ -192,8 +192,8 @@ pub mod long {
 
     /// A kubeconfig with the same server and authority and a certificate that another authority has signed.
     fn strangers(kubeconfig: &str) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let (key, certificate) = (folder.path().join("key"), folder.path().join("certificate"));
+        let directory = tempfile::tempdir().unwrap();
+        let (key, certificate) = (directory.path().join("key"), directory.path().join("certificate"));
         let made = std::process::Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
             .args(["-subj", "/O=system:masters/CN=stranger", "-days", "1", "-keyout"])

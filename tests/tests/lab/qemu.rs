@@ -19,7 +19,8 @@ const WORK: Duration = Duration::from_secs(15 * 60);
 pub mod short {
     use super::*;
 
-    /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is swapped
+    /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is
+    /// swapped
     /// to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds its
     /// adapter and its disks.
     pub fn a_node_is_swapped_onto_vspheres_devices() {
@@ -79,7 +80,8 @@ pub mod long {
         workload.is_reached_by_name_from("cp1");
     }
 
-    /// Both engines meet in one network: a virtual machine forms a cluster with two containers, and pods on it reach those
+    /// Both engines meet in one network: a virtual machine forms a cluster with two containers, and pods on it reach
+    /// those
     /// on the others and are reached from there.
     pub fn a_virtual_machine_forms_a_cluster_with_two_containers() {
         let emulated = Some(Hardware::Quick);

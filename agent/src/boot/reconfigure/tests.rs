@@ -52,11 +52,11 @@ impl Node {
         GzDecoder::new(packed).read_to_end(&mut image).unwrap();
         let at = image.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
         image[at..at + to.len()].copy_from_slice(to.as_bytes());
-        let folder = self.path().join("run/host/kaas");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("cdrom.iso"), image).unwrap();
+        let directory = self.path().join("run/host/kaas");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("cdrom.iso"), image).unwrap();
         let platform = r#"{"cdrom": "/run/host/kaas/cdrom.iso", "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001"}"#;
-        fs::write(folder.join("platform.json"), platform).unwrap();
+        fs::write(directory.join("platform.json"), platform).unwrap();
         self
     }
 

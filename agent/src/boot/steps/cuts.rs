@@ -24,7 +24,7 @@ use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
 use crate::host::files::{self, power};
 use crate::intake::config::fixture::{image, one_node};
 
-/// A node below a folder; what the disks and the OVF environment give it.
+/// A node below a directory; what the disks and the OVF environment give it.
 struct Node {
     root: PathBuf,
     image: ImageFacts,

@@ -21,7 +21,7 @@ use crate::host::{files, tls};
 use crate::intake::config::Config;
 
 /// The chain and its key in one PEM file, so that a power cut leaves the old
-/// pair or the new one. The API server's pod mounts the folder; on the data disk.
+/// pair or the new one. The API server's pod mounts the directory; on the data disk.
 pub const PATH: &str = "/etc/kubernetes/pki/kaas-api.pem";
 
 /// The longest chain that is accepted.

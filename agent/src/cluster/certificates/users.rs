@@ -13,7 +13,7 @@ use crate::cluster::pod_network;
 use crate::host::files;
 
 /// Where it is noted.
-const FOLDER: &str = "run/kaas/credentials";
+const DIRECTORY: &str = "run/kaas/credentials";
 
 /// A unit and what it is started with. The static pods have their own way: see
 /// [`crate::cluster::kubernetes::kubeadm::marks`].
@@ -59,7 +59,7 @@ pub fn note(root: &Path, unit: &str) -> io::Result<()> {
 }
 
 fn note_of(root: &Path, unit: &str) -> PathBuf {
-    root.join(FOLDER).join(unit)
+    root.join(DIRECTORY).join(unit)
 }
 
 fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {

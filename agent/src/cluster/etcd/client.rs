@@ -148,7 +148,7 @@ struct Refusal {
 
 impl EtcdClient {
     /// The member of `node`, asked with the agent's own credentials in the
-    /// folder `pki`. `timeout` limits each wait.
+    /// directory `pki`. `timeout` limits each wait.
     ///
     /// # Errors
     /// The credentials cannot be read.

@@ -81,7 +81,7 @@ fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) 
     Ok(())
 }
 
-/// Takes a snapshot into the folder on the data disk.
+/// Takes a snapshot into the directory on the data disk.
 ///
 /// # Errors
 /// As [`snapshot::take`].
@@ -127,9 +127,9 @@ mod tests {
         };
         assert!(listed(Output::Text).starts_with("no snapshots here yet"));
         assert_eq!(listed(Output::Json).trim(), "[]");
-        let folder = snapshot::folder(root.path());
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("c-20261121T083000Z.db"), [0; 2048]).unwrap();
+        let directory = snapshot::directory(root.path());
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("c-20261121T083000Z.db"), [0; 2048]).unwrap();
         assert!(listed(Output::Text).starts_with("2026-11-21T08:30:00Z          2 KiB  "));
         let json: serde_json::Value = serde_json::from_str(&listed(Output::Json)).unwrap();
         assert_eq!((&json[0]["taken"], &json[0]["size"]), (&"2026-11-21T08:30:00Z".into(), &2048.into()));

@@ -31,9 +31,9 @@ const CHECKSUM: u64 = 4;
 /// # Errors
 /// The log cannot be read.
 pub(super) fn never_took_part(data: &Path) -> io::Result<bool> {
-    let folder = data.join("member/wal");
+    let directory = data.join("member/wal");
     let mut logs = Vec::new();
-    let entries = match fs::read_dir(&folder) {
+    let entries = match fs::read_dir(&directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         entries => entries?,
     };
@@ -139,10 +139,10 @@ mod tests {
 
     fn judged(log: &[u8]) -> bool {
         let data = tempfile::tempdir().unwrap();
-        let folder = data.path().join("member/wal");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("0.tmp"), "prepared for later").unwrap();
-        fs::write(folder.join("0000000000000000-0000000000000000.wal"), log).unwrap();
+        let directory = data.path().join("member/wal");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("0.tmp"), "prepared for later").unwrap();
+        fs::write(directory.join("0000000000000000-0000000000000000.wal"), log).unwrap();
         never_took_part(data.path()).unwrap()
     }
 

@@ -123,7 +123,7 @@ pub fn own_healthy(timeout: Duration) -> bool {
 }
 
 /// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the
-/// folder `pki`.
+/// directory `pki`.
 pub fn healthy(node: &ControlNode, pki: &Path, timeout: Duration) -> bool {
     EtcdClient::new(node, pki, timeout).is_ok_and(|member| member.healthy())
 }

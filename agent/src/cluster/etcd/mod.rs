@@ -21,7 +21,7 @@ use contract::properties::ControlNode;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/etcd.yaml";
-/// Where etcd keeps its data: a folder of the data disk is mounted there.
+/// Where etcd keeps its data: a directory of the data disk is mounted there.
 pub const DATA: &str = "/var/lib/etcd";
 /// The systemd unit.
 pub const UNIT: &str = "etcd.service";

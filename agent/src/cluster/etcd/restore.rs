@@ -251,7 +251,7 @@ mod tests {
 
     const CLUSTER: Uuid = Uuid::from_u128(7);
 
-    /// Makes the folders that etcdutl would, and remembers what it was asked.
+    /// Makes the directories that etcdutl would, and remembers what it was asked.
     #[derive(Default)]
     struct Etcdutl(Mutex<Vec<String>>);
 
@@ -309,14 +309,14 @@ mod tests {
 
     #[test]
     fn the_other_nodes_use_the_first_ones_code_for_the_same_snapshot_alone() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
-        let first = options(&folder.path().join("s.db"));
+        let first = options(&directory.path().join("s.db"));
         let one = Restoring::prepare(&config, CLUSTER, &first, &runner).unwrap();
         let again = Restoring::prepare(&config, CLUSTER, &first, &runner).unwrap();
         assert_ne!(one.token, again.token, "restoring twice must not give one cluster");
         assert!(one.next(&config, &first).contains(&format!("--confirm lab --as {}", one.code)));
-        let mut second = options(&folder.path().join("copy.db"));
+        let mut second = options(&directory.path().join("copy.db"));
         second.code = Some(one.code.clone());
         let two = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap();
         assert_eq!((&two.token, &two.code), (&one.token, &one.code));
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn alone_there_is_one_member_and_the_others_are_to_be_replaced() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
-        let options = Options { alone: true, ..options(&folder.path().join("s.db")) };
+        let options = Options { alone: true, ..options(&directory.path().join("s.db")) };
         let restoring = Restoring::prepare(&config, CLUSTER, &options, &runner).unwrap();
         assert_eq!(restoring.members.len(), 1);
         let next = restoring.next(&config, &options);
@@ -343,17 +343,17 @@ mod tests {
 
     #[test]
     fn another_name_or_no_file_changes_nothing() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
-        let mut options = options(&folder.path().join("s.db"));
+        let mut options = options(&directory.path().join("s.db"));
         options.confirm = "other".into();
         let refused = Restoring::prepare(&config, CLUSTER, &options, &runner).unwrap_err().to_string();
         assert_eq!(refused, "this node belongs to the cluster \"lab\", not to \"other\": nothing was changed");
         options.confirm = "lab".into();
-        options.snapshot = folder.path().join("missing.db");
+        options.snapshot = directory.path().join("missing.db");
         assert!(Restoring::prepare(&config, CLUSTER, &options, &runner).is_err());
-        let none = Records::new(folder.path());
-        let refused = command(folder.path(), &options, &mut Vec::new()).unwrap_err().to_string();
+        let none = Records::new(directory.path());
+        let refused = command(directory.path(), &options, &mut Vec::new()).unwrap_err().to_string();
         assert!(refused.contains("nothing to restore into"), "{refused}");
         assert!(none.entry::<Restored>().unwrap().is_none());
     }

@@ -58,17 +58,17 @@ pub struct Contents {
     pub version: String,
 }
 
-/// The folder of snapshots below `root` (`/` outside of tests).
-pub fn folder(root: &Path) -> PathBuf {
+/// The directory of snapshots below `root` (`/` outside of tests).
+pub fn directory(root: &Path) -> PathBuf {
     files::below(root, paths::SNAPSHOTS)
 }
 
 /// All snapshots on the data disk, the newest first.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// The directory cannot be read.
 pub fn list(root: &Path) -> io::Result<Vec<Snapshot>> {
-    let entries = match fs::read_dir(folder(root)) {
+    let entries = match fs::read_dir(directory(root)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -99,7 +99,7 @@ fn taken(name: &str) -> Option<String> {
     (humantime::parse_rfc3339(&text).is_ok() && &stamp[8..9] == "T" && &stamp[15..] == "Z").then_some(text)
 }
 
-/// Takes a snapshot into the folder on the data disk and removes all but the newest
+/// Takes a snapshot into the directory on the data disk and removes all but the newest
 /// [`KEPT`]. More of the older ones make room for it if need be, the newest two stay in any
 /// case. `size` is the store's size in bytes.
 ///
@@ -114,12 +114,16 @@ pub fn take(
     size: u64,
     now: SystemTime,
 ) -> anyhow::Result<(Snapshot, Contents)> {
-    let folder = folder(root);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).context("making the folder of snapshots")?;
-    let disk = nix::sys::statvfs::statvfs(&folder).context("looking at the free space")?;
+    let directory = directory(root);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .context("making the directory of snapshots")?;
+    let disk = nix::sys::statvfs::statvfs(&directory).context("looking at the free space")?;
     let bytes = |blocks: u64| disk.fragment_size() * blocks;
     make_room(root, size, (bytes(disk.blocks_available()), bytes(disk.blocks())))?;
-    let path = folder.join(name(cluster, now));
+    let path = directory.join(name(cluster, now));
     let contents = save(node, root, runner, &path)?;
     prune(root)?;
     let taken = humantime::format_rfc3339_seconds(now).to_string();
@@ -204,7 +208,7 @@ fn prune(root: &Path) -> io::Result<()> {
         fs::remove_file(&old.path)?;
     }
     const ABANDONED: Duration = Duration::from_secs(3600);
-    for entry in fs::read_dir(folder(root))? {
+    for entry in fs::read_dir(directory(root))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let abandoned = entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > ABANDONED);
@@ -262,8 +266,11 @@ mod tests {
         humantime::parse_rfc3339(text).unwrap()
     }
 
-    fn names(folder: &Path) -> Vec<String> {
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    fn names(directory: &Path) -> Vec<String> {
+        fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect()
     }
 
     #[test]
@@ -271,8 +278,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let node = three_nodes().cluster.control_nodes[0].clone();
         let now = at("2026-11-21T14:30:05Z");
-        let path = folder(root.path()).join(name("my-cluster", now));
-        fs::create_dir_all(folder(root.path())).unwrap();
+        let path = directory(root.path()).join(name("my-cluster", now));
+        fs::create_dir_all(directory(root.path())).unwrap();
         let contents = save(&node, root.path(), &Etcd::new(true), &path).unwrap();
         assert_eq!(contents, Contents { revision: 7, total_key: 3, version: "3.6.0".into() });
         let [snapshot] = &list(root.path()).unwrap()[..] else { panic!("not one snapshot") };
@@ -294,28 +301,28 @@ mod tests {
     #[test]
     fn only_the_newest_are_kept_and_other_files_left_alone() {
         let root = tempfile::tempdir().unwrap();
-        let folder = folder(root.path());
-        fs::create_dir_all(&folder).unwrap();
+        let directory = directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
         for hour in 0..15 {
-            fs::write(folder.join(format!("c-20261121T{hour:02}0000Z.db")), "").unwrap();
+            fs::write(directory.join(format!("c-20261121T{hour:02}0000Z.db")), "").unwrap();
         }
         for other in ["mine.db", "c-20261321T000000Z.db", "c-20261121T000000.db", ".c-20261121T990000Z.db.new"] {
-            fs::write(folder.join(other), "").unwrap();
+            fs::write(directory.join(other), "").unwrap();
         }
         prune(root.path()).unwrap();
         let kept = list(root.path()).unwrap();
         assert_eq!(kept.len(), KEPT);
         assert_eq!((kept[0].taken.as_str(), kept[11].taken.as_str()), ("2026-11-21T14:00:00Z", "2026-11-21T03:00:00Z"));
-        assert_eq!(names(&folder).len(), KEPT + 4);
+        assert_eq!(names(&directory).len(), KEPT + 4);
     }
 
     #[test]
     fn older_snapshots_make_room_but_not_in_vain_and_never_the_newest_two() {
         let root = tempfile::tempdir().unwrap();
-        let folder = folder(root.path());
-        fs::create_dir_all(&folder).unwrap();
+        let directory = directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
         for hour in 0..5 {
-            let file = File::create(folder.join(format!("c-20261121T{hour:02}0000Z.db"))).unwrap();
+            let file = File::create(directory.join(format!("c-20261121T{hour:02}0000Z.db"))).unwrap();
             file.set_len(100 << 20).unwrap();
         }
         let whole = 10 << 30;

@@ -1,4 +1,4 @@
-//! Copies snapshots off the box: each is sent with HTTP PUT to a folder on a
+//! Copies snapshots off the box: each is sent with HTTP PUT to a directory on a
 //! server, as WebDAV and many object stores take it. What the server keeps, and for
 //! how long, is the server's business.
 
@@ -21,14 +21,14 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// How long sending a snapshot may take in all: 8 GiB at 20 Mbit/s.
 const WHOLE: Duration = Duration::from_secs(3600);
 
-/// A folder on a server.
+/// A directory on a server.
 pub struct Target {
-    folder: Url,
+    directory: Url,
     client: Client,
 }
 
 impl Target {
-    /// The folder with this address, which may hold user name and password.
+    /// The directory with this address, which may hold user name and password.
     ///
     /// # Errors
     /// The address or the proxy's is not a URL; TLS cannot be set up.
@@ -37,7 +37,7 @@ impl Target {
         if !text.ends_with('/') {
             text.push('/');
         }
-        let folder = Url::parse(&text).context("understanding the snapshot target")?;
+        let directory = Url::parse(&text).context("understanding the snapshot target")?;
         let mut client = Client::builder().no_proxy().connect_timeout(CONNECT * factor).read_timeout(SILENCE * factor);
         if let Some(proxy) = proxy {
             let direct = || NoProxy::from_string(&proxy.exclusions.join(","));
@@ -48,14 +48,14 @@ impl Target {
                 client = client.proxy(Proxy::https(address).context("using the HTTPS proxy")?.no_proxy(direct()));
             }
         }
-        Ok(Self { folder, client: client.timeout(WHOLE * factor).build().context("setting up TLS")? })
+        Ok(Self { directory, client: client.timeout(WHOLE * factor).build().context("setting up TLS")? })
     }
 
-    /// The server and the folder, without user name and password.
+    /// The server and the directory, without user name and password.
     pub fn shown(&self) -> String {
-        let host = self.folder.host_str().unwrap_or_default();
-        let port = self.folder.port().map(|port| format!(":{port}")).unwrap_or_default();
-        format!("{}://{host}{port}{}", self.folder.scheme(), self.folder.path())
+        let host = self.directory.host_str().unwrap_or_default();
+        let port = self.directory.port().map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}://{host}{port}{}", self.directory.scheme(), self.directory.path())
     }
 
     /// Sends one snapshot.
@@ -73,7 +73,7 @@ impl Target {
         let content = tokio::fs::File::open(file).await?;
         let request = self
             .client
-            .put(self.folder.join(name)?)
+            .put(self.directory.join(name)?)
             .header(CONTENT_TYPE, "application/octet-stream")
             .header(CONTENT_LENGTH, size)
             .body(content);
@@ -112,8 +112,8 @@ mod tests {
         (port, serving)
     }
 
-    fn snapshot(folder: &Path) -> Snapshot {
-        let path = folder.join("c-20261121T143005Z.db");
+    fn snapshot(directory: &Path) -> Snapshot {
+        let path = directory.join("c-20261121T143005Z.db");
         fs::write(&path, "a store").unwrap();
         Snapshot { path, taken: String::new(), size: 7 }
     }
@@ -124,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_put_into_the_folder_with_its_length() {
+    fn a_snapshot_is_put_into_the_directory_with_its_length() {
         let (port, serving) = server("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n");
-        let folder = tempfile::tempdir().unwrap();
-        target(port).send(&snapshot(folder.path())).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        target(port).send(&snapshot(directory.path())).unwrap();
         let request = serving.join().unwrap();
         assert!(request.starts_with("PUT /clusters/one/c-20261121T143005Z.db HTTP/1.1\r\n"), "{request}");
         let request = request.to_lowercase();
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn a_refusal_is_named_without_the_password() {
         let (port, serving) = server("HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 0\r\n\r\n");
-        let folder = tempfile::tempdir().unwrap();
-        let refused = format!("{:#}", target(port).send(&snapshot(folder.path())).unwrap_err());
+        let directory = tempfile::tempdir().unwrap();
+        let refused = format!("{:#}", target(port).send(&snapshot(directory.path())).unwrap_err());
         serving.join().unwrap();
         assert!(refused.contains("507 Insufficient Storage") && refused.contains("/clusters/one/"), "{refused}");
         assert!(!refused.contains("hunter2"), "{refused}");
@@ -150,8 +150,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let folder = tempfile::tempdir().unwrap();
-        let failed = target(port).send(&snapshot(folder.path())).unwrap_err();
+        let directory = tempfile::tempdir().unwrap();
+        let failed = target(port).send(&snapshot(directory.path())).unwrap_err();
         assert!(!format!("{failed:#} {failed:?}").contains("hunter2"), "{failed:?}");
         let missing = Snapshot { path: PathBuf::from("/nowhere/x.db"), taken: String::new(), size: 0 };
         assert!(target(port).send(&missing).is_err());

@@ -10,7 +10,7 @@ use crate::intake::config::Config;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
-/// Where registry mirrors are described, one folder each.
+/// Where registry mirrors are described, one directory each.
 pub const REGISTRIES: &str = "/etc/containerd/certs.d";
 /// The systemd unit.
 pub const UNIT: &str = "containerd.service";

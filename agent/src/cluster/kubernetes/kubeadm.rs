@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::{DOMAIN, FOLDER, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, kubelet};
+use super::{DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, kubelet};
 use crate::cluster::certificates;
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::etcd;
@@ -30,8 +30,8 @@ pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
 
 /// Where manifests are made before they are put in place.
 const MADE_MANIFESTS: &str = "/run/kaas/manifests";
-/// Names the folder that kubeadm writes to in a dry run (`cmd/kubeadm/app/constants`).
-const DRY_RUN_FOLDER: &str = "KUBEADM_INIT_DRYRUN_DIR";
+/// Names the directory that kubeadm writes to in a dry run (`cmd/kubeadm/app/constants`).
+const DRY_RUN_DIRECTORY: &str = "KUBEADM_INIT_DRYRUN_DIR";
 
 /// The static pods of a control node.
 pub const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
@@ -44,7 +44,7 @@ fn taints(role: Role) -> Vec<Value> {
     }
 }
 
-/// What kubeadm makes below [`FOLDER`] from the authorities. It writes in
+/// What kubeadm makes below [`DIRECTORY`] from the authorities. It writes in
 /// place, so that a power cut can leave a file empty.
 const MADE: [&str; 11] = [
     "admin.conf",
@@ -157,7 +157,7 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
         let mut hash = Sha256::new();
         for name in names {
             // One that is not there yet will differ when it is.
-            hash.update(fs::read(files::below(root, FOLDER).join(name)).unwrap_or_default());
+            hash.update(fs::read(files::below(root, DIRECTORY).join(name)).unwrap_or_default());
         }
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     };
@@ -217,15 +217,15 @@ impl<'a> Kubeadm<'a> {
         };
         let content = configuration(config, platform, version, &names);
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
-        let folder = self.path(PATCHES);
-        fs::create_dir_all(&folder)?;
+        let directory = self.path(PATCHES);
+        fs::create_dir_all(&directory)?;
         for (name, content) in patches(config, &marks(self.root)) {
-            changed |= files::ensure_content(&folder.join(name), content.as_bytes(), 0o600)?;
+            changed |= files::ensure_content(&directory.join(name), content.as_bytes(), 0o600)?;
         }
         Ok(changed)
     }
 
-    /// Makes the certificates and kubeconfigs below [`FOLDER`], and says whether
+    /// Makes the certificates and kubeconfigs below [`DIRECTORY`], and says whether
     /// it did: all of them, unless `complete` says that an earlier run came to
     /// its end, and they fit together and are good for a while. What an attempt
     /// that did not end may have left half-written is made anew.
@@ -237,7 +237,7 @@ impl<'a> Kubeadm<'a> {
             return Ok(false);
         }
         for name in MADE {
-            files::remove(&self.path(FOLDER).join(name)).with_context(|| format!("removing {FOLDER}/{name}"))?;
+            files::remove(&self.path(DIRECTORY).join(name)).with_context(|| format!("removing {DIRECTORY}/{name}"))?;
         }
         for phase in ["apiserver", "apiserver-kubelet-client", "front-proxy-client"] {
             self.phase(&["certs", phase])?;
@@ -245,11 +245,11 @@ impl<'a> Kubeadm<'a> {
         self.phase(&["kubeconfig", "all"])?;
         for name in MADE {
             let file =
-                fs::File::open(self.path(FOLDER).join(name)).with_context(|| format!("kubeadm made no {name}"))?;
+                fs::File::open(self.path(DIRECTORY).join(name)).with_context(|| format!("kubeadm made no {name}"))?;
             file.sync_all()?;
         }
-        for folder in [FOLDER, PKI] {
-            fs::File::open(self.path(folder))?.sync_all()?;
+        for directory in [DIRECTORY, PKI] {
+            fs::File::open(self.path(directory))?.sync_all()?;
         }
         Ok(true)
     }
@@ -273,7 +273,7 @@ impl<'a> Kubeadm<'a> {
     fn valid(&self, now: SystemTime) -> anyhow::Result<(SystemTime, SystemTime)> {
         let authorities = pki::Authorities::read(&self.path(PKI))?;
         let read = |name: &str| {
-            fs::read_to_string(self.path(FOLDER).join(name))
+            fs::read_to_string(self.path(DIRECTORY).join(name))
                 .map(Zeroizing::new)
                 .with_context(|| format!("reading {name}"))
         };
@@ -314,7 +314,7 @@ impl<'a> Kubeadm<'a> {
     pub fn manifests(&self) -> anyhow::Result<bool> {
         let made = self.path(MADE_MANIFESTS);
         fs::create_dir_all(&made)?;
-        let command = Self::command(&["control-plane", "all"]).arg("--dry-run").env(DRY_RUN_FOLDER, MADE_MANIFESTS);
+        let command = Self::command(&["control-plane", "all"]).arg("--dry-run").env(DRY_RUN_DIRECTORY, MADE_MANIFESTS);
         self.runner.run(&command)?;
         let mut changed = false;
         for component in COMPONENTS {

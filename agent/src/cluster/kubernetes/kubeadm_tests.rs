@@ -65,7 +65,7 @@ impl Runner for Fake {
                     let client = Leaf::client(name).issue(&self.authorities.kubernetes, self.now).unwrap();
                     let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
                     let whole = pki::kubeconfig(server, authority, client).render(name);
-                    self.write(&format!("{FOLDER}/{name}"), &whole);
+                    self.write(&format!("{DIRECTORY}/{name}"), &whole);
                 }
             }
             ["control-plane", "all", ..] => {
@@ -88,7 +88,7 @@ fn half_written_credentials_are_made_anew_and_whole_ones_left_alone() {
     let kubeadm = Kubeadm::new(root.path(), &fake);
     let now = SystemTime::now();
     // Cut off while the administrator's kubeconfig was written.
-    fake.write(&format!("{FOLDER}/admin.conf"), "");
+    fake.write(&format!("{DIRECTORY}/admin.conf"), "");
     assert!(kubeadm.credentials(false, now).unwrap());
     let read = |path: &str| fs::read_to_string(files::below(root.path(), path)).unwrap();
     assert!(read("/etc/kubernetes/admin.conf").contains("client-certificate-data"));
@@ -106,7 +106,7 @@ fn a_renewal_that_was_cut_off_anywhere_is_done_again() {
     let now = SystemTime::now();
     kubeadm.credentials(false, now).unwrap();
     for name in MADE {
-        let path = files::below(root.path(), FOLDER).join(name);
+        let path = files::below(root.path(), DIRECTORY).join(name);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, "").unwrap();
         assert!(kubeadm.credentials(true, now).unwrap(), "{name} is empty");

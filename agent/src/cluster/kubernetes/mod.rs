@@ -16,8 +16,8 @@ pub mod proxy;
 pub const PROGRAMS: &str = "/run/kaas/kubernetes";
 /// Where the image keeps the programs of all its minors.
 pub const MINORS: &str = "/usr/lib/kubernetes";
-/// Certificates, keys and kubeconfigs: a folder of the data disk is mounted there.
-pub const FOLDER: &str = "/etc/kubernetes";
+/// Certificates, keys and kubeconfigs: a directory of the data disk is mounted there.
+pub const DIRECTORY: &str = "/etc/kubernetes";
 /// The cluster's certificates and keys.
 pub const PKI: &str = "/etc/kubernetes/pki";
 /// The manifests of the static pods, made again at each boot.

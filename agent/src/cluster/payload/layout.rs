@@ -1,4 +1,4 @@
-//! Reads a payload folder: the index, manifests, and where each blob's bytes are.
+//! Reads a payload directory: the index, manifests, and where each blob's bytes are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 use serde::de::DeserializeOwned;
 
-use super::{Error, FOLDER};
+use super::{DIRECTORY, Error};
 
 /// The images of a root.
 #[derive(Clone, Debug)]
@@ -153,7 +153,7 @@ impl Payload {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.root.join(FOLDER).join(name)
+        self.root.join(DIRECTORY).join(name)
     }
 }
 

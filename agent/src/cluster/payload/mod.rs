@@ -23,7 +23,7 @@ use crate::host::command::{self, Command, Runner};
 pub use layout::Payload;
 
 /// Where the payload stands in the root.
-pub const FOLDER: &str = "usr/lib/kaas/payload";
+pub const DIRECTORY: &str = "usr/lib/kaas/payload";
 
 /// The label that keeps kubelet's image garbage collection away: there is
 /// nowhere to pull the image from again (containerd `internal/cri/labels`).

@@ -22,16 +22,16 @@ fn hex(bytes: &[u8]) -> String {
 /// A root with a payload of two images that share one layer, whose big file
 /// stands in the root.
 struct Root {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     layer: String,
 }
 
 impl Root {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let program: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
-        fs::create_dir_all(folder.path().join("usr/lib")).unwrap();
-        fs::write(folder.path().join("usr/lib/program"), &program).unwrap();
+        fs::create_dir_all(directory.path().join("usr/lib")).unwrap();
+        fs::write(directory.path().join("usr/lib/program"), &program).unwrap();
 
         // The layer as tar would make it, cut where the file's content begins and ends.
         let mut tar = tar::Builder::new(Vec::new());
@@ -42,7 +42,7 @@ impl Root {
         let layer = tar.into_inner().unwrap();
         let (before, after) = (&layer[..512], &layer[512 + program.len()..]);
 
-        let payload = folder.path().join(FOLDER);
+        let payload = directory.path().join(DIRECTORY);
         fs::create_dir_all(payload.join("blobs/sha256")).unwrap();
         fs::create_dir_all(payload.join("layers")).unwrap();
         let digest = hex(&layer);
@@ -98,15 +98,15 @@ impl Root {
             manifests: vec![image(ONE), image(TWO)],
         };
         fs::write(payload.join("index.json"), serde_json::to_vec(&index).unwrap()).unwrap();
-        Self { folder, layer: digest }
+        Self { directory, layer: digest }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(FOLDER).join(name)
+        self.directory.path().join(DIRECTORY).join(name)
     }
 
     fn payload(&self) -> Payload {
-        Payload::open(self.folder.path()).unwrap()
+        Payload::open(self.directory.path()).unwrap()
     }
 }
 
@@ -154,7 +154,7 @@ fn a_damaged_payload_is_named() {
     let damage = |change: &dyn Fn(&Root)| {
         let root = Root::new();
         change(&root);
-        let made = Payload::open(root.folder.path()).and_then(|payload| {
+        let made = Payload::open(root.directory.path()).and_then(|payload| {
             let image = payload.select(&names(&[ONE]))?;
             let manifest = payload.manifest(image[0])?;
             payload.pieces(&manifest.layers[0]).map(drop)
@@ -167,7 +167,7 @@ fn a_damaged_payload_is_named() {
         assert!(text.contains(from));
         fs::write(path, text.replacen(from, to, 1)).unwrap();
     };
-    let program = |root: &Root| root.folder.path().join("usr/lib/program");
+    let program = |root: &Root| root.directory.path().join("usr/lib/program");
     for (error, expected) in [
         (damage(&|root| fs::write(program(root), "short").unwrap()), "usr/lib/program: it has 5 bytes, not 1200000"),
         (damage(&|root| fs::remove_file(program(root)).unwrap()), "usr/lib/program: No such file"),
@@ -209,7 +209,7 @@ fn a_file_that_shrinks_while_it_is_read_ends_the_import() {
             Ok(Vec::new())
         }
     }
-    let program = root.folder.path().join("usr/lib/program");
+    let program = root.directory.path().join("usr/lib/program");
     let result = ensure(&payload, &Containerd::default(), &Shrinks(&program), &names(&[ONE]));
     let error = result.unwrap_err().to_string();
     assert!(error.contains("usr/lib/program"), "{error}");

@@ -58,7 +58,7 @@ impl Authorities {
         })
     }
 
-    /// Writes the authorities into the folder `pki` and says whether anything
+    /// Writes the authorities into the directory `pki` and says whether anything
     /// was missing. What is there already must be the same.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Authorities {
         Ok(!missing.is_empty())
     }
 
-    /// Reads the authorities from the folder `pki`.
+    /// Reads the authorities from the directory `pki`.
     ///
     /// # Errors
     /// [`Error::Read`] when one of the files is missing or unreadable.

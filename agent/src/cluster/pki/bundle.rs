@@ -65,7 +65,7 @@ impl MemberBundle {
         Ok(())
     }
 
-    /// Writes everything into the folder `pki` and makes the two client
+    /// Writes everything into the directory `pki` and makes the two client
     /// certificates that a control node signs for itself. Says whether anything
     /// changed.
     ///
@@ -90,7 +90,7 @@ impl MemberBundle {
     }
 }
 
-/// Sees to it that the folder `pki`, which holds the authorities, also holds
+/// Sees to it that the directory `pki`, which holds the authorities, also holds
 /// fitting certificates for `node`'s etcd and its clients. Works without any
 /// peer, so that expired certificates are healed at boot. Says whether anything
 /// was made anew.

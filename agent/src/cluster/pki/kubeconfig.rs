@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn another_server_is_named_in_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kubelet.conf");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubelet.conf");
         let text = "clusters:\n- cluster:\n    certificate-authority-data: YQ==\n    server: https://10.0.0.10:6443\n  name: lab\n";
         fs::write(&path, text).unwrap();
         assert!(point_at(&path, "https://10.0.0.11:6443").unwrap());

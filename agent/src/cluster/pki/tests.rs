@@ -15,29 +15,29 @@ fn node() -> ControlNode {
 
 #[test]
 fn authorities_are_written_once_and_never_overwritten() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let authorities = Authorities::make(SystemTime::now()).unwrap();
-    assert!(authorities.ensure(folder.path()).unwrap());
-    assert!(!authorities.ensure(folder.path()).unwrap());
-    assert_eq!(Authorities::read(folder.path()).unwrap(), authorities);
+    assert!(authorities.ensure(directory.path()).unwrap());
+    assert!(!authorities.ensure(directory.path()).unwrap());
+    assert_eq!(Authorities::read(directory.path()).unwrap(), authorities);
     for key in ["ca.key", "front-proxy-ca.key", "etcd/ca.key", "sa.key"] {
-        let mode = fs::metadata(folder.path().join(key)).unwrap().permissions().mode();
+        let mode = fs::metadata(directory.path().join(key)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{key}");
     }
 
     let other = Authorities::make(SystemTime::now()).unwrap();
-    assert!(matches!(other.ensure(folder.path()), Err(Error::Another { .. })));
-    assert_eq!(Authorities::read(folder.path()).unwrap(), authorities);
+    assert!(matches!(other.ensure(directory.path()), Err(Error::Another { .. })));
+    assert_eq!(Authorities::read(directory.path()).unwrap(), authorities);
 
-    fs::remove_file(folder.path().join("etcd/ca.crt")).unwrap();
-    assert!(authorities.ensure(folder.path()).unwrap());
-    assert_eq!(Authorities::read(folder.path()).unwrap(), authorities);
+    fs::remove_file(directory.path().join("etcd/ca.crt")).unwrap();
+    assert!(authorities.ensure(directory.path()).unwrap());
+    assert_eq!(Authorities::read(directory.path()).unwrap(), authorities);
 }
 
 #[test]
 fn a_leaf_is_made_anew_when_it_no_longer_fits() {
-    let folder = tempfile::tempdir().unwrap();
-    let base = folder.path().join("server.v1");
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().join("server.v1");
     let now = SystemTime::now();
     let authorities = Authorities::make(now).unwrap();
     let leaf = Leaf::etcd_server(&node());
@@ -53,7 +53,7 @@ fn a_leaf_is_made_anew_when_it_no_longer_fits() {
     assert!(ensure(&moved, now), "another address");
     assert!(ensure(&Leaf::kube_proxy(), now), "another holder");
 
-    let (certificate, key) = (folder.path().join("server.v1.crt"), folder.path().join("server.v1.key"));
+    let (certificate, key) = (directory.path().join("server.v1.crt"), directory.path().join("server.v1.key"));
     assert!(ensure(&leaf, now));
     let old_key = fs::read(&key).unwrap();
     assert!(leaf.ensure(&authorities.kubernetes, &base, now).unwrap(), "another authority");
@@ -83,7 +83,7 @@ fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
 
 #[test]
 fn a_bundle_is_checked_and_laid_down() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     let authorities = Authorities::make(now).unwrap();
     let bundle = MemberBundle::make(Uuid::new_v4(), &node(), &authorities, now).unwrap();
@@ -95,21 +95,24 @@ fn a_bundle_is_checked_and_laid_down() {
     let mixed = MemberBundle { authorities: Authorities::make(now).unwrap(), ..bundle.clone() };
     assert!(mixed.check(&node(), now).is_err());
 
-    assert!(bundle.ensure(&node(), folder.path(), now).unwrap());
-    assert!(!bundle.ensure(&node(), folder.path(), now).unwrap());
-    assert!(!ensure_member(&node(), folder.path(), now).unwrap());
+    assert!(bundle.ensure(&node(), directory.path(), now).unwrap());
+    assert!(!bundle.ensure(&node(), directory.path(), now).unwrap());
+    assert!(!ensure_member(&node(), directory.path(), now).unwrap());
     for leaf in ["etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client"] {
-        assert!(folder.path().join(format!("{leaf}.crt")).is_file(), "{leaf}");
+        assert!(directory.path().join(format!("{leaf}.crt")).is_file(), "{leaf}");
     }
     let later = now + 300 * DAY;
-    assert!(ensure_member(&node(), folder.path(), later).unwrap());
-    assert!(!bundle.ensure(&node(), folder.path(), later).unwrap(), "the bundle's old certificates are not put back");
+    assert!(ensure_member(&node(), directory.path(), later).unwrap());
+    assert!(
+        !bundle.ensure(&node(), directory.path(), later).unwrap(),
+        "the bundle's old certificates are not put back"
+    );
 }
 
 #[test]
 fn a_kubeconfig_is_kept_while_it_is_good() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("kube-proxy.conf");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kube-proxy.conf");
     let now = SystemTime::now();
     let authorities = Authorities::make(now).unwrap();
     let ensure = |server: &str, now| ensure_kubeconfig(&path, server, &Leaf::kube_proxy(), &authorities, now).unwrap();

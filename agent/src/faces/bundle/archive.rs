@@ -22,16 +22,17 @@ pub(super) enum Keep {
 /// The archive under way.
 pub(super) struct Archive<W: Write> {
     tar: tar::Builder<GzEncoder<W>>,
-    folder: String,
+    directory: String,
     time: u64,
     left: u64,
 }
 
 impl<W: Write> Archive<W> {
-    /// Begins an archive of at most `limit` bytes whose files are all in `folder`, as of `time` in seconds since 1970.
-    pub(super) fn new(writer: W, folder: &str, time: u64, limit: u64) -> Self {
+    /// Begins an archive of at most `limit` bytes whose files are all in `directory`, as of `time` in seconds since
+    /// 1970.
+    pub(super) fn new(writer: W, directory: &str, time: u64, limit: u64) -> Self {
         let tar = tar::Builder::new(GzEncoder::new(writer, Compression::default()));
-        Self { tar, folder: folder.to_owned(), time, left: limit.saturating_sub(2 * FRAME) }
+        Self { tar, directory: directory.to_owned(), time, left: limit.saturating_sub(2 * FRAME) }
     }
 
     /// How much room is left, in compressed bytes.
@@ -53,7 +54,7 @@ impl<W: Write> Archive<W> {
         header.set_mtime(self.time);
         header.set_uid(0);
         header.set_gid(0);
-        self.tar.append_data(&mut header, format!("{}/{name}", self.folder), kept.as_bytes())?;
+        self.tar.append_data(&mut header, format!("{}/{name}", self.directory), kept.as_bytes())?;
         self.left = self.left.saturating_sub(taken + FRAME);
         Ok(text.len() - kept.len())
     }
@@ -67,7 +68,8 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// The part of a text that compresses to at most `share` bytes, cut at line ends where it has any, and what that comes to.
+/// The part of a text that compresses to at most `share` bytes, cut at line ends where it has any, and what that comes
+/// to.
 fn fit(text: &str, share: u64, keep: Keep) -> io::Result<(&str, u64)> {
     let mut kept = text;
     loop {

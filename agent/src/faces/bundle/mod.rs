@@ -26,8 +26,8 @@ use crate::status::Status;
 use archive::{Archive, Keep};
 use redact::Redactor;
 
-/// The folder of bundles that are given no place.
-const FOLDER: &str = "/var/tmp";
+/// The directory of bundles that are given no place.
+const DIRECTORY: &str = "/var/tmp";
 
 /// What the index may take up, in compressed bytes.
 const INDEX: u64 = 32 << 10;
@@ -133,7 +133,7 @@ pub fn write(
     let now = SystemTime::now();
     let file = match file {
         Some(file) => file.to_owned(),
-        None => files::below(root, FOLDER).join(format!("{}.tar.gz", name(root, now))),
+        None => files::below(root, DIRECTORY).join(format!("{}.tar.gz", name(root, now))),
     };
     let temporary = files::beside(&file).with_context(|| format!("{} is not a file's name", file.display()))?;
     let _ = fs::remove_file(&temporary);
@@ -164,16 +164,16 @@ fn fill(
     writer: &mut Count<impl Write>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Entry>> {
-    let folder = name(root, now);
+    let directory = name(root, now);
     let redactor = Redactor::new(known_secrets(root));
     let time = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let mut archive = Archive::new(&mut *writer, &folder, time, limit);
+    let mut archive = Archive::new(&mut *writer, &directory, time, limit);
     let sources = sources::all(root);
     let mut weights: u64 = sources.iter().map(|source| source.weight).sum();
     let mut entries = Vec::new();
     let mut group = "";
     for source in &sources {
-        let next = source.name.split_once('/').map_or("this node", |(folder, _)| folder);
+        let next = source.name.split_once('/').map_or("this node", |(directory, _)| directory);
         if next != group {
             progress(&format!("gathering: {next}"));
             group = next;
@@ -190,7 +190,7 @@ fn fill(
         entries.push(Entry { name: source.name.clone(), what: source.what.clone(), fate });
     }
     let left = archive.left();
-    archive.add("README.txt", &index(&folder, &entries), left, Keep::Beginning)?;
+    archive.add("README.txt", &index(&directory, &entries), left, Keep::Beginning)?;
     archive.finish()?.flush()?;
     if writer.bytes > limit {
         bail!("the bundle came to {} bytes, which is more than it may be", writer.bytes);
@@ -219,9 +219,9 @@ fn name(root: &Path, now: SystemTime) -> String {
     format!("kaas-support-{node}-{}", files::stamp(now))
 }
 
-fn index(folder: &str, entries: &[Entry]) -> String {
+fn index(directory: &str, entries: &[Entry]) -> String {
     let mut text = format!(
-        "{folder}\n\nA support bundle of a KaaS appliance node. All files are plain text or JSON. Secrets were removed: each\n\
+        "{directory}\n\nA support bundle of a KaaS appliance node. All files are plain text or JSON. Secrets were removed: each\n\
          leaves {} behind. Logs that are too long lose their oldest part, lists their end.\n\n",
         redact::REMOVED
     );

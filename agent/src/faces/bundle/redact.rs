@@ -156,7 +156,8 @@ fn credentials(line: &str) -> String {
     clean
 }
 
-/// `name = value`, `name: value`, `"name": "value"`, `--name value` and the like, where the name says that the value is a secret.
+/// `name = value`, `name: value`, `"name": "value"`, `--name value` and the like, where the name says that the value is
+/// a secret.
 fn named_values(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let mut clean = String::with_capacity(line.len());

@@ -221,16 +221,17 @@ fn cluster(root: &Path) -> Vec<Source> {
 /// The newest log of each container.
 fn container_logs(root: &Path) -> Vec<Source> {
     let mut sources = Vec::new();
-    let folders = |path: &Path| -> Vec<PathBuf> {
+    let directories = |path: &Path| -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> =
             fs::read_dir(path).into_iter().flatten().flatten().map(|one| one.path()).collect();
         found.sort();
         found
     };
     // kubelet: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log, older ones with a time behind that.
-    for pod in folders(&files::below(root, "/var/log/pods")) {
-        for container in folders(&pod) {
-            for log in folders(&container).into_iter().filter(|log| log.extension().is_some_and(|end| end == "log")) {
+    for pod in directories(&files::below(root, "/var/log/pods")) {
+        for container in directories(&pod) {
+            for log in directories(&container).into_iter().filter(|log| log.extension().is_some_and(|end| end == "log"))
+            {
                 let Ok(place) = log.strip_prefix(root) else { continue };
                 let name = place.strip_prefix("var/log/pods").unwrap_or(place);
                 sources.push(Source {

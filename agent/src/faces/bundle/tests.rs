@@ -13,7 +13,7 @@ const HASH: &str = "$y$j9T$saltsaltsalt$hashhashhashhash";
 const KEY: &str = "MHcCAQEEIGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhZGJhoAoGCCqGSM49";
 const TOKEN: &str = "abcdef.0123456789abcdef";
 const BEARER: &str = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJlLWJ5dGVz";
-const TARGET: &str = "https://backup/folder?signature=0a1b2c3d";
+const TARGET: &str = "https://backup/directory?signature=0a1b2c3d";
 const PROXY: &str = "proxy-user:proxy-word";
 /// A word of its own, as an error may quote it.
 const PASSWORD: &str = "proxy-word";

@@ -33,9 +33,9 @@ impl Disk {
     /// It cannot be opened.
     pub fn open(path: &Path, platform: &Platform) -> io::Result<Self> {
         let size = File::open(path)?.seek(SeekFrom::End(0))?;
-        let folder = platform.sys_block(path);
+        let directory = platform.sys_block(path);
         let number = |attribute: &str| -> Option<u64> {
-            fs::read_to_string(folder.join(attribute)).ok().and_then(|text| text.trim().parse().ok())
+            fs::read_to_string(directory.join(attribute)).ok().and_then(|text| text.trim().parse().ok())
         };
         Ok(Self {
             path: path.to_owned(),
@@ -64,11 +64,12 @@ pub fn partition(
     // The kernel's rule: a p between name and number if the name ends in a digit.
     let between = if name.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
     let name = format!("{name}{between}{number}");
-    let folder = platform.path("/sys/class/block").join(&name);
+    let directory = platform.path("/sys/class/block").join(&name);
     // A loop device keeps the partitions of the file that it had before.
     let known = || -> Option<Range<u64>> {
-        let sectors =
-            |attribute: &str| -> Option<u64> { fs::read_to_string(folder.join(attribute)).ok()?.trim().parse().ok() };
+        let sectors = |attribute: &str| -> Option<u64> {
+            fs::read_to_string(directory.join(attribute)).ok()?.trim().parse().ok()
+        };
         // sysfs counts in units of 512 bytes, whatever the sectors are.
         let start = sectors("start")? * 512;
         Some(start..start + sectors("size")? * 512)
@@ -79,7 +80,7 @@ pub fn partition(
             anyhow::bail!("the kernel does not show partition {name} where the partition table has it");
         }
     }
-    let numbers = folder.join("dev");
+    let numbers = directory.join("dev");
     let text = fs::read_to_string(&numbers)
         .map_err(|error| anyhow::anyhow!("the kernel does not show partition {name}: {error}"))?;
     let device = text

@@ -1,4 +1,4 @@
-//! For the tests: a machine in a temporary folder, with disks that are plain
+//! For the tests: a machine in a temporary directory, with disks that are plain
 //! files or, where the kernel takes part, loop devices.
 
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +21,7 @@ use crate::host::platform::Platform;
 pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
 
 pub(crate) struct Machine {
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     disks: Vec<PathBuf>,
     pub(crate) uuid: Uuid,
 }
@@ -29,11 +29,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// A machine without disks.
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("disks")).unwrap();
-        symlink("/sys", folder.path().join("sys")).unwrap();
-        symlink("/dev", folder.path().join("dev")).unwrap();
-        Self { folder, disks: Vec::new(), uuid: OWN }
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("disks")).unwrap();
+        symlink("/sys", directory.path().join("sys")).unwrap();
+        symlink("/dev", directory.path().join("dev")).unwrap();
+        Self { directory, disks: Vec::new(), uuid: OWN }
     }
 
     /// Adds a disk that is a file full of holes.
@@ -42,7 +42,7 @@ impl Machine {
     }
 
     pub(crate) fn add_sized(&mut self, name: &str, size: u64) -> PathBuf {
-        let path = self.folder.path().join("disks").join(name);
+        let path = self.directory.path().join("disks").join(name);
         File::create(&path).unwrap().set_len(size).unwrap();
         self.disks.push(Path::new("/disks").join(name));
         path
@@ -62,10 +62,10 @@ impl Machine {
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
         };
-        let file = files::below(self.folder.path(), CONTAINER_FILE);
+        let file = files::below(self.directory.path(), CONTAINER_FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, serde_json::to_vec(&container).unwrap()).unwrap();
-        Platform::detect(self.folder.path()).unwrap()
+        Platform::detect(self.directory.path()).unwrap()
     }
 
     /// This machine with the image that [`owner`] names.
@@ -78,7 +78,7 @@ impl Machine {
     }
 
     pub(crate) fn examine(&self) -> Examination {
-        examine(&self.platform(), &self.candidate(), self.folder.path(), &Host).unwrap()
+        examine(&self.platform(), &self.candidate(), self.directory.path(), &Host).unwrap()
     }
 
     /// The codes of the findings of an examination, and its verdict.

@@ -23,7 +23,7 @@ fn ours(machine: &Machine) -> (Disk, Identity) {
 /// A prepared disk on a loop device.
 fn prepared() -> (Machine, Loop) {
     let mut machine = Machine::new();
-    let file = machine.folder.path().join("disk.img");
+    let file = machine.directory.path().join("disk.img");
     File::create(&file).unwrap().set_len(MINIMUM_SIZE).unwrap();
     let disk = Loop::new(&file);
     machine.add_device(&disk.device);
@@ -33,7 +33,7 @@ fn prepared() -> (Machine, Loop) {
 }
 
 fn enlarge(machine: &Machine, disk: &Loop, size: u64) {
-    File::options().write(true).open(machine.folder.path().join("disk.img")).unwrap().set_len(size).unwrap();
+    File::options().write(true).open(machine.directory.path().join("disk.img")).unwrap().set_len(size).unwrap();
     run("losetup", &["--set-capacity", disk.device.to_str().unwrap()]);
 }
 
@@ -63,7 +63,7 @@ fn a_disk_that_has_grown_is_filled_while_mounted_and_nothing_before_the_data_mov
     let (machine, disk) = prepared();
     let (ours_before, identity) = ours(&machine);
     mount(&ours_before, &identity, &machine.platform(), &Host).unwrap();
-    fs::write(machine.folder.path().join("data/record"), "kaas").unwrap();
+    fs::write(machine.directory.path().join("data/record"), "kaas").unwrap();
     assert_eq!(online(&ours_before, identity.disk, &machine.platform(), &Host), Ok(false));
     let before = read(&disk.device, layout::IDENTITY_A..layout::DATA);
 
@@ -85,7 +85,7 @@ fn a_disk_that_has_grown_is_filled_while_mounted_and_nothing_before_the_data_mov
         mount(&grown, &identity, &machine.platform(), &Host).unwrap();
     }
     assert!(file_system_size(&node).unwrap() + GRAIN > length);
-    assert_eq!(fs::read_to_string(machine.folder.path().join("data/record")).unwrap(), "kaas");
+    assert_eq!(fs::read_to_string(machine.directory.path().join("data/record")).unwrap(), "kaas");
     assert_eq!(online(&grown, identity.disk, &machine.platform(), &Host), Ok(false));
     unmount(&machine.platform()).unwrap();
     assert!(Slots::read(&disk.device).unwrap().is_redundant());

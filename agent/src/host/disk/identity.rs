@@ -337,8 +337,8 @@ mod tests {
     use contract::swap::Use;
     use std::path::PathBuf;
 
-    fn disk(folder: &Path) -> PathBuf {
-        let path = folder.join("disk");
+    fn disk(directory: &Path) -> PathBuf {
+        let path = directory.join("disk");
         File::create(&path).unwrap().set_len(8 << 20).unwrap();
         path
     }
@@ -356,8 +356,8 @@ mod tests {
 
     #[test]
     fn writes_alternate_and_the_newest_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = disk(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let disk = disk(directory.path());
         for generation in 1..6 {
             write(&disk, &numbered(generation)).unwrap();
             let slots = Slots::read(&disk).unwrap();
@@ -368,8 +368,8 @@ mod tests {
 
     #[test]
     fn a_damaged_newest_slot_leaves_the_older_one_and_is_written_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = disk(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let disk = disk(directory.path());
         for generation in 1..=3 {
             write(&disk, &numbered(generation)).unwrap();
         }
@@ -387,8 +387,8 @@ mod tests {
 
     #[test]
     fn two_damaged_slots_hold_nothing_but_bear_our_mark() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = disk(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let disk = disk(directory.path());
         write(&disk, &numbered(1)).unwrap();
         write(&disk, &numbered(2)).unwrap();
         flip(&disk, layout::IDENTITY_A + 100);
@@ -400,12 +400,12 @@ mod tests {
 
     #[test]
     fn an_identity_that_says_more_than_is_known_is_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let own = Use { vm: None, version: "1".into(), build: "b".into() };
         let swap = Swap { id: Uuid::nil(), from: own, to: None, released: None, forced: false, publisher: None };
         let content = serde_json::to_value(Identity { swap: Some(swap), ..identity() }).unwrap();
         for place in ["", "/swap", "/swap/from"] {
-            let disk = disk(folder.path());
+            let disk = disk(directory.path());
             write(&disk, &numbered(1)).unwrap();
             let mut more = content.clone();
             more.pointer_mut(place).unwrap()["new"] = 1.into();
@@ -422,8 +422,8 @@ mod tests {
 
     #[test]
     fn the_newer_of_two_later_identities_is_said_something_of() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = disk(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let disk = disk(directory.path());
         for (sequence, place, image) in [(5, layout::IDENTITY_A, "9.1.0"), (4, layout::IDENTITY_B, "9.0.0")] {
             let mut later = serde_json::to_value(Identity { image_version: image.into(), ..identity() }).unwrap();
             later["new"] = 1.into();
@@ -441,8 +441,8 @@ mod tests {
 
     #[test]
     fn the_preparation_record_stands_until_slot_b_is_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = disk(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let disk = disk(directory.path());
         let preparation =
             Preparation { disk: Uuid::from_u128(1), data: Uuid::from_u128(9), holder: Some(Uuid::from_u128(2)) };
         write_preparation(&disk, &preparation).unwrap();

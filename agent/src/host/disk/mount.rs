@@ -1,4 +1,4 @@
-//! Mounts the data partition and lays its folders under the paths of the
+//! Mounts the data partition and lays its directories under the paths of the
 //! table in [`contract::paths`]. Formats nothing.
 
 use std::fs::{self, DirBuilder};
@@ -58,10 +58,10 @@ pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn
         }
     }
     room(&data, &name)?;
-    for (folder, mode, point) in paths::binds() {
-        let (source, target) = (data.join(folder), platform.path(point));
+    for (directory, mode, point) in paths::binds() {
+        let (source, target) = (data.join(directory), platform.path(point));
         bind(&source, mode, &target)
-            .map_err(|error| failed(&name, &format!("laying {folder} on {}", target.display()), error))?;
+            .map_err(|error| failed(&name, &format!("laying {directory} on {}", target.display()), error))?;
     }
     Ok(identity)
 }

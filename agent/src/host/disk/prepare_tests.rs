@@ -22,7 +22,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let mut machine = Machine::new();
-        let file = machine.folder.path().join("disk.img");
+        let file = machine.directory.path().join("disk.img");
         fs::File::create(&file).unwrap().set_len(SIZE).unwrap();
         let disk = Loop::new(&file);
         machine.add_device(&disk.device);
@@ -51,7 +51,7 @@ impl Rig {
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
-        self.machine.folder.path().join(path)
+        self.machine.directory.path().join(path)
     }
 }
 

@@ -120,8 +120,8 @@ mod tests {
     const GOOD: &str = include_str!("../environment/fixtures/three-nodes.xml");
 
     fn run(environment: &[u8], output: Output) -> (bool, String) {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, image) = (folder.path().join("environment"), folder.path().join("image.json"));
+        let directory = tempfile::tempdir().unwrap();
+        let (file, image) = (directory.path().join("environment"), directory.path().join("image.json"));
         fs::write(&file, environment).unwrap();
         fs::write(&image, include_str!("fixtures/image.json")).unwrap();
         let mut text = Vec::new();

@@ -84,7 +84,7 @@ pub struct Node {
     pub extra_ca_certificates: Vec<String>,
     /// Where container images that the appliance does not carry are pulled from.
     pub registry_mirror: Option<String>,
-    /// The folder on a server to which snapshots of the store are copied; the
+    /// The directory on a server to which snapshots of the store are copied; the
     /// address may hold a password. Missing in what older images saved.
     #[serde(default)]
     pub snapshot_target: Option<Secret>,

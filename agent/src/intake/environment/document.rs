@@ -432,9 +432,9 @@ mod tests {
 
     #[test]
     fn each_rejected_file_gives_the_code_of_its_name() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/intake/environment/fixtures/rejected");
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/intake/environment/fixtures/rejected");
         let mut seen = 0;
-        for entry in std::fs::read_dir(folder).unwrap() {
+        for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             // Named after the code, then after the mistake: malformed.bare-ampersand.xml
             let name = path.file_name().unwrap().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! Reads one file out of the root folder of an ISO 9660 image (ECMA-119), by
+//! Reads one file out of the root directory of an ISO 9660 image (ECMA-119), by
 //! its plain, Rock Ridge (IEEE P1282) or Joliet name, without mounting it.
 //!
 //! Every length that the image states is bounded before it is believed. This
@@ -12,8 +12,8 @@ const SECTOR: usize = 2048;
 const FIRST_DESCRIPTOR: u64 = 16;
 /// Most volume descriptors that are looked at.
 const MOST_DESCRIPTORS: u64 = 64;
-/// Largest root folder that is read, in bytes: thousands of entries.
-const LARGEST_FOLDER: usize = 1 << 20;
+/// Largest root directory that is read, in bytes: thousands of entries.
+const LARGEST_DIRECTORY: usize = 1 << 20;
 /// Most continuation areas of one entry that are followed (SUSP, section 5.1).
 const MOST_CONTINUATIONS: usize = 32;
 
@@ -40,14 +40,14 @@ pub enum Error {
 }
 
 /// Reads the file `name`, whatever the case of its letters, from the root
-/// folder. None when there is no such file.
+/// directory. None when there is no such file.
 ///
 /// # Errors
 /// [`Error`]; nothing is changed.
 pub fn read_file(image: &mut (impl Read + Seek), name: &str, limit: usize) -> Result<Option<Vec<u8>>, Error> {
     for volume in volumes(image)? {
-        let folder = volume.extent(image, &volume.root, LARGEST_FOLDER)?;
-        if let Some(entry) = volume.find(image, &folder, name)? {
+        let directory = volume.extent(image, &volume.root, LARGEST_DIRECTORY)?;
+        if let Some(entry) = volume.find(image, &directory, name)? {
             return volume.extent(image, &entry, limit).map(Some);
         }
     }
@@ -62,7 +62,7 @@ struct Volume {
     root: Entry,
 }
 
-/// Where a file's or a folder's data is.
+/// Where a file's or a directory's data is.
 struct Entry {
     /// In logical blocks.
     start: u64,
@@ -99,7 +99,7 @@ fn volumes(image: &mut (impl Read + Seek)) -> Result<Vec<Volume>, Error> {
         if !matches!(block, 512 | 1024 | 2048) {
             return Err(Error::Damaged("the logical block size is none that exists"));
         }
-        let root = record(&descriptor[156..190]).ok_or(Error::Damaged("the root folder's record is too short"))?;
+        let root = record(&descriptor[156..190]).ok_or(Error::Damaged("the root directory's record is too short"))?;
         volumes.push(Volume { joliet, block, root: root.entry()? });
     }
     Ok(volumes)
@@ -114,13 +114,13 @@ impl Volume {
         read(image, entry.start * self.block, entry.size as usize)
     }
 
-    fn find(&self, image: &mut (impl Read + Seek), folder: &[u8], name: &str) -> Result<Option<Entry>, Error> {
+    fn find(&self, image: &mut (impl Read + Seek), directory: &[u8], name: &str) -> Result<Option<Entry>, Error> {
         // Records do not cross sectors; zeros fill a sector's end (ECMA-119, section 6.8.1.1).
-        for sector in folder.chunks(SECTOR) {
+        for sector in directory.chunks(SECTOR) {
             let mut rest = sector;
             while let Some(record) = record(rest) {
                 rest = &rest[record.bytes.len()..];
-                if !record.is_folder() && self.is_named(image, &record, name)? {
+                if !record.is_directory() && self.is_named(image, &record, name)? {
                     return record.entry().map(Some);
                 }
             }
@@ -195,7 +195,7 @@ fn record(bytes: &[u8]) -> Option<Record<'_>> {
 }
 
 impl Record<'_> {
-    fn is_folder(&self) -> bool {
+    fn is_directory(&self) -> bool {
         self.bytes[25] & 2 != 0
     }
 
@@ -315,8 +315,8 @@ mod tests {
         assert!(matches!(change(primary + 129, 7), Err(Error::Damaged(_))), "block size");
         assert!(matches!(change(primary + 156, 3), Err(Error::Damaged(_))), "root record's length");
         assert!(matches!(change(primary + 156 + 25, 0x82), Err(Error::Damaged(_))), "several extents");
-        assert!(matches!(change(primary + 156 + 13, 0xff), Err(Error::TooLarge { .. })), "root folder's size");
-        assert!(matches!(change(primary + 156 + 5, 0xff), Err(Error::Io(_))), "root folder's place");
+        assert!(matches!(change(primary + 156 + 13, 0xff), Err(Error::TooLarge { .. })), "root directory's size");
+        assert!(matches!(change(primary + 156 + 5, 0xff), Err(Error::Io(_))), "root directory's place");
         assert!(matches!(change(17 * SECTOR + 1, b'X'), Err(Error::Damaged(_))), "no end of descriptors");
     }
 
@@ -328,7 +328,7 @@ mod tests {
         ) {
             let mut bytes = unpacked(IMAGES[image].0);
             for (place, value) in changes {
-                // The descriptors and folders stand between sectors 16 and 30.
+                // The descriptors and directories stand between sectors 16 and 30.
                 let place = 16 * SECTOR + place % (14 * SECTOR);
                 if let Some(byte) = bytes.get_mut(place) {
                     *byte = value;

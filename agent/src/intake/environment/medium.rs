@@ -69,8 +69,8 @@ mod tests {
     /// A VM with a drive that holds this.
     fn vm(content: &[u8]) -> TempDir {
         let root = tempfile::tempdir().unwrap();
-        for folder in ["sys/class/block/sr0", "dev"] {
-            fs::create_dir_all(root.path().join(folder)).unwrap();
+        for directory in ["sys/class/block/sr0", "dev"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
         }
         fs::write(root.path().join("dev/sr0"), content).unwrap();
         root

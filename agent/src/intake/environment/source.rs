@@ -258,13 +258,13 @@ mod tests {
     const GOOD: &str = include_str!("fixtures/three-nodes.xml");
 
     struct Bench {
-        folder: TempDir,
+        directory: TempDir,
         media: Vec<PathBuf>,
     }
 
     impl Bench {
         fn new() -> Self {
-            Self { folder: tempfile::tempdir().unwrap(), media: Vec::new() }
+            Self { directory: tempfile::tempdir().unwrap(), media: Vec::new() }
         }
 
         /// Adds a CD-ROM with the good document, changed.
@@ -272,7 +272,7 @@ mod tests {
             let mut image = Vec::new();
             let packed: &[u8] = include_bytes!("fixtures/iso/plain.iso.gz");
             GzDecoder::new(packed).read_to_end(&mut image).unwrap();
-            let path = self.folder.path().join(format!("sr{}", self.media.len()));
+            let path = self.directory.path().join(format!("sr{}", self.media.len()));
             File::create(&path).unwrap().write_all(&change(image)).unwrap();
             self.media.push(path);
             self
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn what_may_still_come_is_absent() {
         let mut bench = Bench::new().cdrom(|_| vec![0; 100_000]).cdrom(replaced("OVF_ENV", "OTHER__"));
-        bench.media.push(bench.folder.path().join("no-such-drive"));
+        bench.media.push(bench.directory.path().join("no-such-drive"));
         let bare = r#"<Environment xmlns="http://schemas.dmtf.org/ovf/environment/1"/>"#;
         for guestinfo in [None, Some(""), Some("NULL"), Some(bare)] {
             let Outcome::Absent { looked } = bench.read(guestinfo) else { panic!("{guestinfo:?}") };
@@ -342,7 +342,7 @@ mod tests {
     fn a_drive_is_opened_without_waiting_for_it() {
         let bench = Bench::new();
         // To open it without O_NONBLOCK waits for a writer, as an optical drive closes its tray.
-        let path = bench.folder.path().join("sr0");
+        let path = bench.directory.path().join("sr0");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {

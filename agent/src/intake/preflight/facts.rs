@@ -76,16 +76,16 @@ mod tests {
 
     #[test]
     fn processors_and_memory_are_read_from_the_kernel() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
         write("sys/devices/system/cpu/online", "0-3,8\n");
         write("proc/meminfo", "MemTotal:        2048000 kB\nMemFree:  1 kB\n");
         write("usr/lib/kaas/image.json", "{}");
-        let platform = Platform::detect(folder.path()).unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
         let facts = Facts::of(&platform, Some(1), true);
         assert_eq!((facts.processors, facts.memory), (Some(5), Some(2_048_000 << 10)));
         assert!(facts.clock.implausible().is_none(), "{facts:?}");
@@ -95,8 +95,8 @@ mod tests {
     fn what_the_kernel_does_not_say_is_unknown() {
         assert_eq!((count(""), count("0-"), count("3-1")), (None, None, None));
         assert_eq!((total(""), total("MemTotal: lots")), (None, None));
-        let folder = tempfile::tempdir().unwrap();
-        let facts = Facts::of(&Platform::detect(folder.path()).unwrap(), None, false);
+        let directory = tempfile::tempdir().unwrap();
+        let facts = Facts::of(&Platform::detect(directory.path()).unwrap(), None, false);
         assert_eq!((facts.processors, facts.memory), (None, None));
     }
 }

@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_metrics_of_a_formed_node() {
-        // No such folder: the numbers of a disk are each machine's own.
+        // No such directory: the numbers of a disk are each machine's own.
         insta::assert_snapshot!(metrics(Path::new("/nonexistent"), &formed()));
     }
 

@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_first_question_begins_and_a_later_one_gets_the_file_with_its_checksum() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("c-20261121T143005Z.db");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c-20261121T143005Z.db");
         std::fs::write(&path, "a store").unwrap();
         let taker = SnapshotTaker::default();
         let work = || -> Work {

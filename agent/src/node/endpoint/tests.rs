@@ -279,8 +279,8 @@ async fn a_file_is_sent_whole_and_a_shortened_one_breaks_off() {
         }
         Ok::<_, std::io::Error>(all)
     };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("snapshot");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("snapshot");
     let content: Vec<u8> = (0..200_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
     fs::write(&path, &content).unwrap();
     let answer = answer::file(fs::File::open(&path).unwrap(), "application/octet-stream").unwrap();

@@ -24,8 +24,8 @@ use crate::upgrade::swap::good;
 const ASKING: Duration = Duration::from_secs(5);
 /// Where kubeadm keeps what a dry run makes: in memory.
 const DRY_RUN: &str = "/run/kaas/kubeadm-upgrade";
-/// Names that folder (`cmd/kubeadm/app/constants`).
-const DRY_RUN_FOLDER: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
+/// Names that directory (`cmd/kubeadm/app/constants`).
+const DRY_RUN_DIRECTORY: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
 /// What the image answers for itself: its kernel and cgroups, and the cluster DNS that it brings.
 const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
 
@@ -82,17 +82,17 @@ fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Resu
 /// # Errors
 /// kubeadm's reasons.
 pub(super) fn preflight(context: &SwapContext, minor: &str, version: &str, runner: &dyn Runner) -> Result<(), Refused> {
-    let folder = files::below(&context.root, DRY_RUN);
+    let directory = files::below(&context.root, DRY_RUN);
     let command = Command::new(format!("{MINORS}/{minor}/kubeadm"))
         .args(["upgrade", "apply", "phase", "preflight", &format!("v{version}"), "--dry-run", "--yes"])
         .arg(format!("--kubeconfig={ADMINISTRATOR}"))
         .arg(format!("--ignore-preflight-errors={NOT_KUBEADMS}"))
-        .env(DRY_RUN_FOLDER, DRY_RUN);
-    let judged = fs::create_dir_all(&folder)
+        .env(DRY_RUN_DIRECTORY, DRY_RUN);
+    let judged = fs::create_dir_all(&directory)
         .map_err(|source| command::Error::Start { command: command.to_string(), source })
         .and_then(|()| runner.run(&command).map(drop));
     // It holds nothing that anybody reads.
-    let _ = fs::remove_dir_all(&folder);
+    let _ = fs::remove_dir_all(&directory);
     judged.map_err(|error| {
         let reason = match error {
             command::Error::Failed { tail, .. } => reasons(&tail),

@@ -116,7 +116,7 @@ mod tests {
         Identity { swap: Some(swap), ..identity.clone() }
     }
 
-    /// A file with this identity in both slots, and the folder of records.
+    /// A file with this identity in both slots, and the directory of records.
     fn disk(root: &Path, identity: &Identity) -> PathBuf {
         let disk = root.join("disk");
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();

@@ -26,7 +26,7 @@ pub struct SwapContext {
     pub config: Config,
     /// The system's root, `/` outside of tests.
     pub root: PathBuf,
-    /// The folder of keys.
+    /// The directory of keys.
     pub pki: PathBuf,
     /// The running image.
     pub image: ImageFacts,

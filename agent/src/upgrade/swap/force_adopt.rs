@@ -220,7 +220,7 @@ mod tests {
         layout::write_table(&disk, whose.disk, size, 512, &crate::host::command::Host).unwrap();
         identity::write(&disk, &whose).unwrap();
         identity::write(&disk, &whose).unwrap();
-        let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
+        let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         let facts = contract::image::ImageFacts { version: version.into(), ..crate::intake::config::fixture::image() };
         std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
@@ -245,7 +245,7 @@ mod tests {
         let options = Options { confirm: node.into(), downgrade, any_version: false, publisher_changed: false };
         // The platform's file is written where it is asked for.
         machine.platform();
-        command(machine.folder.path(), &options, runner).map_err(|error| format!("{error:#}"))
+        command(machine.directory.path(), &options, runner).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
                 && machine.verdict() == ("held elsewhere", vec!["image.publisher".into()])
         );
         let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: false, publisher_changed: true };
-        command(machine.folder.path(), &options, &notes).unwrap();
+        command(machine.directory.path(), &options, &notes).unwrap();
         // An image that nobody has signed changes nothing about who is trusted.
         let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
         assert_eq!((&taken.publisher, taken.holder), (&pinned.publisher, Some(machine.uuid)));
@@ -305,15 +305,15 @@ mod tests {
     #[test]
     fn an_image_that_may_not_follow_takes_it_only_if_that_is_said() {
         let (machine, disk) = machine("0.2.0");
-        let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
-        let mut facts = image::read(machine.folder.path()).unwrap();
+        let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
+        let mut facts = image::read(machine.directory.path()).unwrap();
         facts.upgrades_from = Some(">=0.1.5".parse().unwrap());
         std::fs::write(image, serde_json::to_vec(&facts).unwrap()).unwrap();
         let notes = Notes::default();
         let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
         assert!(refused.contains("--any-version") && refused.contains(">=0.1.5 only, and 0.1.0"), "{refused}");
         let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: true, publisher_changed: false };
-        command(machine.folder.path(), &options, &notes).unwrap();
+        command(machine.directory.path(), &options, &notes).unwrap();
         assert_eq!(Slots::read(&disk).unwrap().newest().unwrap().holder, Some(machine.uuid));
     }
 
@@ -321,9 +321,9 @@ mod tests {
     fn without_a_disk_nothing_is_taken() {
         let (machine, _) = machine("0.1.0");
         let empty = Machine::new();
-        let target = crate::host::files::below(empty.folder.path(), contract::image::PATH);
+        let target = crate::host::files::below(empty.directory.path(), contract::image::PATH);
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::copy(crate::host::files::below(machine.folder.path(), contract::image::PATH), target).unwrap();
+        std::fs::copy(crate::host::files::below(machine.directory.path(), contract::image::PATH), target).unwrap();
         let refused = typed(&empty, &Notes::default(), "cp-1", false).unwrap_err();
         assert!(refused.contains("no data disk to take over") && refused.contains("disk.absent"), "{refused}");
     }

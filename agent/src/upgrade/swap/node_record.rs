@@ -198,7 +198,7 @@ fn against(node: &str, disk: &NodeRecord, cluster: &NodeRecord, peer: &str) -> O
 pub struct Announcer {
     /// This node.
     pub node: ControlNode,
-    /// The folder of keys.
+    /// The directory of keys.
     pub pki: PathBuf,
     /// The system's root.
     pub root: PathBuf,

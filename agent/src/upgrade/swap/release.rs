@@ -87,14 +87,14 @@ mod tests {
     fn machine() -> (Machine, Loop) {
         alone();
         let mut machine = Machine::new();
-        let file = machine.folder.path().join("disk.img");
+        let file = machine.directory.path().join("disk.img");
         std::fs::File::create(&file).unwrap().set_len(MINIMUM_SIZE).unwrap();
         let device = Loop::new(&file);
         machine.add_device(&device.device);
         let target = machine.examine().data_disk.target().unwrap();
         let (disk, identity) = prepare(&target, &owner(), &machine.platform(), &Host).unwrap();
         identity::write(&disk.path, &Identity { state: State::Formed, ..identity }).unwrap();
-        let image = crate::host::files::below(machine.folder.path(), contract::image::PATH);
+        let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         std::fs::write(image, serde_json::to_vec(&crate::intake::config::fixture::image()).unwrap()).unwrap();
         (machine, device)
@@ -104,13 +104,13 @@ mod tests {
     fn mounted(machine: &Machine) -> Identity {
         let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
         mount(&disk, &identity, &machine.platform(), &Host).unwrap();
-        std::fs::create_dir_all(crate::host::files::below(machine.folder.path(), paths::RECORDS)).unwrap();
-        adopt::take(machine.folder.path(), &disk.path, &machine.candidate()).unwrap()
+        std::fs::create_dir_all(crate::host::files::below(machine.directory.path(), paths::RECORDS)).unwrap();
+        adopt::take(machine.directory.path(), &disk.path, &machine.candidate()).unwrap()
     }
 
     fn power_off(machine: &Machine) {
         unmount(&machine.platform()).unwrap();
-        let memory = crate::host::files::below(machine.folder.path(), "/run/kaas");
+        let memory = crate::host::files::below(machine.directory.path(), "/run/kaas");
         std::fs::remove_dir_all(memory).unwrap();
     }
 
@@ -118,7 +118,7 @@ mod tests {
     fn a_released_disk_is_read_only_and_the_next_vm_takes_it() {
         let (mut machine, device) = machine();
         mounted(&machine);
-        command(machine.folder.path()).unwrap();
+        command(machine.directory.path()).unwrap();
         let data = machine.platform().path(paths::DATA);
         let refused = std::fs::write(data.join("late"), "").unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
@@ -142,7 +142,7 @@ mod tests {
         // Writes down what the machine is now.
         machine.platform();
         let before = Slots::read(&device.device).unwrap();
-        command(machine.folder.path()).unwrap();
+        command(machine.directory.path()).unwrap();
         assert_eq!(Slots::read(&device.device).unwrap(), before);
     }
 

@@ -23,9 +23,9 @@ pub fn url(text: &str, credentials: bool) -> Result<String, Problem> {
     Ok(text.to_owned())
 }
 
-/// The URL of a folder on a server, which may hold user name and password: as
+/// The URL of a directory on a server, which may hold user name and password: as
 /// it was written, and a secret therefore.
-pub fn folder(text: &str) -> Result<Secret, Problem> {
+pub fn directory(text: &str) -> Result<Secret, Problem> {
     examine(text, "Give a URL such as https://backup.example.com/clusters/one/").map(|_| Secret::new(text.to_owned()))
 }
 
@@ -109,12 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_may_have_a_path_and_credentials() {
+    fn a_directory_may_have_a_path_and_credentials() {
         for text in ["https://u:p@backup.example.com/clusters/one/", "http://10.0.0.9:8080", "https://backup/x"] {
-            assert_eq!(folder(text).map(|folder| folder.expose().to_owned()).as_deref(), Ok(text));
+            assert_eq!(directory(text).map(|directory| directory.expose().to_owned()).as_deref(), Ok(text));
         }
         for text in ["sftp://backup/x", "backup.example.com/x", "https://u:hunter2@backup/x?signature=1"] {
-            let problem = folder(text).unwrap_err();
+            let problem = directory(text).unwrap_err();
             assert_eq!(problem.code.code, "url.malformed", "{text}");
             assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");
         }

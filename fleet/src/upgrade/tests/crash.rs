@@ -32,13 +32,13 @@ pub enum Cut {
     Call(CutAt),
 }
 
-/// A folder in memory where there is one: thousands of flushes follow.
-pub fn folder() -> TempDir {
+/// A directory in memory where there is one: thousands of flushes follow.
+pub fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Gives a command; nothing when it was broken off.
-pub fn give(world: &World, folder: &Path, verb: Verb, cut: Cut) -> Option<anyhow::Result<Outcome>> {
+pub fn give(world: &World, directory: &Path, verb: Verb, cut: Cut) -> Option<anyhow::Result<Outcome>> {
     let entries = Cell::new(0);
     world.cut_at(match cut {
         Cut::Call(at) => Some(at),
@@ -58,7 +58,7 @@ pub fn give(world: &World, folder: &Path, verb: Verb, cut: Cut) -> Option<anyhow
     let run = Run {
         hypervisor: world,
         nodes: world,
-        folder,
+        directory,
         ova: None,
         say: &|_| {},
         still_ours: &|| Ok(()),
@@ -67,7 +67,7 @@ pub fn give(world: &World, folder: &Path, verb: Verb, cut: Cut) -> Option<anyhow
         noted: &noted,
     };
     let given = catch_unwind(AssertUnwindSafe(|| {
-        let mut journal = Journal::open(folder)?.expect("a journal");
+        let mut journal = Journal::open(directory)?.expect("a journal");
         match (verb, standing(journal.entries())) {
             (Verb::Rollback, (Direction::Forward, _)) => run.turn(&mut journal, Direction::Back, "asked for")?,
             (Verb::Commit, (Direction::Forward, Some(Outcome::Upgraded))) => {
@@ -90,13 +90,13 @@ fn is_broken(panic: &(dyn Any + Send)) -> bool {
 }
 
 pub fn begin(world: &World) -> TempDir {
-    let folder = folder();
-    drop(Journal::begin(folder.path(), world.plan()).unwrap());
-    folder
+    let directory = directory();
+    drop(Journal::begin(directory.path(), world.plan()).unwrap());
+    directory
 }
 
-fn ended(world: &World, folder: &Path, verb: Verb) -> Outcome {
-    let outcome = give(world, folder, verb, Cut::Never).expect("not broken off").unwrap();
+fn ended(world: &World, directory: &Path, verb: Verb) -> Outcome {
+    let outcome = give(world, directory, verb, Cut::Never).expect("not broken off").unwrap();
     let image = if outcome == Outcome::RolledBack { old() } else { new() };
     world.all_run(&image, outcome == Outcome::Committed);
     outcome
@@ -107,15 +107,15 @@ fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Verb, then: Verb, cuts: 
     for number in 1.. {
         for cut in cuts(number) {
             let world = World::of(nodes, mode, ill);
-            let folder = begin(&world);
+            let directory = begin(&world);
             if verb != Verb::Resume {
-                ended(&world, folder.path(), Verb::Resume);
+                ended(&world, directory.path(), Verb::Resume);
             }
-            if give(&world, folder.path(), verb, cut).is_some() {
+            if give(&world, directory.path(), verb, cut).is_some() {
                 assert!(number > 5, "only {number} places");
                 return number;
             }
-            let outcome = ended(&world, folder.path(), then);
+            let outcome = ended(&world, directory.path(), then);
             let expected = match (then, ill) {
                 (Verb::Rollback, _) => Outcome::RolledBack,
                 (Verb::Resume, _) if verb == Verb::Rollback => Outcome::RolledBack,
@@ -208,11 +208,11 @@ proptest! {
         last in prop_oneof![Just(Verb::Resume), Just(Verb::Rollback)],
     ) {
         let world = World::of(nodes, mode, ill);
-        let folder = begin(&world);
+        let directory = begin(&world);
         for (cut, verb) in story {
-            give(&world, folder.path(), verb, cut);
+            give(&world, directory.path(), verb, cut);
         }
-        let outcome = ended(&world, folder.path(), last);
+        let outcome = ended(&world, directory.path(), last);
         if ill != Ill::Well {
             prop_assert_eq!(outcome, Outcome::RolledBack);
         }

@@ -12,9 +12,9 @@ fn plan() -> Plan {
 
 #[test]
 fn a_journal_is_read_as_it_was_written_and_half_a_line_is_cut_off() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let planned = plan();
-    let mut journal = Journal::begin(folder.path(), planned.clone()).unwrap();
+    let mut journal = Journal::begin(directory.path(), planned.clone()).unwrap();
     let place = StepIndex { direction: Direction::Forward, index: 0 };
     journal.append(Event::Begun { place }).unwrap();
     journal.append(Event::Done { place, note: "whole".into(), vm: Some(Uuid::nil()) }).unwrap();
@@ -23,36 +23,36 @@ fn a_journal_is_read_as_it_was_written_and_half_a_line_is_cut_off() {
     drop(journal);
     for cut in 0..20 {
         let half = format!("{text}{}", &r#"{"at":17,"event":"begun""#[..cut]);
-        fs::write(Journal::path(folder.path()), half).unwrap();
-        let again = Journal::open(folder.path()).unwrap().unwrap();
+        fs::write(Journal::path(directory.path()), half).unwrap();
+        let again = Journal::open(directory.path()).unwrap().unwrap();
         assert_eq!((again.text(), again.entries()), (text.as_str(), entries.as_slice()));
         assert_eq!(again.plan(), &planned);
     }
-    assert_eq!(fs::read_to_string(Journal::path(folder.path())).unwrap(), text);
+    assert_eq!(fs::read_to_string(Journal::path(directory.path())).unwrap(), text);
 }
 
 #[test]
 fn a_damaged_journal_and_one_that_is_open_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(Journal::open(folder.path()).unwrap().is_none());
-    let journal = Journal::begin(folder.path(), plan()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    assert!(Journal::open(directory.path()).unwrap().is_none());
+    let journal = Journal::begin(directory.path(), plan()).unwrap();
     let text = journal.text().to_owned();
-    let error = Journal::open(folder.path()).unwrap_err().to_string();
+    let error = Journal::open(directory.path()).unwrap_err().to_string();
     assert!(error.contains("another command"), "{error}");
     drop(journal);
     for damaged in ["", "{}\n", &text.replace("planned", "blank"), &format!("{text}{text}"), &format!("{text}what\n")] {
-        fs::write(Journal::path(folder.path()), damaged).unwrap();
-        assert!(Journal::open(folder.path()).is_err(), "{damaged}");
+        fs::write(Journal::path(directory.path()), damaged).unwrap();
+        assert!(Journal::open(directory.path()).is_err(), "{damaged}");
     }
 }
 
 #[test]
 fn the_journal_before_is_kept_beside_a_new_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let first = plan();
-    drop(Journal::begin(folder.path(), first.clone()).unwrap());
+    drop(Journal::begin(directory.path(), first.clone()).unwrap());
     let second = Plan { id: Uuid::from_u128(2), ..first.clone() };
-    assert_eq!(Journal::begin(folder.path(), second.clone()).unwrap().plan(), &second);
-    let kept = fs::read_to_string(folder.path().join(format!("journal-{}.jsonl", first.id))).unwrap();
+    assert_eq!(Journal::begin(directory.path(), second.clone()).unwrap().plan(), &second);
+    let kept = fs::read_to_string(directory.path().join(format!("journal-{}.jsonl", first.id))).unwrap();
     assert_eq!(plan_of(&parse(&kept).unwrap()), Some(&first));
 }

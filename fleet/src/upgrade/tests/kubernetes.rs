@@ -10,8 +10,8 @@ fn options(to: Option<&str>) -> KubernetesOptions {
     KubernetesOptions { to: to.map(str::to_owned), drain_seconds: 1, limit: Duration::from_secs(30) }
 }
 
-fn site<'s>(world: &'s World, folder: &'s std::path::Path) -> Site<'s> {
-    Site { hypervisor: world, nodes: world, folder, say: &|_| {}, pace: Duration::ZERO }
+fn site<'s>(world: &'s World, directory: &'s std::path::Path) -> Site<'s> {
+    Site { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::ZERO }
 }
 
 fn runs(world: &World) -> Vec<String> {
@@ -26,8 +26,8 @@ fn codes_of(refused: &anyhow::Error) -> Vec<&'static str> {
 
 #[test]
 fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last() {
-    let (world, folder) = (world(), tempfile::tempdir().unwrap());
-    let site = site(&world, folder.path());
+    let (world, directory) = (world(), tempfile::tempdir().unwrap());
+    let site = site(&world, directory.path());
     let plan = site.plan_kubernetes(&options(None)).unwrap();
     assert_eq!(plan.to, "1.36");
     let order: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -35,7 +35,7 @@ fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last()
     assert_eq!(runs(&world), ["1.35.4"; 3], "a plan changes nothing");
     assert_eq!(site.upgrade_kubernetes(&options(None)).unwrap().nodes, plan.nodes);
     assert_eq!(runs(&world), ["1.36.3"; 3]);
-    assert!(folder.path().join("before-kubernetes-1.36.snapshot").exists());
+    assert!(directory.path().join("before-kubernetes-1.36.snapshot").exists());
     assert_eq!(world.lease().unwrap().unwrap().holder, None, "the lock is given back");
     let again = site.plan_kubernetes(&options(Some("1.36"))).unwrap_err();
     assert_eq!(codes_of(&again), ["upgrade.nothing-to-do"]);
@@ -43,8 +43,8 @@ fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last()
 
 #[test]
 fn what_was_broken_off_is_gone_on_with() {
-    let (world, folder) = (world(), tempfile::tempdir().unwrap());
-    let site = site(&world, folder.path());
+    let (world, directory) = (world(), tempfile::tempdir().unwrap());
+    let site = site(&world, directory.path());
     world.refuse_kubernetes(Some("cp3"));
     let error = format!("{:#}", site.upgrade_kubernetes(&options(None)).unwrap_err());
     assert!(error.contains("cp3 does not run Kubernetes 1.36 yet") && error.contains("drain"), "{error}");
@@ -57,8 +57,8 @@ fn what_was_broken_off_is_gone_on_with() {
 
 #[test]
 fn another_minor_than_the_next_one_is_refused() {
-    let (world, folder) = (world(), tempfile::tempdir().unwrap());
-    let site = site(&world, folder.path());
+    let (world, directory) = (world(), tempfile::tempdir().unwrap());
+    let site = site(&world, directory.path());
     for (to, code) in
         [("1.37", "upgrade.kubernetes-skew"), ("1.34", "upgrade.kubernetes-skew"), ("new", "upgrade.kubernetes-skew")]
     {
@@ -71,7 +71,7 @@ fn another_minor_than_the_next_one_is_refused() {
 
 #[test]
 fn a_swap_that_is_not_committed_comes_first() {
-    let (world, folder) = (world(), tempfile::tempdir().unwrap());
+    let (world, directory) = (world(), tempfile::tempdir().unwrap());
     let swap = contract::swap::Request {
         id: uuid::Uuid::from_u128(7),
         to: crate::upgrade::tests::fake::new(),
@@ -80,6 +80,6 @@ fn a_swap_that_is_not_committed_comes_first() {
         publisher: None,
     };
     world.begin_swap(world.control_nodes().unwrap()[1].1, &swap).unwrap();
-    let refused = site(&world, folder.path()).plan_kubernetes(&options(None)).unwrap_err();
+    let refused = site(&world, directory.path()).plan_kubernetes(&options(None)).unwrap_err();
     assert_eq!(codes_of(&refused), ["upgrade.swap-open"]);
 }

@@ -17,13 +17,13 @@ use crate::upgrade::Target;
 
 const DISK: &[u8] = &[7; 5000];
 
-/// An OVA that the image of the fakes comes in, signed, and the folder that it goes with.
+/// An OVA that the image of the fakes comes in, signed, and the directory that it goes with.
 pub fn target() -> (TempDir, Target) {
-    let folder = super::crash::folder();
+    let directory = super::crash::directory();
     static SIGNER: LazyLock<Signer> = LazyLock::new(signer);
-    let ova = write(folder.path(), &format!("0.2.0+{}", new().build), Some(&SIGNER));
+    let ova = write(directory.path(), &format!("0.2.0+{}", new().build), Some(&SIGNER));
     let target = Target::read(&ova).unwrap();
-    (folder, target)
+    (directory, target)
 }
 
 /// Somebody's key.
@@ -33,11 +33,11 @@ pub fn signer() -> Signer {
     Signer::from_pem(&key.serialize_pem(), &certificate).unwrap()
 }
 
-/// Writes the OVA of version 0.2.0 into a folder.
-pub fn write(folder: &Path, full_version: &str, signer: Option<&Signer>) -> PathBuf {
-    let disk = folder.join("disk");
+/// Writes the OVA of version 0.2.0 into a directory.
+pub fn write(directory: &Path, full_version: &str, signer: Option<&Signer>) -> PathBuf {
+    let disk = directory.join("disk");
     fs::write(&disk, DISK).unwrap();
-    let ova = folder.join("appliance.ova");
+    let ova = directory.join("appliance.ova");
     let descriptor = descriptor(full_version);
     let package =
         Package { name: "appliance", descriptor: &descriptor, disks: &[disk], modified: 1_700_000_000, signer };

@@ -3,19 +3,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::crash::folder;
+use super::crash::directory;
 use super::fake::{CutAt, Ill, World, lease_of, new, options};
 use crate::upgrade::{Direction, Mode, Nodes, Outcome, Site};
 
-fn site<'a>(world: &'a World, folder: &'a std::path::Path) -> Site<'a> {
-    Site { hypervisor: world, nodes: world, folder, say: &|_| {}, pace: Duration::from_millis(1) }
+fn site<'a>(world: &'a World, directory: &'a std::path::Path) -> Site<'a> {
+    Site { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::from_millis(1) }
 }
 
 /// An upgrade that was killed at a call, its lock still held.
-fn killed(world: &World, folder: &std::path::Path, call: usize) {
+fn killed(world: &World, directory: &std::path::Path, call: usize) {
     world.cut_at(Some(CutAt { call, after: true }));
     let given =
-        catch_unwind(AssertUnwindSafe(|| site(world, folder).apply(&world.target.ova, &options(Mode::Rolling))));
+        catch_unwind(AssertUnwindSafe(|| site(world, directory).apply(&world.target.ova, &options(Mode::Rolling))));
     assert!(given.is_err(), "it was not broken off");
     world.cut_at(None);
     // Unwinding gives the lock back; a kill does not.
@@ -26,7 +26,7 @@ fn killed(world: &World, folder: &std::path::Path, call: usize) {
 #[test]
 fn another_machine_goes_on_once_the_lock_has_ended() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
-    let (first, second) = (folder(), folder());
+    let (first, second) = (directory(), directory());
     killed(&world, first.path(), 60);
     let error = site(&world, second.path()).resume(None).unwrap_err().to_string();
     assert!(error.contains("first.machine, is at work"), "{error}");
@@ -45,7 +45,7 @@ fn another_machine_goes_on_once_the_lock_has_ended() {
 #[test]
 fn a_second_upgrade_is_refused_until_the_first_is_committed() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
-    let (first, second) = (folder(), folder());
+    let (first, second) = (directory(), directory());
     let state = site(&world, first.path()).apply(&world.target.ova, &options(Mode::Rolling)).unwrap();
     assert_eq!((state.outcome, state.next.clone()), (Some(Outcome::Upgraded), None));
     let error = site(&world, second.path()).plan(&world.target.ova, &options(Mode::Rolling)).unwrap_err().to_string();
@@ -60,7 +60,7 @@ fn a_second_upgrade_is_refused_until_the_first_is_committed() {
 #[test]
 fn the_status_is_seen_from_anywhere() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
-    let (first, second) = (folder(), folder());
+    let (first, second) = (directory(), directory());
     let none = site(&world, first.path()).status().unwrap_err().to_string();
     assert!(none.contains("there is no upgrade"), "{none}");
     killed(&world, first.path(), 60);

@@ -6,26 +6,27 @@ use crate::upgrade::tests::package::{signer, write};
 
 #[test]
 fn an_ova_says_build_minors_and_who_signed_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let full = format!("0.2.0+{}", new().build);
     let signer = signer();
-    let target = Target::read(&write(folder.path(), &full, Some(&signer))).unwrap();
+    let target = Target::read(&write(directory.path(), &full, Some(&signer))).unwrap();
     assert_eq!((target.name.as_str(), &target.image), ("kaas-control-plane", &new()));
     assert_eq!(target.kubernetes, ["1.36", "1.35"]);
     assert_eq!(target.signer, Some(signer.public_key().fingerprint().to_string()));
-    let unsigned = Target::read(&write(folder.path(), &full, None)).unwrap();
+    let unsigned = Target::read(&write(directory.path(), &full, None)).unwrap();
     assert_eq!((unsigned.signer, unsigned.digest), (None, target.digest.clone()));
     assert_eq!(target.upgrades_from, None);
     let from =
-        |text: &str| Target::read(&write(folder.path(), &format!("{full} (upgrades from {text}"), Some(&signer)));
+        |text: &str| Target::read(&write(directory.path(), &format!("{full} (upgrades from {text}"), Some(&signer)));
     assert_eq!(from(">=0.1.0, <1.0.0)").unwrap().upgrades_from, Some(">=0.1.0, <1.0.0".parse().unwrap()));
     for unclear in [">=0.1.0", "whatever)"] {
         let error = format!("{:#}", from(unclear).unwrap_err());
         assert!(error.contains("of which versions"), "{error}");
     }
-    target.verify(&write(folder.path(), &full, Some(&signer))).unwrap();
+    target.verify(&write(directory.path(), &full, Some(&signer))).unwrap();
     // The same image without its signature, and another image, are not what was planned with.
-    for other in [write(folder.path(), &full, None), write(folder.path(), &full.replace('b', "c"), Some(&signer))] {
+    for other in [write(directory.path(), &full, None), write(directory.path(), &full.replace('b', "c"), Some(&signer))]
+    {
         let error = target.verify(&other).unwrap_err().to_string();
         assert!(error.contains("is not the OVA that was planned with"), "{error}");
     }
@@ -33,12 +34,12 @@ fn an_ova_says_build_minors_and_who_signed_it() {
 
 #[test]
 fn an_ova_without_a_build_or_with_a_changed_byte_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for full in ["0.2.0", "0.2.0 (development image)", "0.3.0+bbbb", "0.2.0+XYZ00000000000000000000000000000"] {
-        let error = format!("{:#}", Target::read(&write(folder.path(), full, None)).unwrap_err());
+        let error = format!("{:#}", Target::read(&write(directory.path(), full, None)).unwrap_err());
         assert!(error.contains("does not say which build it is"), "{error}");
     }
-    let ova = write(folder.path(), &format!("0.2.0+{}", new().build), Some(&signer()));
+    let ova = write(directory.path(), &format!("0.2.0+{}", new().build), Some(&signer()));
     let mut bytes = fs::read(&ova).unwrap();
     let place = bytes.windows(8).rposition(|window| window == [7; 8]).unwrap();
     bytes[place] = 8;

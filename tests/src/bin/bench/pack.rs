@@ -16,8 +16,8 @@ const TURNS: usize = 3;
 
 /// Measures and prints.
 pub fn bench(ova: &Path, tools: &Tools) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir_in(ova.parent().context("an OVA without a folder")?)?;
-    let at = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir_in(ova.parent().context("an OVA without a directory")?)?;
+    let at = |name: &str| directory.path().join(name);
     let kaas = env::current_exe()?.with_file_name("kaas");
     let own = |arguments: [&Path; 3]| {
         let mut command = Command::new(&kaas);
@@ -25,7 +25,7 @@ pub fn bench(ova: &Path, tools: &Tools) -> anyhow::Result<()> {
         command
     };
     let other = |arguments: &[&str], files: [&Path; 2]| {
-        let mut command = tools.command("qemu-img", &[folder.path()]);
+        let mut command = tools.command("qemu-img", &[directory.path()]);
         command.arg("convert").args(arguments).args(files);
         command
     };

@@ -43,11 +43,11 @@ pub fn make(spec: &Spec, tools: &ToolsTree, settings: &Settings) -> Result<Plain
         .text("parameters", &parameters)
         .key("tools", tools.key())
         .finish();
-    let made = cache.stage(&key, &progress, |folder| {
+    let made = cache.stage(&key, &progress, |directory| {
         fetch::fetch(&lock, settings, &cache, &progress, "run it again")?;
         let work = cache.work()?;
         let root = work.path().join("root");
-        bootstrap::bootstrap(&lock, Form::Folder, &root, &cache, &progress)?;
+        bootstrap::bootstrap(&lock, Form::Directory, &root, &cache, &progress)?;
         let (vmlinuz, initrd) = (only(&root.join("boot"), "vmlinuz-")?, only(&root.join("boot"), "initrd.img-")?);
         tools
             .run("ukify")
@@ -70,7 +70,7 @@ pub fn make(spec: &Spec, tools: &ToolsTree, settings: &Settings) -> Result<Plain
         fs::write(definitions.join("20-root.conf"), system)?;
         tools
             .run("systemd-repart")
-            .writes_at(folder, "/out")
+            .writes_at(directory, "/out")
             .reads_at(&definitions, "/repart.d")
             .reads_at(work.path(), "/in")
             .tool()
@@ -81,9 +81,9 @@ pub fn make(spec: &Spec, tools: &ToolsTree, settings: &Settings) -> Result<Plain
     Ok(Plain { disk: made.join("disk.raw"), kernel })
 }
 
-fn only(folder: &Path, prefix: &str) -> Result<PathBuf> {
-    let mut found = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+fn only(directory: &Path, prefix: &str) -> Result<PathBuf> {
+    let mut found = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
     found
         .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
-        .with_context(|| format!("there is no {prefix} in {}", folder.display()))
+        .with_context(|| format!("there is no {prefix} in {}", directory.display()))
 }

@@ -158,9 +158,9 @@ fn pods_of_two_nodes_reach_each_other() {
         namespace.ip(&format!("address add 10.244.{number}.1/24 dev kaas.pods"));
         namespace.ip("link set kaas.pods up");
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let authorities = Authorities::make(SystemTime::now()).unwrap();
-    let kubeconfig = folder.path().join("pod-network.conf");
+    let kubeconfig = directory.path().join("pod-network.conf");
     ensure_kubeconfig(&kubeconfig, &format!("https://{API}"), &Leaf::pod_network(), &authorities, SystemTime::now())
         .unwrap();
 
@@ -169,7 +169,7 @@ fn pods_of_two_nodes_reach_each_other() {
         let (api, authorities) = (api.clone(), authorities.clone());
         Running::spawn(&one, async move { api.serve(&authorities, API).await })
     };
-    let roots: Vec<PathBuf> = ["one", "two"].iter().map(|name| folder.path().join(name)).collect();
+    let roots: Vec<PathBuf> = ["one", "two"].iter().map(|name| directory.path().join(name)).collect();
     let start = |namespace: &Namespace, number: u8| {
         let (root, kubeconfig) = (roots[usize::from(number) - 1].clone(), kubeconfig.clone());
         Running::spawn(namespace, async move { follow(&settings(number), kubeconfig, &root, &Host).await })

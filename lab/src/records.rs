@@ -1,4 +1,4 @@
-//! Where a lab keeps what it knows: one folder, JSON records written whole.
+//! Where a lab keeps what it knows: one directory, JSON records written whole.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -20,9 +20,9 @@ pub const POWER_ON: &str = "\n======== power on ========\n";
 /// How long another command may be at work on a lab before it counts as being in the way.
 const AT_WORK: Duration = Duration::from_secs(60);
 
-/// The folder of one lab.
+/// The directory of one lab.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct LabDirectory {
     path: PathBuf,
 }
 
@@ -58,8 +58,8 @@ pub struct VmRecord {
     pub process: Option<ProcessId>,
 }
 
-impl Folder {
-    /// The folder of the lab `name` below `state`; makes nothing.
+impl LabDirectory {
+    /// The directory of the lab `name` below `state`; makes nothing.
     ///
     /// # Errors
     /// When the name cannot be one.
@@ -68,7 +68,7 @@ impl Folder {
         Ok(Self { path: state.join(name) })
     }
 
-    /// The folder itself.
+    /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -78,7 +78,7 @@ impl Folder {
         self.path.join("lab.json")
     }
 
-    /// The folder of one VM.
+    /// The directory of one VM.
     pub fn vm(&self, vm: &str) -> PathBuf {
         self.path.join("vms").join(vm)
     }
@@ -167,7 +167,7 @@ impl Folder {
     /// The names of all VMs, sorted.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// When the directory cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
         let Ok(entries) = fs::read_dir(self.path.join("vms")) else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -181,7 +181,7 @@ impl Folder {
     /// The VM that holds a disk.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// When the directory cannot be read.
     pub fn holder(&self, disk: Uuid) -> anyhow::Result<Option<String>> {
         for vm in self.vms()? {
             if self.load_vm(&vm).is_ok_and(|record| record.disks.contains(&disk)) {
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_vm_is_remembered_and_its_disk_has_a_holder() {
         let state = tempfile::tempdir().unwrap();
-        let folder = Folder::of(state.path(), "x").unwrap();
+        let directory = LabDirectory::of(state.path(), "x").unwrap();
         let disk = Uuid::from_u128(7);
         let vm = VmRecord {
             name: "node1".to_owned(),
@@ -282,11 +282,11 @@ mod tests {
             cdrom_inserted: true,
             process: None,
         };
-        folder.save_vm(&vm).unwrap();
-        assert_eq!(folder.load_vm("node1").unwrap(), vm);
-        assert_eq!(folder.vms().unwrap(), ["node1"]);
-        assert_eq!(folder.holder(disk).unwrap().as_deref(), Some("node1"));
-        assert_eq!(folder.holder(Uuid::from_u128(8)).unwrap(), None);
+        directory.save_vm(&vm).unwrap();
+        assert_eq!(directory.load_vm("node1").unwrap(), vm);
+        assert_eq!(directory.vms().unwrap(), ["node1"]);
+        assert_eq!(directory.holder(disk).unwrap().as_deref(), Some("node1"));
+        assert_eq!(directory.holder(Uuid::from_u128(8)).unwrap(), None);
     }
 
     /// Version 0.1.0 noted no engine for each VM.
@@ -296,18 +296,18 @@ mod tests {
             "uuid": "00000000-0000-0000-0000-000000000001", "mac": "00:50:56:00:00:01", "address": null, "memory": 2048,
             "processors": 2, "disks": [], "has_nic": true, "nic_connected": true, "cdrom_inserted": true, "process": null}"#;
         let state = tempfile::tempdir().unwrap();
-        let folder = Folder::of(state.path(), "x").unwrap();
-        save_text(&folder.vm("cp1").join("vm.json"), record).unwrap();
-        assert_eq!(folder.load_vm("cp1").unwrap().engine, None);
+        let directory = LabDirectory::of(state.path(), "x").unwrap();
+        save_text(&directory.vm("cp1").join("vm.json"), record).unwrap();
+        assert_eq!(directory.load_vm("cp1").unwrap().engine, None);
     }
 
     #[test]
     fn two_commands_do_not_meet_in_one_lab() {
         let state = tempfile::tempdir().unwrap();
-        let folder = Folder::of(state.path(), "x").unwrap();
-        let held = folder.lock().unwrap();
-        assert!(folder.lock_within(Duration::ZERO).unwrap_err().to_string().contains("another command"));
+        let directory = LabDirectory::of(state.path(), "x").unwrap();
+        let held = directory.lock().unwrap();
+        assert!(directory.lock_within(Duration::ZERO).unwrap_err().to_string().contains("another command"));
         drop(held);
-        folder.lock().unwrap();
+        directory.lock().unwrap();
     }
 }
