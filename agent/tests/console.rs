@@ -58,7 +58,7 @@ fn form(root: &Path) {
             "console_password_hash": "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8",
             "proxy": null, "extra_ca_certificates": [], "registry_mirror": null,
         },
-        "patience": 1,
+        "timeout_factor": 1,
     }))
     .unwrap();
     let records = Records::new(root);
