@@ -66,7 +66,11 @@ impl Maintenance {
 
     /// Does what is due. Says whether findings have changed.
     pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
-        self.0.iter_mut().fold(false, |news, scheduled| scheduled.run(node, now) || news)
+        let mut news = false;
+        for scheduled in &mut self.0 {
+            news |= scheduled.run(node, now);
+        }
+        news
     }
 
     /// What everything has last found.
