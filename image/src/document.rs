@@ -294,7 +294,11 @@ mod tests {
 
     fn mistakes(text: &str, read: impl FnOnce(&Table<'_, '_>)) -> Vec<String> {
         let document = Document::new(Path::new("spec.toml"), text);
-        match document.read(|top| Some(read(top))) {
+        let read = |top: &Table<'_, '_>| {
+            read(top);
+            Some(())
+        };
+        match document.read(read) {
             Ok(()) => Vec::new(),
             Err(mistakes) => mistakes.0.iter().map(ToString::to_string).collect(),
         }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::cluster::records::Progress;
     use crate::host::files;
-    use crate::intake::environment::backdoor::emulated::Hypervisor;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
     use crate::intake::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
     use contract::platform::CONTAINER_FILE;
 

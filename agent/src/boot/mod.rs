@@ -10,4 +10,3 @@ pub mod reconfigure;
 pub mod reset;
 pub mod run;
 pub mod steps;
-pub mod watch;

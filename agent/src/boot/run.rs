@@ -143,8 +143,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     maintenance.remember(&machine.passing);
     loop {
         reporter.alive(LOOP, ROUND);
-        if let Some(watch) = &machine.watch {
-            watch.look_if_due();
+        if let Some(health) = &machine.health {
+            health.look_if_due();
         }
         if maintenance.run(&machine.node, Instant::now()) {
             let mut all = machine.warnings().clone();
@@ -188,8 +188,8 @@ fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
             if let StepError::Failed(error) = &trouble {
                 log::warn!("{step}: {error:#}");
             }
-            if let Some(watch) = &machine.watch {
-                watch.look_if_due();
+            if let Some(health) = &machine.health {
+                health.look_if_due();
             }
             wait(machine, trouble.pause(attempt));
             attempt += 1;

@@ -12,3 +12,4 @@ pub mod image;
 pub mod platform;
 pub mod services;
 pub mod tls;
+pub mod vmware;

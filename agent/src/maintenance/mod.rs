@@ -8,6 +8,7 @@ mod clock;
 mod data_disk;
 mod endpoint;
 mod etcd;
+pub mod health;
 mod job;
 mod runtime;
 mod schedule;

@@ -187,10 +187,10 @@ impl StepContext {
         }
         let first = self.node.config.is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let (reporter, watch, standing) = (self.node.reporter.clone(), self.watch.clone(), self.standing());
+        let (reporter, health, standing) = (self.node.reporter.clone(), self.health.clone(), self.standing());
         let mut say = |report: &Report| {
-            if let Some(watch) = &watch {
-                watch.look_if_due();
+            if let Some(health) = &health {
+                health.look_if_due();
             }
             show(&reporter, &standing, report)
         };

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{StepContext, StepError, StepOutcome};
-use crate::boot::watch::Watch;
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
@@ -15,6 +14,7 @@ use crate::cluster::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, pro
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
+use crate::maintenance::health::HealthWatch;
 use crate::status;
 use crate::system::address;
 use crate::upgrade::kubernetes as kubernetes_upgrade;
@@ -76,7 +76,7 @@ impl StepContext {
         let device = address::device(self.node.address())?;
         let content =
             virtual_address::configuration(&self.node.config, &device).context("there is no virtual address")?;
-        if self.watch.is_none() {
+        if self.health.is_none() {
             // Until the API here has been seen to serve, this node does not compete.
             virtual_address::tell(self.node.root(), false)?;
         }
@@ -97,8 +97,8 @@ impl StepContext {
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
         let started = self.node.services().start_with(kubelet::UNIT, changed)?;
         users::note(self.node.root(), kubelet::UNIT)?;
-        if self.watch.is_none() {
-            self.watch = Some(Watch::start(&self.node.config, self.node.root(), self.node.reporter.clone())?);
+        if self.health.is_none() {
+            self.health = Some(HealthWatch::start(&self.node.config, self.node.root(), self.node.reporter.clone())?);
         }
         Ok(started.into())
     }

@@ -16,10 +16,10 @@ use contract::secret::Secret;
 
 use crate::boot::corrections::{self, Sight, Throttle};
 use crate::boot::plan::{Plan, Step};
-use crate::boot::watch::Watch;
 use crate::cluster::records::Progress;
 use crate::cluster::rendezvous::Rendezvous;
 use crate::host::disk::Identity;
+use crate::maintenance::health::HealthWatch;
 use crate::node::context::NodeContext;
 
 pub use error::StepError;
@@ -55,7 +55,7 @@ pub struct StepContext {
     /// which is a check of maintenance.
     pub passing: Findings,
     /// Follows the health of the API once it is to run.
-    pub watch: Option<Watch>,
+    pub health: Option<HealthWatch>,
     /// The fingerprint of the OVF environment that the configuration is from,
     /// if it was read at this boot.
     pub environment: Option<String>,
@@ -75,7 +75,7 @@ impl StepContext {
             progress,
             plan,
             passing: Findings::default(),
-            watch: None,
+            health: None,
             environment: None,
             throttle: Throttle::default(),
             time_asked: None,

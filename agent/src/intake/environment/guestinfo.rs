@@ -1,9 +1,9 @@
 //! The `guestinfo` variables of a VMware VM, over the backdoor. Any local user
 //! of the VM can read them, so what is secret does not stay there.
 
-use super::backdoor::{self, Port};
 use super::document;
-pub use super::hardware::Hardware;
+use crate::host::vmware::backdoor::{self, Port};
+pub use crate::host::vmware::hardware::Hardware;
 
 /// The variable that vCenter puts the OVF environment in.
 pub const OVF_ENVIRONMENT: &str = "guestinfo.ovfEnv";
@@ -139,8 +139,8 @@ fn status(reply: &[u8]) -> (bool, &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::backdoor::emulated::Hypervisor;
     use super::*;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
 
     const GOOD: &str = include_str!("fixtures/three-nodes.xml");
 

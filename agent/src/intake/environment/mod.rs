@@ -4,11 +4,9 @@
 //! This module knows the form of the document and the keys of the property
 //! table. What values mean is [`crate::intake::config`]'s.
 
-pub mod backdoor;
 pub mod document;
 mod drive;
 pub mod guestinfo;
-mod hardware;
 pub mod iso;
 pub mod medium;
 pub mod source;

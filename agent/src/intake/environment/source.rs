@@ -11,11 +11,11 @@ use contract::codes;
 use contract::finding::{Finding, Findings};
 use zeroize::Zeroizing;
 
-use super::backdoor::Port;
 use super::document::{self, Document};
 use super::guestinfo::{GuestInfo, OVF_ENVIRONMENT};
 use super::{drive, iso};
 use crate::host::platform::Platform;
+use crate::host::vmware::backdoor::Port;
 
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";
@@ -251,8 +251,8 @@ mod tests {
     use flate2::read::GzDecoder;
     use tempfile::TempDir;
 
-    use super::super::backdoor::emulated::Hypervisor;
     use super::*;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
     use contract::properties;
 
     const GOOD: &str = include_str!("fixtures/three-nodes.xml");

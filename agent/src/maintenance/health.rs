@@ -44,7 +44,7 @@ const EAGER: Duration = Duration::from_secs(3);
 
 /// A handle on the watch; clones share it. The watch ends with the process.
 #[derive(Clone)]
-pub struct Watch {
+pub struct HealthWatch {
     shared: Arc<Shared>,
 }
 
@@ -55,7 +55,7 @@ struct Shared {
     due: Mutex<Option<Instant>>,
 }
 
-impl Watch {
+impl HealthWatch {
     /// Starts to watch. The API need not be up yet, its credentials must be there.
     ///
     /// # Errors

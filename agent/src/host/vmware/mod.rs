@@ -1,0 +1,4 @@
+//! The VMware hypervisor as a guest speaks to it.
+
+pub mod backdoor;
+pub mod hardware;
