@@ -17,7 +17,7 @@ pub struct Request {
 
 /// An upgrade that is under way or was given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct UpgradeState {
     /// The minor that the node is taken to.
     pub to: String,
     /// Why it was given up, if it was: the node is as before then.

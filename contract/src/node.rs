@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::kubernetes_upgrade;
-use crate::swap::{Image, State};
+use crate::swap::{Image, SwapState};
 
 /// A node, as `GET /v1/node` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub struct Node {
     /// Since when this boot has counted as good; none until then.
     pub good: Option<Good>,
     /// The swap that is under way, or not committed yet.
-    pub swap: Option<State>,
+    pub swap: Option<SwapState>,
 }
 
 /// The image that a VM runs.
@@ -67,7 +67,7 @@ pub struct Kubernetes {
     pub carried: Vec<String>,
     /// The upgrade that is under way or was given up, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upgrade: Option<kubernetes_upgrade::State>,
+    pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
 /// The etcd member of a node, and how it sees the others.

@@ -36,7 +36,7 @@ pub struct Descriptor {
     pub media_type: String,
     /// `sha256:` and 64 hex digits.
     pub digest: String,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// For which machine, as the specification's object.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -78,7 +78,7 @@ impl Stage {
 
 /// A swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct SwapState {
     /// Its identifier.
     pub id: Uuid,
     /// How far it is.
@@ -92,7 +92,7 @@ pub struct State {
 }
 
 /// For pages and terminals.
-impl fmt::Display for State {
+impl fmt::Display for SwapState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let to = self.to.as_ref().map(|to| format!(" to image {}", to.version)).unwrap_or_default();
         match self.stage {

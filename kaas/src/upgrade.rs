@@ -8,7 +8,7 @@ use ::ova::signature::PublicKey;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fleet::node::Client;
-use fleet::upgrade::{KubernetesOptions, KubernetesPlan, Mode, Options, Outcome, Site, State, describe};
+use fleet::upgrade::{Command, KubernetesOptions, KubernetesPlan, Mode, Options, Outcome, UpgradeStatus, describe};
 use lab::{Lab, state_directory};
 
 use crate::ova::Output;
@@ -26,14 +26,14 @@ pub enum Upgrade {
         #[arg(long, default_value = "text")]
         output: Output,
     },
-    /// Plans an upgrade and goes through with it. A step that fails makes everything go back.
+    /// Plans an upgrade and carries it out. When a step fails, all nodes go back to their old VMs.
     Apply {
         #[command(flatten)]
         wanted: Wanted,
         #[command(flatten)]
         at: At,
     },
-    /// Goes on with an upgrade that was broken off, here or on another machine.
+    /// Continues an upgrade that was interrupted, here or on another machine.
     Resume {
         /// The OVA, if it is not where it was when the upgrade was planned.
         #[arg(long, value_name = "FILE")]
@@ -47,7 +47,7 @@ pub enum Upgrade {
     Commit(At),
     /// Takes the control nodes to the next Kubernetes minor that their image carries, one after the other.
     ///
-    /// After an image swap is committed. What was broken off is gone on with by doing it again; there is no
+    /// After an image swap is committed. When it was interrupted, give the command again; there is no
     /// way back but restoring the snapshot of etcd that is taken before.
     Kubernetes {
         /// The minor to go to, such as 1.36, if not the next one.
@@ -119,7 +119,7 @@ pub struct Wanted {
 /// Runs one of the commands.
 ///
 /// # Errors
-/// Why it was refused, broken off, or went back.
+/// Why it was refused, interrupted, or went back.
 pub fn run(command: Upgrade) -> anyhow::Result<()> {
     match command {
         Upgrade::Plan { wanted, at, output } => at.with(|site| {
@@ -167,12 +167,12 @@ pub fn run(command: Upgrade) -> anyhow::Result<()> {
 }
 
 impl At {
-    fn with(&self, act: impl FnOnce(&Site<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    fn with(&self, act: impl FnOnce(&Command<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let lab = Lab::open(&state_directory()?, &self.lab)?;
         let kubeconfig = self.kubeconfig.clone().map_or_else(|| lab.kubeconfig(), Ok)?;
         let nodes = Client::of_kubeconfig(&kubeconfig)?.from_inside(lab.network_namespace());
         let directory = self.journal.clone().unwrap_or_else(|| lab.upgrades());
-        act(&Site {
+        act(&Command {
             hypervisor: &lab,
             nodes: &nodes,
             directory: &directory,
@@ -218,7 +218,7 @@ fn kubernetes(plan: &KubernetesPlan) -> String {
 }
 
 /// Says where it ended; another end than the one that was asked for is a failure.
-fn ended(state: &State, wanted: Outcome) -> anyhow::Result<()> {
+fn ended(state: &UpgradeStatus, wanted: Outcome) -> anyhow::Result<()> {
     if state.outcome == Some(wanted) {
         println!("{}", text(state));
         return Ok(());
@@ -226,7 +226,7 @@ fn ended(state: &State, wanted: Outcome) -> anyhow::Result<()> {
     bail!("{}", text(state))
 }
 
-fn text(state: &State) -> String {
+fn text(state: &UpgradeStatus) -> String {
     let reason = state.reason.as_deref().unwrap_or("no reason was noted");
     let mut text = match state.outcome {
         Some(Outcome::Upgraded) => format!(

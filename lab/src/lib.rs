@@ -52,7 +52,7 @@ pub use cluster::Up;
 pub use container::HeldLimit;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
-pub use plan::{Plan, PlannedNode, Wishes};
+pub use plan::{LabPlan, PlannedNode, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
 pub use source::Source;
 pub use tools::Tools;
@@ -91,7 +91,7 @@ struct Record {
     source: Source,
     /// Where the tools tree is.
     tools: PathBuf,
-    plan: Plan,
+    plan: LabPlan,
     /// What its namespaces and cgroups are named by: no other lab of this machine has it, not even another user's of
     /// the
     /// same name. In labs of earlier versions the name.
@@ -174,7 +174,7 @@ impl Lab {
     }
 
     /// What it was planned to be.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &LabPlan {
         &self.record.plan
     }
 

@@ -32,7 +32,7 @@ pub struct Wishes {
 
 /// A lab to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct LabPlan {
     /// Name of the lab.
     pub name: String,
     /// Address of the bridge, with prefix length.
@@ -58,7 +58,7 @@ pub struct PlannedNode {
 ///
 /// # Errors
 /// When the wishes cannot be met.
-pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<Plan> {
+pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
     check_name("the lab's name", &wishes.name)?;
     if !matches!(wishes.nodes, 1 | 3) {
         bail!("a control cluster has one node or three, not {}", wishes.nodes);
@@ -86,7 +86,7 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<Plan> {
         properties.extend(wishes.properties.clone());
         PlannedNode { name: name.clone(), address: node_address(number), properties }
     });
-    Ok(Plan {
+    Ok(LabPlan {
         name: wishes.name.clone(),
         bridge: format!("{}/{PREFIX}", host(1)),
         api: if shared { host(10) } else { node_address(1) },

@@ -9,7 +9,7 @@ const LONGEST: usize = 100;
 pub struct InvalidName {
     /// The name refused.
     pub name: String,
-    /// Why.
+    /// What is wrong with it.
     pub reason: &'static str,
 }
 

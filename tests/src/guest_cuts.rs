@@ -10,7 +10,7 @@ use crate::upgrade::Upgrade;
 
 /// Where the draws begin.
 const SEED: u64 = 5;
-/// How long it may take until a moment comes, before the timeout factor.
+/// How long it may take until a moment comes, times the timeout factor.
 const COMING: Duration = Duration::from_secs(400);
 
 /// Which command is at work.

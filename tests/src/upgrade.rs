@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scenario::{MOMENT, Scenario, kaas, named_ova};
 
-/// Three nodes, each shut down, booted and watched until it is good, before the timeout factor.
+/// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 const SWAPPING: Duration = Duration::from_secs(1200);
 /// More than the lock of a killed command holds.
 const LOCK: Duration = Duration::from_secs(120);

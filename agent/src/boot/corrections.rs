@@ -32,7 +32,7 @@ pub struct Found {
     pub warnings: Findings,
 }
 
-/// Reads and validates the OVF environment, with what was amended on the console.
+/// Reads and validates the OVF environment, with what was changed on the console.
 ///
 /// # Errors
 /// All findings, when one of them is an error.

@@ -21,7 +21,7 @@ use contract::image::ImageFacts;
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::host::disk::identity::{Identity, MachineId, Slots, State};
+use crate::host::disk::identity::{DiskState, Identity, MachineId, Slots};
 use crate::host::disk::ownership::{Candidate, may_take};
 use crate::host::files::{self, write_atomically};
 use crate::host::image;
@@ -149,7 +149,7 @@ fn find_identity(
 fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> Option<(PathBuf, Identity)> {
     let slots = Slots::read(disk).ok()?;
     // A node whose disk is to be erased begins as a new one.
-    let lasting = |identity: &&Identity| slots.later().is_none() && identity.state != State::Erasing;
+    let lasting = |identity: &&Identity| slots.later().is_none() && identity.state != DiskState::Erasing;
     let identity = slots.newest().filter(lasting)?;
     let ours = match image {
         Some(image) => may_take(identity, &Candidate::of(platform, image)).is_ok(),

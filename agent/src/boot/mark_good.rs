@@ -23,12 +23,12 @@ use crate::host::platform::Platform;
 use crate::intake::config::Config;
 use crate::upgrade::swap::good::{GOOD, read};
 
-/// How long all must hold, before the timeout factor …
+/// How long all must hold, times the timeout factor …
 const WINDOW: Duration = Duration::from_secs(30);
 /// … and at most: a slow host's answers take their time, but a minute in which all is well shows enough.
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_secs(2);
-/// How long one answer may take, before the timeout factor.
+/// How long one answer may take, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 /// By how many entries a member that has caught up may be behind the leader: what is written while both are asked.
 const BEHIND: u64 = 200;

@@ -26,7 +26,7 @@ use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::Config;
 
-/// How long one etcd member may take to answer, before the timeout factor.
+/// How long one etcd member may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
@@ -128,7 +128,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     let cluster = match records.config()? {
         Some(_) if !records.progress()?.etcd => Cluster::Never,
         Some(config) => survivors(&config, &platform.path(PKI)),
-        None if identity.state == disk::State::Formed => {
+        None if identity.state == disk::DiskState::Formed => {
             Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
         }
         None => Cluster::Never,
@@ -236,10 +236,10 @@ fn empty(directory: &Path, stays: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::disk::{State, fixture};
+    use crate::host::disk::{DiskState, fixture};
 
     fn outlook(cluster: Cluster) -> Outlook {
-        let identity = Identity { holder: None, state: State::Formed, ..fixture::identity() };
+        let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
         let disk = Disk { path: "/dev/sdb".into(), size: 1 << 32, sector: 512, read_only: false };
         Outlook { disk, identity, cluster }
     }

@@ -28,7 +28,7 @@ use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
 use crate::host::command::Host;
 use crate::host::disk::ownership::Candidate;
-use crate::host::disk::{self, DataDisk, State};
+use crate::host::disk::{self, DataDisk, DiskState};
 use crate::host::files;
 use crate::host::image;
 use crate::host::platform::Platform;
@@ -262,7 +262,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             disk::examine(platform, &candidate, platform.root(), &Host).context("looking at the disks")?;
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
-            DataDisk::Ours { disk, identity } if identity.state == State::Erasing => {
+            DataDisk::Ours { disk, identity } if identity.state == DiskState::Erasing => {
                 let mut tell = |finding: Finding| {
                     reporter.alive(LOOP, STEP);
                     reporter.update(|status| status.findings = finding.into());

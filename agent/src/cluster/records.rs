@@ -24,7 +24,7 @@ const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
 const PROGRESS: &str = "progress.json";
 const PLAN: &str = "plan.json";
-const STANDING: &str = "standing.json";
+const DISK_COUNTER: &str = "disk-counter.json";
 const SWAPS: &str = "swaps.log";
 
 /// Something that is kept in a file of its own, for as long as it lasts.
@@ -47,7 +47,7 @@ pub struct Progress {
     pub formed: bool,
 }
 
-/// What the disk knows of its own standing in the cluster.
+/// How often the disk was taken into use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCounter {
     /// Raised as long as the disk is in use: a copy of the disk stays behind.
@@ -203,20 +203,20 @@ impl Records {
         self.put(RENDEZVOUS, record).map(drop)
     }
 
-    /// What the disk knows of its standing in the cluster.
+    /// How often the disk was taken into use.
     ///
     /// # Errors
     /// It cannot be read or understood.
     pub fn disk_counter(&self) -> anyhow::Result<DiskCounter> {
-        Ok(self.load(STANDING)?.unwrap_or_default())
+        Ok(self.load(DISK_COUNTER)?.unwrap_or_default())
     }
 
-    /// Saves what the disk knows of its standing.
+    /// Saves how often the disk was taken into use.
     ///
     /// # Errors
     /// The old record cannot be read or understood, or the file system's; the old record then still stands.
     pub fn save_disk_counter(&self, counted: DiskCounter) -> anyhow::Result<bool> {
-        self.update(STANDING, &counted)
+        self.update(DISK_COUNTER, &counted)
     }
 
     /// Notes in one line of the data disk's log of swaps what became of the disk.

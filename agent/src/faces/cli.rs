@@ -57,7 +57,7 @@ enum Command {
     /// Keep the time on the data disk, below which the clock is not believed at the next power-on
     #[command(hide = true)]
     KeepTime,
-    /// Say how this node is
+    /// Show the state of this node: phase, health, findings
     Status {
         /// The form of the answer
         #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -135,7 +135,7 @@ enum Command {
     UpgradeKubernetes(kubernetes::command::Options),
     /// Wait until this boot is good, and mark it so: what the service kaas-mark-good does
     MarkGood,
-    /// Take over the data disk of a VM that is off for good and has not released it
+    /// Adopt the data disk of a VM that is off for good and has not released it
     ///
     /// A VM that is shut down cleanly releases its data disk by itself; this is for one that was cut
     /// off. The node's name must be typed out. Two VMs with one disk's content destroy the cluster's

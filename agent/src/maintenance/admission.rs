@@ -23,7 +23,7 @@ use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settin
 use crate::intake::config::Config;
 use crate::node::context::NodeContext;
 
-/// How long etcd may take to answer, before the timeout factor.
+/// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// The pause between two tries to give a learner its vote.

@@ -12,7 +12,7 @@ use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::virtual_address;
 use crate::node::context::NodeContext;
 
-/// How long giving up the virtual address may take, before the timeout factor.
+/// How long giving up the virtual address may take, times the timeout factor.
 const YIELDING: Duration = Duration::from_secs(5);
 
 /// How many days before its end an authority becomes a finding: a year.

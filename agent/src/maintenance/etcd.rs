@@ -9,7 +9,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::upkeep;
 use crate::node::context::NodeContext;
 
-/// How long a member may take for a short answer, before the timeout factor …
+/// How long a member may take for a short answer, times the timeout factor …
 const REQUEST: Duration = Duration::from_secs(5);
 /// … and for defragmenting its database: 4 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);

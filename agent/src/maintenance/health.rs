@@ -29,11 +29,11 @@ const QUICK: Duration = Duration::from_secs(1);
 /// virtual address up. One slow answer is no outage.
 const FAILURES: u32 = 3;
 
-/// How long one answer may take, before the timeout factor.
+/// How long one answer may take, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// How long one look may last at the very most before it counts as hung,
-/// before the timeout factor.
+/// times the timeout factor.
 const ROUND: Duration = Duration::from_secs(120);
 
 /// The pause between two looks at the whole cluster once all is well …

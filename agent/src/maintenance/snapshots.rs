@@ -20,7 +20,7 @@ use crate::node::context::NodeContext;
 /// The pause between two snapshots.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// How long etcd may take to say how it is, before the timeout factor.
+/// How long etcd may take to say how it is, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// Names the snapshot that was sent last, in the directory of snapshots.

@@ -21,7 +21,7 @@ use crate::intake::config::Config;
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
 
-/// How long one request to a service on this node may take, before the timeout factor.
+/// How long one request to a service on this node may take, times the timeout factor.
 pub const REQUEST: Duration = Duration::from_secs(5);
 
 /// A running node.

@@ -14,7 +14,7 @@ use std::{fs, io};
 
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
-use contract::swap::State;
+use contract::swap::SwapState;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::certificates::Certificate;
@@ -117,7 +117,7 @@ pub struct Status {
     pub certificates: Vec<Certificate>,
     /// The swap that is under way, or not committed yet.
     #[serde(default)]
-    pub swap: Option<State>,
+    pub swap: Option<SwapState>,
     /// When things were reached.
     pub times: Times,
 }

@@ -18,7 +18,7 @@ const UNIT: &str = "systemd-timesyncd.service";
 /// power-on (systemd-timesyncd.service(8), FILES).
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
-/// How long the first answer of a time server is waited for, before the timeout factor. Certificates
+/// How long the first answer of a time server is waited for, times the timeout factor. Certificates
 /// are made after that.
 pub const FIRST_ANSWER: Duration = Duration::from_secs(15);
 

@@ -21,7 +21,7 @@ use crate::files;
 const LOOKS_PER_RENEWAL: u32 = 10;
 
 /// One cluster on one hypervisor, and the directory of its journal.
-pub struct Site<'a> {
+pub struct Command<'a> {
     /// Where the VMs are.
     pub hypervisor: &'a dyn Hypervisor,
     /// The nodes and their cluster.
@@ -36,7 +36,7 @@ pub struct Site<'a> {
 
 /// Where an upgrade stands.
 #[derive(Clone, Debug, Serialize)]
-pub struct State {
+pub struct UpgradeStatus {
     /// Its plan.
     pub id: Uuid,
     /// The way that it goes.
@@ -57,7 +57,7 @@ pub struct State {
     pub entries: Vec<Entry>,
 }
 
-impl Site<'_> {
+impl Command<'_> {
     /// Plans an upgrade; changes nothing.
     ///
     /// # Errors
@@ -68,11 +68,11 @@ impl Site<'_> {
         Ok(plan(&inventory, &target, options, Uuid::new_v4())?)
     }
 
-    /// Plans an upgrade and goes through with it.
+    /// Plans an upgrade and carries it out.
     ///
     /// # Errors
-    /// As [`Site::plan`]; or when it was broken off. That everything went back is no error here.
-    pub fn apply(&self, ova: &Path, options: &Options) -> anyhow::Result<State> {
+    /// As [`Command::plan`]; or when it was interrupted. That everything went back is no error here.
+    pub fn apply(&self, ova: &Path, options: &Options) -> anyhow::Result<UpgradeStatus> {
         let plan = self.plan(ova, options)?;
         if let Some(open) = Journal::open(self.directory)?
             && let (_, None | Some(Outcome::Upgraded)) = entry::standing(open.entries())
@@ -84,19 +84,19 @@ impl Site<'_> {
         self.locked(plan.id, true, || Journal::begin(self.directory, plan.clone()), None, |_, _| Ok(()))
     }
 
-    /// Goes on with an upgrade that was broken off, here or on another machine.
+    /// Continues an upgrade that was interrupted, here or on another machine.
     ///
     /// # Errors
-    /// When there is none, somebody else is at work on it, or it is broken off again.
-    pub fn resume(&self, ova: Option<PathBuf>) -> anyhow::Result<State> {
+    /// When there is none, somebody else is at work on it, or it is interrupted again.
+    pub fn resume(&self, ova: Option<PathBuf>) -> anyhow::Result<UpgradeStatus> {
         self.go_on(ova, |_, _| Ok(()))
     }
 
     /// Gives every node its old VM back, with its disk as it is now.
     ///
     /// # Errors
-    /// When there is no upgrade, it is committed, somebody else is at work on it, or it is broken off.
-    pub fn rollback(&self) -> anyhow::Result<State> {
+    /// When there is no upgrade, it is committed, somebody else is at work on it, or it is interrupted.
+    pub fn rollback(&self) -> anyhow::Result<UpgradeStatus> {
         self.go_on(None, |run, journal| match entry::standing(journal.entries()) {
             (Direction::Forward, _) => run.turn(journal, Direction::Back, "asked for by the operator"),
             (Direction::Back, _) => Ok(()),
@@ -109,8 +109,8 @@ impl Site<'_> {
     /// Makes an upgrade final and removes the old VMs.
     ///
     /// # Errors
-    /// When there is no upgrade that has reached its end, or it is broken off.
-    pub fn commit(&self) -> anyhow::Result<State> {
+    /// When there is no upgrade that has reached its end, or it is interrupted.
+    pub fn commit(&self) -> anyhow::Result<UpgradeStatus> {
         self.go_on(None, |run, journal| match entry::standing(journal.entries()) {
             (Direction::Forward, Some(Outcome::Upgraded)) => {
                 run.turn(journal, Direction::Commit, "asked for by the operator")
@@ -125,7 +125,7 @@ impl Site<'_> {
     ///
     /// # Errors
     /// When there is none, neither here nor in the cluster.
-    pub fn status(&self) -> anyhow::Result<State> {
+    pub fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let here = fs::read_to_string(Journal::path(self.directory)).ok();
         // A command may be writing its next line just now.
         let whole = |text: String| text.rfind('\n').map_or(String::new(), |end| text[..=end].to_owned());
@@ -140,7 +140,7 @@ impl Site<'_> {
         self.state(&entry::parse(&text)?)
     }
 
-    fn state(&self, entries: &[Entry]) -> anyhow::Result<State> {
+    fn state(&self, entries: &[Entry]) -> anyhow::Result<UpgradeStatus> {
         let plan = entry::plan_of(entries).context("a journal without a plan")?;
         let (direction, outcome) = entry::standing(entries);
         let total = steps(plan, entries, direction).len();
@@ -155,18 +155,28 @@ impl Site<'_> {
         let lease = self.nodes.lease().ok().flatten();
         let locked_by =
             lease.filter(|lease| lease.is_held(std::time::SystemTime::now())).and_then(|lease| lease.holder);
-        Ok(State { id: plan.id, direction, reason, outcome, done, total, next, locked_by, entries: entries.to_vec() })
+        Ok(UpgradeStatus {
+            id: plan.id,
+            direction,
+            reason,
+            outcome,
+            done,
+            total,
+            next,
+            locked_by,
+            entries: entries.to_vec(),
+        })
     }
 
     /// The journal of this machine, or else the cluster's copy, or whichever another machine
-    /// has gone on with.
+    /// has continued.
     fn obtain(&self) -> anyhow::Result<Journal> {
         let here = Journal::open(self.directory)?;
         let there = self.nodes.journal();
         match (here, there) {
             (Some(here), Ok(Some(there))) if is_overtaken(here.text(), &there)? => {
                 drop(here);
-                (self.say)("another machine has gone on with this upgrade; its journal is taken over");
+                (self.say)("another machine has continued this upgrade; its journal is taken over");
                 Journal::place(self.directory, &there)
             }
             (Some(here), Ok(_)) => Ok(here),
@@ -191,7 +201,7 @@ impl Site<'_> {
         &self,
         ova: Option<PathBuf>,
         turn: impl FnOnce(&Run<'_>, &mut Journal) -> anyhow::Result<()>,
-    ) -> anyhow::Result<State> {
+    ) -> anyhow::Result<UpgradeStatus> {
         let id = self.obtain()?.plan().id;
         self.locked(id, false, || self.obtain(), ova, turn)
     }
@@ -205,7 +215,7 @@ impl Site<'_> {
         open: impl FnOnce() -> anyhow::Result<Journal>,
         ova: Option<PathBuf>,
         turn: impl FnOnce(&Run<'_>, &mut Journal) -> anyhow::Result<()>,
-    ) -> anyhow::Result<State> {
+    ) -> anyhow::Result<UpgradeStatus> {
         let identity = format!("{id}.{}", self.seat()?);
         let reachable = self.nodes.lease();
         match (reachable, new) {

@@ -69,7 +69,7 @@ pub fn text(plan: &Plan) -> String {
         line(format_args!("     way back: {}", words.way_back));
     }
     line(format_args!(
-        "\nA step that fails makes everything go back by itself; a command that is killed is gone on with by\n\
+        "\nA step that fails makes everything go back by itself; a command that is killed is continued by\n\
          `kaas upgrade resume` or turned by `kaas upgrade rollback`, here or on another machine. Until `kaas upgrade\n\
          commit`, which is not part of this plan, the old VMs stay, off, and each can have its node's disk back."
     ));

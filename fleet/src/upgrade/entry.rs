@@ -50,13 +50,13 @@ pub enum Event {
     },
     /// A step is being taken.
     Begun {
-        /// Which.
+        /// The step.
         #[serde(flatten)]
         place: StepIndex,
     },
     /// A step is done.
     Done {
-        /// Which.
+        /// The step.
         #[serde(flatten)]
         place: StepIndex,
         /// What it changed or found.
@@ -67,14 +67,14 @@ pub enum Event {
     },
     /// From here on it goes another way.
     DirectionChanged {
-        /// Which.
+        /// The direction from here on.
         direction: Direction,
-        /// Why.
+        /// Why it changed, in one sentence.
         reason: String,
     },
     /// The way is gone to its end.
     Ended {
-        /// Where that is.
+        /// The step's index in its direction.
         outcome: Outcome,
     },
 }
@@ -84,7 +84,7 @@ pub enum Event {
 pub struct Entry {
     /// When: seconds of Unix time.
     pub at: u64,
-    /// What.
+    /// What happened.
     #[serde(flatten)]
     pub event: Event,
 }

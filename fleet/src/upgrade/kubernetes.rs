@@ -15,7 +15,7 @@ use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
 use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
-use super::{Asked, Site, lock};
+use super::{Asked, Command, lock};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ fn number(version: &str) -> Option<(u64, u64)> {
     Version::parse(version).ok().map(|version| (version.major, version.minor))
 }
 
-impl Site<'_> {
+impl Command<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Site<'_> {
     /// Upgrades Kubernetes on all control nodes.
     ///
     /// # Errors
-    /// As [`Site::plan_kubernetes`]; or a node gives up or does not get there in time: doing it again goes on.
+    /// As [`Command::plan_kubernetes`]; or a node gives up or does not get there in time: doing it again goes on.
     pub fn upgrade_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
         let plan = self.plan_kubernetes(options)?;
         let identity = format!("kubernetes-{}.{}", plan.to, self.seat()?);

@@ -3,7 +3,7 @@
 //! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at what is there;
 //! 2. [`plan()`] decides, purely, or refuses with all reasons;
 //! 3. [`Journal`] keeps the plan and what was begun and done, [`next::next`] says what comes next;
-//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be broken off anywhere.
+//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere.
 //!
 //! [`Site::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor afterwards.
 //!
@@ -31,7 +31,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Site, State};
+pub use command::{Command, UpgradeStatus};
 pub use decide::plan;
 pub use entry::{Direction, Entry, Event, Outcome, StepIndex};
 pub use hypervisor::{Hypervisor, PowerState, ReplacementVm, Vm};

@@ -13,7 +13,7 @@ pub enum Next {
         place: StepIndex,
         /// What it is.
         step: Step,
-        /// Whether it was begun before and broken off.
+        /// Whether it was begun before and interrupted.
         again: bool,
     },
     /// All steps of the way are done: its end is to be noted.

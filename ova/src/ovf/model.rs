@@ -95,7 +95,7 @@ pub struct PropertyGroup {
 pub struct Disk {
     /// `ovf:diskId`.
     pub id: String,
-    /// Bytes.
+    /// Size as the guest sees it, in bytes.
     pub capacity: u64,
     /// Where its content is; `None` for a disk that begins empty and has no file.
     pub file: Option<DiskFile>,

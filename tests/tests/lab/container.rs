@@ -7,7 +7,7 @@ use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
 
-/// Twice the pace of the duty that renews certificates.
+/// Twice the pace of the check that renews certificates.
 const RENEWAL: Duration = Duration::from_secs(20 * 60);
 
 pub mod long {
@@ -38,12 +38,13 @@ pub mod long {
         let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure timeout-factor=2 || true"]);
         assert!(said.contains("Nothing was changed") && said.contains("deployment-secret.weak"), "{said}");
         let secret = &scenario.properties("cp1")[keys::DEPLOYMENT_SECRET];
-        let both = format!("printf 'deployment-secret=%s\\npatience=2\\n' '{secret}' | kaas-agent configure --from -");
+        let both =
+            format!("printf 'deployment-secret=%s\\ntimeout-factor=2\\n' '{secret}' | kaas-agent configure --from -");
         let said = scenario.inside("cp1", &["sh", "-c", &both]);
         assert!(said.starts_with("Saved."), "{said}");
         scenario.all_ready(FORMING);
         let kept = scenario.inside("cp1", &["ls", "/run/kaas"]);
-        assert!(!kept.contains("amendments.json"), "{kept}");
+        assert!(!kept.contains("overrides.json"), "{kept}");
 
         // What may change on a formed node is changed, and what may not is refused.
         let said = scenario.inside("cp1", &["kaas-agent", "configure", "search-domains=lab.example.com"]);
@@ -93,7 +94,7 @@ pub mod long {
 
         let api_server = || scenario.inside(node, &["sh", "-c", "pgrep --oldest --full '^kube-apiserver' || true"]);
         let before = api_server();
-        // The duty looks every ten minutes.
+        // The check looks every ten minutes.
         let (mut tries, mut failed, mut gap, mut well) = (0_u32, 0_u32, Duration::ZERO, Instant::now());
         scenario.wait("the certificates to be renewed and the control plane to run with them", RENEWAL, || {
             tries += 1;

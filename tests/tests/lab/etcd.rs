@@ -121,7 +121,7 @@ pub mod long {
         scenario.lab().attach_disk("cp1", lost).unwrap();
         scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "kaas: error disk.held-elsewhere: ");
-        agent(&scenario, "cp1", &["take-over", "--confirm", "cp1"]);
+        agent(&scenario, "cp1", &["force-adopt", "--confirm", "cp1"]);
         // It restarts; a container is off then, and whoever runs it powers it on.
         let off = || Ok(scenario.lab().power_state("cp1")? == PowerState::Off);
         scenario.wait("cp1 to go down for its restart", MOMENT, off);

@@ -31,7 +31,7 @@ fn is_under_way(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
 pub mod long {
     use super::*;
 
-    /// From the minor before, one node after the other: refused while something stands in the way, gone on with after a
+    /// From the minor before, one node after the other: refused while something stands in the way, continued after a
     /// node lost its power and the command was killed, and no acknowledged write is lost.
     pub fn the_next_minor_comes_after_the_commit_and_nothing_is_lost() {
         let properties = &[("kubernetes-version", "1.35")];

@@ -3,12 +3,12 @@
 //! contain NAME, `--list` shows them. `short` ones are part of `make test`, `long` ones of `make test-long`.
 
 mod bad_input;
-mod care;
 mod console;
 mod container;
 mod etcd;
 mod image;
 mod kubernetes;
+mod maintenance;
 mod qemu;
 mod set_up;
 mod swap;
@@ -50,8 +50,8 @@ const SCENARIOS: &[Entry] = entries![
     container::long::a_node_that_is_cut_off_at_every_step_forms_its_cluster,
     container::long::certificates_are_renewed_in_a_running_cluster,
     container::long::a_node_whose_certificates_have_expired_heals_itself_at_boot,
-    care::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
-    care::long::a_reset_node_begins_as_freshly_deployed,
+    maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
+    maintenance::long::a_reset_node_begins_as_freshly_deployed,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,
     etcd::long::a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot,

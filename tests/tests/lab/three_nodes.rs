@@ -8,7 +8,7 @@ use scenarios::endpoint;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 
-use crate::care::a_support_bundle_holds_no_planted_secret;
+use crate::maintenance::a_support_bundle_holds_no_planted_secret;
 
 const FAILOVER: Duration = Duration::from_secs(300);
 /// More than systemd gives a unit to stop.

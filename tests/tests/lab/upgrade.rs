@@ -64,7 +64,7 @@ pub mod long {
         assert!(why.contains("there is no way back"), "{why}");
     }
 
-    /// The command is killed every few entries of its journal, and gone on with each time, first by another machine.
+    /// The command is killed every few entries of its journal, and continued each time, first by another machine.
     pub fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
         let scenario = Scenario::formed_from("killed", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
@@ -78,7 +78,7 @@ pub mod long {
                 break;
             }
         }
-        scenario.reached(&format!("killed and gone on with: {}", writer.end()));
+        scenario.reached(&format!("killed and continued: {}", writer.end()));
         assert_eq!(upgrade.kept(), before);
         assert!(ALL.iter().all(|node| scenario.vm_of(node) != *node));
 

@@ -194,7 +194,7 @@ impl fmt::Display for Step {
 /// What is to be done, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Why.
+    /// What the steps lead to.
     pub goal: Goal,
     /// The node it was decided for.
     pub node: String,
@@ -219,7 +219,7 @@ impl Plan {
     }
 }
 
-/// Decides.
+/// Decides what is to be done on this boot.
 ///
 /// # Errors
 /// A finding, when this image cannot serve the cluster.

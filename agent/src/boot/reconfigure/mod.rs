@@ -124,7 +124,7 @@ fn apply_with(
         Lifecycle::Unformed(config) => {
             let secret = records.secret()?.context("the deployment secret is missing on the data disk")?;
             let values = config.properties(Some(&secret));
-            let document = amended(values, &config, &changes);
+            let document = with_values(values, &config, &changes);
             let Intake { config, secret, warnings } = judged(config::validate(&document, &image, now))?;
             (records.update_config(&config, Some(&secret))?, warnings)
         }
@@ -132,7 +132,7 @@ fn apply_with(
             let values = config.properties(None);
             settled(&values, &changes)?;
             let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
-            let document = amended(values, &config, &changes);
+            let document = with_values(values, &config, &changes);
             let (config, warnings) = judged(config::validate_formed(&document, &image, now))?;
             (records.update_config(&config, None)?, warnings)
         }
@@ -149,7 +149,7 @@ fn apply_with(
 }
 
 /// The texts that the properties have now, for a form: of the saved
-/// configuration, or of the OVF environment with what was amended. Those that
+/// configuration, or of the OVF environment with what was changed. Those that
 /// are not set, or set twice, are left out.
 ///
 /// # Errors
@@ -276,7 +276,7 @@ fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &st
             findings.push(codes::PROPERTY_FIXED.finding(
                 property.key,
                 format!("\"{}\" cannot be changed any more: the cluster was formed with it", property.label),
-                "Evacuation it as it is, or deploy a new node and replace this one",
+                "Leave it as it is, or deploy a new node and replace this one",
             ));
         }
     }
@@ -284,7 +284,11 @@ fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &st
 }
 
 /// The saved values with the changes, as the document that would give them.
-fn amended(values: Vec<(&'static str, String)>, config: &Config, changes: &[(&'static Property, &str)]) -> Document {
+fn with_values(
+    values: Vec<(&'static str, String)>,
+    config: &Config,
+    changes: &[(&'static Property, &str)],
+) -> Document {
     let values = values.into_iter().map(|(key, value)| (key.to_owned(), Zeroizing::new(value))).collect();
     let adapters = config.node.interfaces.iter();
     let adapters =

@@ -28,7 +28,7 @@ impl fmt::Debug for Overrides {
 }
 
 impl Overrides {
-    /// What was amended since power-on below `root` (`/` outside of tests).
+    /// What was changed since power-on below `root` (`/` outside of tests).
     ///
     /// # Errors
     /// The file cannot be read or understood.
@@ -36,7 +36,7 @@ impl Overrides {
         Ok(Self(files::read_record(&path(root))?.unwrap_or_default()))
     }
 
-    /// Whether nothing was amended.
+    /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -27,7 +27,7 @@ use crate::upgrade::swap::node_record::{self, Announcer};
 use crate::upgrade::swap::publisher;
 
 /// How long another node tries to tell the first one that it has joined
-/// before the boot goes on, before the timeout factor.
+/// before the boot goes on, times the timeout factor.
 const TELLING: Duration = Duration::from_secs(30);
 
 impl StepContext {
@@ -71,7 +71,7 @@ impl StepContext {
     /// A node whose endpoint cannot be opened still does its part of the
     /// cluster: maintenance tries again.
     pub(super) fn endpoint(&mut self) -> Result<StepOutcome, StepError> {
-        self.open_desk().context("opening the manager of swaps")?;
+        self.open_manager().context("opening the manager of swaps")?;
         match self.node.endpoint.open(&self.node.config, Self::now()) {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
@@ -81,7 +81,7 @@ impl StepContext {
         }
     }
 
-    fn open_desk(&self) -> anyhow::Result<()> {
+    fn open_manager(&self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?.to_owned();
         let (root, pki) = (self.node.root().to_owned(), self.node.pki());
         let announcer = Announcer::new(&self.node.config, &pki, &root, &disk, &self.node.image.build)?;
@@ -216,7 +216,7 @@ impl StepContext {
                 Some(key) => log::info!("the publisher's key {key} is pinned"),
                 None => log::info!("no publisher's key is pinned"),
             }
-            let state = disk::State::Formed;
+            let state = disk::DiskState::Formed;
             let formed = disk::Identity { cluster_id: cluster, state, publisher, ..identity.clone() };
             if formed != *identity {
                 disk::identity::write(path, &formed).context("marking the data disk as a cluster's")?;

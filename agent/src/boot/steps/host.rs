@@ -13,7 +13,7 @@ use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
 use crate::cluster::rendezvous::Record;
 use crate::cluster::surroundings;
-use crate::host::disk::{self, DataDisk, Identity, MachineId, Owner, State};
+use crate::host::disk::{self, DataDisk, DiskState, Identity, MachineId, Owner};
 use crate::host::files;
 use crate::intake::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::intake::environment::medium;
@@ -44,7 +44,7 @@ impl StepContext {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
         let identity = disk::mount(disk, identity, &self.node.platform, self.node.runner())?;
-        // A name that was amended before the cluster formed.
+        // A name that was changed before the cluster formed.
         let named = Identity {
             cluster: self.node.config.cluster.name.clone(),
             node: self.node.config.node.name.clone(),
@@ -52,10 +52,10 @@ impl StepContext {
             host_name: self.node.config.node.name.clone(),
             ..identity.clone()
         };
-        if identity.state == State::Unformed && named != identity {
+        if identity.state == DiskState::Unformed && named != identity {
             disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
         }
-        self.identity = Some(if identity.state == State::Unformed { named } else { identity });
+        self.identity = Some(if identity.state == DiskState::Unformed { named } else { identity });
         Ok(StepOutcome::Changed)
     }
 

@@ -16,7 +16,7 @@ use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{Config, Output};
 
-/// How long etcd may take to say how it is, before the timeout factor.
+/// How long etcd may take to say how it is, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// What can be done with snapshots.

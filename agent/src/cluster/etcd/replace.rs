@@ -31,9 +31,9 @@ use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{Config, Output};
 
-/// How long etcd may take to answer, before the timeout factor.
+/// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long a node may take to answer that ought to be off, before the timeout factor.
+/// How long a node may take to answer that ought to be off, times the timeout factor.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a code is good for.
 const GOOD_FOR: Duration = Duration::from_secs(60 * 60);

@@ -37,7 +37,7 @@ use crate::intake::config::Config;
 /// How far revisions jump: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
 
-/// How long the control plane and each service may take to stop, before the timeout factor.
+/// How long the control plane and each service may take to stop, times the timeout factor.
 const STOPPING: Duration = Duration::from_secs(90);
 
 /// What an administrator says.

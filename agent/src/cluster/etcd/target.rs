@@ -16,7 +16,7 @@ use crate::intake::config;
 
 /// How long reaching the server may take …
 const CONNECT: Duration = Duration::from_secs(30);
-/// … and how long it may say nothing, before the timeout factor.
+/// … and how long it may say nothing, times the timeout factor.
 const SILENCE: Duration = Duration::from_secs(120);
 /// How long sending a snapshot may take in all: 8 GiB at 20 Mbit/s.
 const WHOLE: Duration = Duration::from_secs(3600);

@@ -20,7 +20,7 @@ pub type Seen<'a> = (&'a ControlNode, Option<Status>);
 /// What is to be done, at most one thing at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task<'a> {
-    /// Nothing.
+    /// Nothing is due.
     Rest,
     /// Defragment this node's member.
     Defragment(&'a ControlNode),

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! key   = HKDF-SHA256(salt "kaas rendezvous 1", deployment secret, info "proof")
-//! proof = HMAC-SHA256(key, role ‖ exporter ‖ SHA-256(client's certificate) ‖ SHA-256(server's certificate))
+//! proof = HMAC-SHA256(key, side ‖ exporter ‖ SHA-256(client's certificate) ‖ SHA-256(server's certificate))
 //! ```
 //!
 //! - The exporter (RFC 8446 §7.5) differs on the two legs of somebody who
@@ -15,7 +15,7 @@
 //!   one that was recorded. The exporter covers the handshake up to the server's
 //!   Finished only, which is before the client's certificate: hence both
 //!   certificates are in the proof as well.
-//! - The role keeps a proof from being sent back to its maker.
+//! - The side keeps a proof from being sent back to its maker.
 //! - The client proves first and the server answers nobody else: a stranger
 //!   learns nothing that depends on the secret by connecting. Whoever takes over
 //!   a node's address gets a client's proof. It is good for nothing but
@@ -86,7 +86,7 @@ pub struct Endpoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum Side {
     Client,
     Server,
 }
@@ -155,9 +155,9 @@ impl Endpoint {
         let stream = self.client.connect(name, stream).await.map_err(handshake)?;
         let mut channel = Channel { stream: stream.into() };
         let binding = channel.binding(self.certificate)?;
-        channel.send(&Claim::Proof(self.proof(Role::Client, &binding))).await?;
+        channel.send(&Claim::Proof(self.proof(Side::Client, &binding))).await?;
         let claim: Claim = channel.receive_up_to(PROOF_FRAME_LIMIT).await?;
-        self.check(Role::Server, &binding, &claim)?;
+        self.check(Side::Server, &binding, &claim)?;
         Ok(channel)
     }
 
@@ -170,22 +170,22 @@ impl Endpoint {
         let mut channel = Channel { stream: stream.into() };
         let binding = channel.binding(self.certificate)?;
         let claim: Claim = channel.receive_up_to(PROOF_FRAME_LIMIT).await?;
-        if let Err(error) = self.check(Role::Client, &binding, &claim) {
+        if let Err(error) = self.check(Side::Client, &binding, &claim) {
             channel.send(&Claim::Mismatch).await?;
             channel.finish().await;
             return Err(error);
         }
-        channel.send(&Claim::Proof(self.proof(Role::Server, &binding))).await?;
+        channel.send(&Claim::Proof(self.proof(Side::Server, &binding))).await?;
         Ok(channel)
     }
 
-    fn proof(&self, role: Role, binding: &Binding) -> String {
-        hex(hmac::sign(&self.proof_key, &transcript(role, binding)).as_ref())
+    fn proof(&self, side: Side, binding: &Binding) -> String {
+        hex(hmac::sign(&self.proof_key, &transcript(side, binding)).as_ref())
     }
 
-    fn check(&self, role: Role, binding: &Binding, claim: &Claim) -> Result<(), Error> {
+    fn check(&self, side: Side, binding: &Binding, claim: &Claim) -> Result<(), Error> {
         let Claim::Proof(proof) = claim else { return Err(Error::SecretMismatch) };
-        constant_time::verify_slices_are_equal(self.proof(role, binding).as_bytes(), proof.as_bytes())
+        constant_time::verify_slices_are_equal(self.proof(side, binding).as_bytes(), proof.as_bytes())
             .map_err(|_| Error::SecretMismatch)
     }
 }
@@ -220,12 +220,12 @@ struct Binding {
     server: [u8; 32],
 }
 
-fn transcript(role: Role, binding: &Binding) -> Zeroizing<Vec<u8>> {
-    let role: &[u8; 6] = match role {
-        Role::Client => b"client",
-        Role::Server => b"server",
+fn transcript(side: Side, binding: &Binding) -> Zeroizing<Vec<u8>> {
+    let side: &[u8; 6] = match side {
+        Side::Client => b"client",
+        Side::Server => b"server",
     };
-    let parts: [&[u8]; 4] = [role, &*binding.exporter, &binding.client, &binding.server];
+    let parts: [&[u8]; 4] = [side, &*binding.exporter, &binding.client, &binding.server];
     Zeroizing::new(parts.concat())
 }
 

@@ -16,13 +16,13 @@ use super::report::Why;
 use super::shared::{Shared, clock};
 
 /// How long reaching a node and exchanging proofs and introductions may take,
-/// before the timeout factor.
+/// times the timeout factor.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
-/// How long an answer may take, before the timeout factor. More than the server takes.
+/// How long an answer may take, times the timeout factor. More than the server takes.
 const REPLY_TIME: Duration = Duration::from_secs(100);
 
-/// How long a look at a node's API port may take, before the timeout factor.
+/// How long a look at a node's API port may take, times the timeout factor.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// What came of asking a peer: what it said, and whether it proved the secret.

@@ -7,7 +7,7 @@
 
 use uuid::Uuid;
 
-use super::message::{Facts, Hello, Progress, State};
+use super::message::{Facts, Hello, Membership, Progress};
 use super::report::Why;
 use crate::cluster::pki;
 
@@ -21,7 +21,7 @@ pub struct Own {
     /// Whether this node is the first of the list.
     pub first: bool,
     /// How far its own forming has come.
-    pub state: State,
+    pub state: Membership,
     /// Whether enough nodes hold their bundle for etcd to have a quorum; only
     /// the first node knows.
     pub quorum: bool,
@@ -40,7 +40,7 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
     /// How far its forming has come.
-    pub state: State,
+    pub state: Membership,
     /// How far it knows this node to be.
     pub yours: Option<Progress>,
 }
@@ -93,12 +93,14 @@ pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
         return admitted;
     }
     match (own.first, own.state) {
-        (true, State::Unformed | State::Receiving) => form(answers),
-        (true, State::Forming(cluster) | State::Formed(cluster) | State::Admitting(cluster)) => {
+        (true, Membership::Unformed | Membership::Receiving) => form(answers),
+        (true, Membership::Forming(cluster) | Membership::Formed(cluster) | Membership::Admitting(cluster)) => {
             hand_over(own, cluster, answers)
         }
-        (false, State::Unformed | State::Receiving) => fetch(answers),
-        (false, State::Forming(cluster) | State::Formed(cluster) | State::Admitting(cluster)) => stay(cluster, answers),
+        (false, Membership::Unformed | Membership::Receiving) => fetch(answers),
+        (false, Membership::Forming(cluster) | Membership::Formed(cluster) | Membership::Admitting(cluster)) => {
+            stay(cluster, answers)
+        }
     }
 }
 
@@ -106,7 +108,7 @@ pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
 /// else need be heard. Two that admit into different clusters contradict each other.
 fn admitted(answers: &[Answer]) -> Option<Verdict> {
     let admitting = |answer: &Answer| match answer.said {
-        Ok(Said { state: State::Admitting(cluster), .. }) => Some(cluster),
+        Ok(Said { state: Membership::Admitting(cluster), .. }) => Some(cluster),
         _ => None,
     };
     let place = answers.iter().position(|answer| admitting(answer).is_some())?;
@@ -119,9 +121,9 @@ fn form(answers: &[Answer]) -> Verdict {
     let against = |answer: &Answer| match &answer.said {
         Err(why) => Some(why.clone()),
         Ok(said) => match said.state {
-            State::Unformed => None,
-            State::Receiving => Some(Why::Busy("a bundle is on its way to it".to_owned())),
-            State::Forming(_) | State::Formed(_) | State::Admitting(_) => Some(Why::InCluster),
+            Membership::Unformed => None,
+            Membership::Receiving => Some(Why::Busy("a bundle is on its way to it".to_owned())),
+            Membership::Forming(_) | Membership::Formed(_) | Membership::Admitting(_) => Some(Why::InCluster),
         },
     };
     wait_or(Verdict::Form, answers.iter().map(against).collect())
@@ -150,7 +152,7 @@ fn fetch(answers: &[Answer]) -> Verdict {
         return Verdict::Wait(answers.iter().map(|_| None).collect());
     };
     let decided = match &first.said {
-        Ok(Said { state: State::Forming(cluster), yours }) if *yours != Some(Progress::Joined) => Some(*cluster),
+        Ok(Said { state: Membership::Forming(cluster), yours }) if *yours != Some(Progress::Joined) => Some(*cluster),
         _ => None,
     };
     let against = |answer: &Answer| match (&answer.said, answer.first) {
@@ -158,10 +160,12 @@ fn fetch(answers: &[Answer]) -> Verdict {
         (Err(Why::Closed), false) => None,
         (Err(why), _) => Some(why.clone()),
         (Ok(said), true) => match said.state {
-            State::Unformed | State::Receiving => Some(Why::Busy("it has not met all the others yet".to_owned())),
-            State::Forming(_) if said.yours == Some(Progress::Joined) => Some(Why::Lost),
-            State::Formed(_) | State::Admitting(_) => Some(Why::Lost),
-            State::Forming(_) => None,
+            Membership::Unformed | Membership::Receiving => {
+                Some(Why::Busy("it has not met all the others yet".to_owned()))
+            }
+            Membership::Forming(_) if said.yours == Some(Progress::Joined) => Some(Why::Lost),
+            Membership::Formed(_) | Membership::Admitting(_) => Some(Why::Lost),
+            Membership::Forming(_) => None,
         },
         (Ok(said), false) => said
             .state

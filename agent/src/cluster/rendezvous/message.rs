@@ -17,7 +17,7 @@ const PROTOCOL: u32 = 2;
 /// How far a node's forming has come, as it tells others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "cluster")]
-pub enum State {
+pub enum Membership {
     /// It belongs to no cluster, and nothing is under way that would change that.
     Unformed,
     /// It belongs to no cluster yet; a bundle may be on its way to it.
@@ -30,7 +30,7 @@ pub enum State {
     Admitting(Uuid),
 }
 
-impl State {
+impl Membership {
     /// The cluster that the node belongs to.
     pub fn cluster(self) -> Option<Uuid> {
         match self {
@@ -119,7 +119,7 @@ pub struct Hello {
     /// Drawn anew at each start: a node that meets its own number is talking to itself.
     pub instance: Uuid,
     /// How far its forming has come.
-    pub state: State,
+    pub state: Membership,
     /// What must be the same everywhere.
     pub facts: Facts,
     /// Its clock, in seconds since 1970.

@@ -106,7 +106,7 @@ use crate::cluster::pki::MemberBundle;
 
 pub use channel::Proof;
 pub use error::Error;
-pub use message::{Difference, Progress, State};
+pub use message::{Difference, Membership, Progress};
 pub use record::Record;
 pub use report::{Report, Waiting, Why};
 pub use settings::{Keep, Settings};
@@ -230,7 +230,7 @@ impl Rendezvous {
                 let joined = progress.get(&peer.name) == Some(&Progress::Joined);
                 let why = match answer.said {
                     _ if joined => None,
-                    Ok(Said { state: State::Unformed | State::Receiving, .. }) => {
+                    Ok(Said { state: Membership::Unformed | Membership::Receiving, .. }) => {
                         Some(Why::Busy("it has not fetched its bundle yet".to_owned()))
                     }
                     Ok(_) => Some(Why::Busy("it has not joined yet".to_owned())),

@@ -6,14 +6,14 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::message::{Progress, State};
+use super::message::{Membership, Progress};
 use crate::cluster::pki::{self, Authorities, MemberBundle};
 use crate::intake::config::Cluster;
 
 /// A node's memory of the forming. The caller keeps it on the data disk, as a
 /// whole, readable by root alone: it holds keys until the rendezvous has closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "standing")]
+#[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Record {
     /// The node belongs to no cluster.
     #[default]
@@ -84,14 +84,14 @@ impl Record {
     }
 
     /// What others are told.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> Membership {
         match self {
-            Self::Unformed => State::Unformed,
-            Self::First { cluster, .. } => State::Forming(*cluster),
-            Self::Member { bundle, joined: false, .. } => State::Forming(bundle.cluster),
-            Self::Member { bundle, joined: true, .. } => State::Formed(bundle.cluster),
-            Self::Admitting { cluster, .. } => State::Admitting(*cluster),
-            Self::Closed { cluster } => State::Formed(*cluster),
+            Self::Unformed => Membership::Unformed,
+            Self::First { cluster, .. } => Membership::Forming(*cluster),
+            Self::Member { bundle, joined: false, .. } => Membership::Forming(bundle.cluster),
+            Self::Member { bundle, joined: true, .. } => Membership::Formed(bundle.cluster),
+            Self::Admitting { cluster, .. } => Membership::Admitting(*cluster),
+            Self::Closed { cluster } => Membership::Formed(*cluster),
         }
     }
 }

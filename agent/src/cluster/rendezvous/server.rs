@@ -19,10 +19,10 @@ use super::meeting;
 use super::message::{Ask, Hello, Progress, Reply};
 use super::shared::{Shared, clock};
 
-/// How long proofs may take, before the timeout factor.
+/// How long proofs may take, times the timeout factor.
 const PROOF_TIME: Duration = Duration::from_secs(10);
 
-/// How long a connection may last, before the timeout factor: enough for a bundle, and for
+/// How long a connection may last, times the timeout factor: enough for a bundle, and for
 /// a slow disk on either side to save what was said.
 const CONNECTION_TIME: Duration = Duration::from_secs(90);
 

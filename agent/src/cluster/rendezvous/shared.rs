@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::channel::Endpoint;
 use super::error::Error;
 use super::meeting::Own;
-use super::message::{Facts, Hello, Progress, State};
+use super::message::{Facts, Hello, Membership, Progress};
 use super::record::Record;
 use super::settings::{Keep, Settings};
 use crate::cluster::pki::MemberBundle;
@@ -287,9 +287,9 @@ impl Shared {
 }
 
 impl Inner {
-    fn state(&self) -> State {
+    fn state(&self) -> Membership {
         match self.record.state() {
-            State::Unformed if self.receiving => State::Receiving,
+            Membership::Unformed if self.receiving => Membership::Receiving,
             state => state,
         }
     }

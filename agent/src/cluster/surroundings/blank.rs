@@ -12,7 +12,7 @@ use contract::properties::ControlNode;
 use crate::host::at_once;
 use crate::intake::config::Config;
 
-/// How long a peer may take to let itself be connected to, before the timeout factor.
+/// How long a peer may take to let itself be connected to, times the timeout factor.
 const PROBE: Duration = Duration::from_secs(2);
 
 /// What one of the other control nodes lets in.

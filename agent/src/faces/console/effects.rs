@@ -52,10 +52,10 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
             }
         },
         Effect::Present(scope) => present(root, scope)?,
-        Effect::Amend(changes) => amend(root, &changes)?,
+        Effect::Amend(changes) => change(root, &changes)?,
         Effect::SetPassword(password) => {
             let hash = hash(root, &password)?;
-            amend(root, &[(properties::CONSOLE_PASSWORD_HASH, hash)])?
+            change(root, &[(properties::CONSOLE_PASSWORD_HASH, hash)])?
         }
         Effect::Logs => Outcome::Logs(journal(root)?),
         Effect::Restart => power("Reboot", "The VM restarts.")?,
@@ -95,7 +95,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
                 Err(words) => Outcome::Failed(words),
             }
         }
-        Effect::Shell | Effect::Evacuation => Outcome::Done(String::new()),
+        Effect::Shell | Effect::Exit => Outcome::Done(String::new()),
     })
 }
 
@@ -103,12 +103,12 @@ fn present(root: &Path, scope: Scope) -> anyhow::Result<Outcome> {
     Ok(Outcome::Present(scope, reconfigure::present(root)?))
 }
 
-fn amend(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Outcome> {
+fn change(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Outcome> {
     let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, text)| (*key, text.expose())).collect();
     Ok(match reconfigure::apply(root, &changes) {
         Ok(Reconfigured { effect, .. }) => {
-            log::info!("amended on the console: {}", keys.join(", "));
+            log::info!("changed on the console: {}", keys.join(", "));
             Outcome::Done(
                 match effect {
                     reconfigure::Effect::Nothing => "Everything is so already.",

@@ -103,8 +103,8 @@ pub(super) struct Form {
 pub(super) enum Wish {
     /// Nothing more.
     Stay,
-    /// Evacuation without a change.
-    Evacuation,
+    /// Back without a change.
+    Cancel,
     /// Save these.
     Save(Vec<(&'static str, Secret)>),
 }
@@ -164,7 +164,7 @@ impl Form {
     pub(super) fn key(&mut self, key: &KeyEvent) -> Wish {
         let last = self.fields.len() - 1;
         match key.code {
-            KeyCode::Esc => return Wish::Evacuation,
+            KeyCode::Esc => return Wish::Cancel,
             KeyCode::F(10) => return Wish::Save(self.changes()),
             KeyCode::Enter if self.focus == last => return Wish::Save(self.changes()),
             KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.focus = (self.focus + 1).min(last),

@@ -103,7 +103,7 @@ fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
         let mut wanted = state.update(seen);
         while let Some(effect) = wanted {
             let outcome = match effect {
-                Effect::Evacuation => return Ok(()),
+                Effect::Exit => return Ok(()),
                 Effect::Shell => away(terminal)?,
                 effect => perform(root, effect),
             };

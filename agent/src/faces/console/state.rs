@@ -55,7 +55,7 @@ pub(super) enum Effect {
     LookAtReset,
     /// Find out what taking the data disk over would mean.
     LookAtForceAdopt,
-    /// Take the data disk over: what confirms that was typed.
+    /// Force-adopt the data disk: what confirms that was typed.
     ForceAdopt(String),
     /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
     Reset {
@@ -67,7 +67,7 @@ pub(super) enum Effect {
     /// A shell of the administrator, then back.
     Shell,
     /// End the console.
-    Evacuation,
+    Exit,
 }
 
 /// What came of an effect.
@@ -123,7 +123,7 @@ pub(super) enum Item {
 impl Item {
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::ForceAdopt => "Take the data disk over",
+            Self::ForceAdopt => "Force-adopt the data disk",
             Self::Form(scope) => scope.title(),
             Self::Password => "Console password",
             Self::Certificates => "Certificates",
@@ -294,7 +294,7 @@ impl State {
 
     fn key(&mut self, key: &KeyEvent) -> Option<Effect> {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Some(Effect::Evacuation);
+            return Some(Effect::Exit);
         }
         self.notice = None;
         let escape = key.code == KeyCode::Esc;
@@ -329,7 +329,7 @@ impl State {
             }
             Screen::Form(form) => match form.key(key) {
                 Wish::Stay => {}
-                Wish::Evacuation => self.menu(),
+                Wish::Cancel => self.menu(),
                 Wish::Save(changes) if changes.is_empty() => self.notice = Some("Nothing was changed.".into()),
                 Wish::Save(changes) => return Some(Effect::Amend(changes)),
             },

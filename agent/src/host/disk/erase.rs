@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::device::Disk;
-use super::identity::{self, Identity, Preparation, SLOT_SIZE, Slots, State};
+use super::identity::{self, DiskState, Identity, Preparation, SLOT_SIZE, Slots};
 use super::layout;
 use crate::host::command::{Command, Runner};
 
@@ -27,7 +27,7 @@ pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
     if slots.newest().map(|newest| (newest.disk, newest.holder)) != Some((identity.disk, identity.holder)) {
         return Err(io::Error::other("the disk bears another identity by now"));
     }
-    let marked = Identity { state: State::Erasing, ..identity.clone() };
+    let marked = Identity { state: DiskState::Erasing, ..identity.clone() };
     for _ in 0..2 {
         identity::write(&disk.path, &marked)?;
     }
@@ -41,7 +41,7 @@ pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
 /// The disk is not marked, or cannot be written; it stays marked.
 pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     let slots = Slots::read(&disk.path)?;
-    let Some(identity) = slots.newest().filter(|identity| identity.state == State::Erasing).cloned() else {
+    let Some(identity) = slots.newest().filter(|identity| identity.state == DiskState::Erasing).cloned() else {
         return Err(io::Error::other("the disk is not one that is to be erased"));
     };
     // The content goes before what tells whose it was, the partition table among it.
@@ -68,7 +68,7 @@ pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) ->
 }
 
 fn holds_mark(slot: &identity::Slot) -> bool {
-    matches!(slot, identity::Slot::Whole { identity, .. } if identity.state == State::Erasing)
+    matches!(slot, identity::Slot::Whole { identity, .. } if identity.state == DiskState::Erasing)
 }
 
 /// Writes zeros and flushes them: where the storage can, without moving them.

@@ -13,7 +13,7 @@ fn prepared(machine: &mut Machine) -> (Disk, Identity) {
     let disk = Disk::open(&path, &machine.platform()).unwrap();
     let guid = uuid::Uuid::from_u128(9);
     layout::write_table(&path, guid, disk.size, disk.sector, &Host).unwrap();
-    let identity = Identity { disk: guid, holder: Some(machine.uuid), state: State::Formed, ..fixture::identity() };
+    let identity = Identity { disk: guid, holder: Some(machine.uuid), state: DiskState::Formed, ..fixture::identity() };
     for _ in 0..2 {
         identity::write(&path, &identity).unwrap();
     }
@@ -94,7 +94,7 @@ fn a_cut_at_any_moment_is_followed_by_doing_it_again() {
         }
         match machine.examine().data_disk {
             DataDisk::Ours { disk, identity } => {
-                assert_eq!(identity.state, State::Erasing, "{cut}");
+                assert_eq!(identity.state, DiskState::Erasing, "{cut}");
                 erase(&disk, &Holes::all(), &mut |_| ()).unwrap();
                 is_zero(&disk);
             }

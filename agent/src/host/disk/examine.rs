@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::blank;
 use super::device::Disk;
-use super::identity::{Identity, Later, Preparation, Slots, State};
+use super::identity::{DiskState, Identity, Later, Preparation, Slots};
 use super::layout;
 use super::refused::not_ours;
 use crate::host::command::{Command, Error, Runner};
@@ -141,7 +141,7 @@ fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Conte
     if let Some(identity) = slots.newest() {
         // A disk that is being erased may have lost its table already.
         let table = match identity.state {
-            State::Erasing => Ok(()),
+            DiskState::Erasing => Ok(()),
             _ => layout::check_table(&disk.path, identity.disk, disk.size, runner).map(drop),
         };
         return Ok(match table {
@@ -309,7 +309,7 @@ fn take(disk: Disk, content: &Content, candidate: &Candidate, findings: &mut Fin
                 findings.push(not_ours(&name, identity, &refusal, candidate));
                 return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
             }
-            if !redundant && identity.state != State::Erasing {
+            if !redundant && identity.state != DiskState::Erasing {
                 findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
                     &name,
                     "one of its two identity slots is not whole; the other one is used and the first written anew",

@@ -12,7 +12,7 @@ use contract::swap::Use;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{DataDisk, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, State, examine};
+use super::{DataDisk, DiskState, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, examine};
 use crate::host::command::Host;
 use crate::host::disk::ownership::Candidate;
 use crate::host::files;
@@ -124,7 +124,7 @@ pub(crate) fn identity() -> Identity {
         holder: Some(OWN),
         machine_id,
         host_name: node,
-        state: State::Unformed,
+        state: DiskState::Unformed,
         publisher: None,
         swap: None,
     }

@@ -20,7 +20,7 @@ pub const VERSION: u32 = 1;
 /// What a block holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Zeros.
+    /// Nothing was ever written: all zeros.
     Empty,
     /// Something that is not a block of this kind, or one that has lost bits.
     Damaged,

@@ -79,7 +79,7 @@ impl From<MachineId> for String {
 /// How far the node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum DiskState {
     /// The disk is prepared; the node is not part of a cluster yet.
     Unformed,
     /// The node is part of its cluster.
@@ -112,7 +112,7 @@ pub struct Identity {
     /// The node's host name.
     pub host_name: String,
     /// How far the node has come.
-    pub state: State,
+    pub state: DiskState,
     /// Fingerprint of the publisher's key that is pinned; see [`crate::upgrade::swap::publisher`]. Written when the
     /// cluster forms and by a commit only: an image that does not know of it never has to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ pub struct Preparation {
 /// What one slot holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// Zeros.
+    /// Nothing was ever written: all zeros.
     Empty,
     /// Anything else than what belongs here.
     Damaged,
@@ -287,7 +287,7 @@ fn slot(block: &[u8]) -> Slot {
 /// one that is to be erased: nothing takes that back.
 pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(disk)?;
-    if identity.state != State::Erasing && slots.newest().is_some_and(|newest| newest.state == State::Erasing) {
+    if identity.state != DiskState::Erasing && slots.newest().is_some_and(|newest| newest.state == DiskState::Erasing) {
         return Err(io::Error::other("the disk is marked to be erased"));
     }
     if slots.later().is_some() {

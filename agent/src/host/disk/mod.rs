@@ -21,7 +21,7 @@ mod resume;
 
 pub use device::Disk;
 pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};
-pub use identity::{Identity, MachineId, Preparation, Slots, State};
+pub use identity::{DiskState, Identity, MachineId, Preparation, Slots};
 pub(crate) use mount::is_mounted;
 pub use mount::{mount, unmount};
 pub use prepare::{Owner, Target, prepare};

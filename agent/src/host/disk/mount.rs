@@ -24,7 +24,7 @@ const FULL: u64 = 16 << 20;
 
 /// Mounts the data disk and its bind mounts; what is mounted already stays.
 /// Before that a slot that is not whole is written anew, and the partition of a disk
-/// that has grown grows with it. Whose the disk is does not change: see [`crate::upgrade::swap::taking`].
+/// that has grown grows with it. Whose the disk is does not change: see the adoption of a disk.
 /// Returns the identity as it stands now.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::blank;
 use super::device::{self, Disk};
 use super::examine::{DataDisk, MINIMUM_SIZE};
-use super::identity::{self, Identity, MachineId, Preparation, State};
+use super::identity::{self, DiskState, Identity, MachineId, Preparation};
 use super::layout;
 use super::resume::may_resume;
 use crate::host::command::{Command, Runner};
@@ -158,7 +158,7 @@ fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Id
         holder: preparation.holder,
         machine_id: owner.machine_id,
         host_name: owner.node.clone(),
-        state: State::Unformed,
+        state: DiskState::Unformed,
         publisher: None,
         swap: None,
     };

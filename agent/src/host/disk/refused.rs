@@ -84,6 +84,6 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candi
 /// The way of a person who overrules the refusal: on the console, for nobody can log in without the data disk.
 fn by_hand(node: &str, option: &str) -> String {
     format!(
-        "\"Take the data disk over\" on this VM's console, or as root `kaas-agent take-over --confirm {node}{option}` here"
+        "\"Force-adopt the data disk\" on this VM's console, or as root `kaas-agent force-adopt --confirm {node}{option}` here"
     )
 }

@@ -13,7 +13,7 @@
 //! | `/v1/commit` | administrators   | POST: commit the swap                             |
 //! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
 //!
-//! What is refused is a 409 with code and reason as JSON; see [`crate::upgrade::swap::wire`].
+//! What is refused is a 409 with code and reason as JSON; see [`contract::swap`].
 //!
 //! Callers show a client certificate of the cluster's authority; see
 //! [`access`] for who is who. The server runs on a thread of its own and is

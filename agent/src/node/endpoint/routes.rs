@@ -93,7 +93,7 @@ pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incom
     let name = route.name(&path).unwrap_or_default().to_owned();
     match tokio::task::spawn_blocking(move || make(&context, &name, &body)).await {
         Ok(answer) => answer,
-        Err(_) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, "broken off by a defect; see the journal"),
+        Err(_) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, "ended by a defect; see the journal"),
     }
 }
 

@@ -62,7 +62,7 @@ impl SnapshotTaker {
             State::Making(way) if way.is_finished() => match way.join() {
                 Ok(Ok(made)) => State::Made(made, Instant::now()),
                 Ok(Err(error)) => return failed(&error),
-                Err(_) => return failed(&anyhow::anyhow!("it was broken off by a defect; see the journal")),
+                Err(_) => return failed(&anyhow::anyhow!("it ended by a defect; see the journal")),
             },
             State::Made(_, at) if at.elapsed() > FRESH => State::Idle,
             other => other,

@@ -1,7 +1,7 @@
 //! Where an upgrade is asked for, and how it stands.
 
 use contract::codes;
-use contract::kubernetes_upgrade::{Request, State};
+use contract::kubernetes_upgrade::{Request, UpgradeState};
 use contract::swap::Refused;
 use uuid::Uuid;
 
@@ -60,7 +60,7 @@ fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::
 }
 
 /// The upgrade that is under way or was given up, if one is.
-pub fn state(records: &Records) -> Option<State> {
+pub fn state(records: &Records) -> Option<UpgradeState> {
     let begun = records.entry::<Begun>().ok()??;
-    Some(State { to: begun.to, error: begun.error })
+    Some(UpgradeState { to: begun.to, error: begun.error })
 }

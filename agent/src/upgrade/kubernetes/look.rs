@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::{Refused, State};
+use contract::swap::{Refused, SwapState};
 
 use super::deprecated;
 use super::judge::Seen;
@@ -20,7 +20,7 @@ use crate::status::Phase;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::good;
 
-/// How long a member or an API server may take to answer, before the timeout factor.
+/// How long a member or an API server may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 /// Where kubeadm keeps what a dry run makes: in memory.
 const DRY_RUN: &str = "/run/kaas/kubeadm-upgrade";
@@ -30,7 +30,7 @@ const DRY_RUN_DIRECTORY: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
 const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
 
 /// Looks at the node and its cluster. `swap` is the node's own.
-pub(super) fn look(context: &SwapContext, to: &str, swap: Option<&State>, runner: &dyn Runner) -> Seen {
+pub(super) fn look(context: &SwapContext, to: &str, swap: Option<&SwapState>, runner: &dyn Runner) -> Seen {
     let (config, status) = (&context.config, context.reporter.status());
     let timeout = config.timeout(ASKING);
     let members = at_once::ask(&config.cluster.control_nodes, |node| {

@@ -66,7 +66,7 @@ fn words(before: &Identity, now: &Identity, candidate: &Candidate) -> String {
     let mut words = format!("generation {}: VM {vm} with image {} took the disk", now.generation, now.image_version);
     let forced = now.swap.as_ref().filter(|swap| swap.forced);
     if let Some(swap) = forced {
-        words += &format!(", forced by an administrator (take-over {})", swap.id);
+        words += &format!(", forced by an administrator (force-adopt {})", swap.id);
     }
     let last = forced.map_or(&before.image_version, |swap| &swap.from.version);
     if is_older(&now.image_version, last) {
@@ -88,7 +88,7 @@ fn words(before: &Identity, now: &Identity, candidate: &Candidate) -> String {
 mod tests {
     use super::*;
     use crate::host::disk::ownership::{may_take, released};
-    use crate::host::disk::{State, fixture};
+    use crate::host::disk::{DiskState, fixture};
     use crate::host::files::power;
     use contract::swap::{Image, Use};
     use std::path::PathBuf;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn held_by_a() -> Identity {
-        Identity { image_version: "1.0.0".into(), holder: Some(A), state: State::Formed, ..fixture::identity() }
+        Identity { image_version: "1.0.0".into(), holder: Some(A), state: DiskState::Formed, ..fixture::identity() }
     }
 
     fn prepared(identity: &Identity) -> Identity {
@@ -172,7 +172,8 @@ mod tests {
             files::remove(&files::below(root.path(), TAKEN)).unwrap();
         }
         assert_eq!(log().lines().count(), 1, "{}", log());
-        for words in ["forced", "take-over 00000000", "older than 1.0.0", "signed by nobody, while SHA256:a is pinned"]
+        for words in
+            ["forced", "force-adopt 00000000", "older than 1.0.0", "signed by nobody, while SHA256:a is pinned"]
         {
             assert!(log().contains(words), "{}", log());
         }

@@ -12,7 +12,7 @@ use clap::Args;
 use contract::node::Node;
 use contract::ports;
 use contract::swap::Image;
-use contract::swap::{Refused, Request, Stage, State};
+use contract::swap::{Refused, Request, Stage, SwapState};
 use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
@@ -112,7 +112,7 @@ pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let swap = agent.node()?.swap.filter(|swap| swap.stage == Stage::Taken);
     agent.ask("/v1/commit", &json!({}))?;
     match swap {
-        Some(State { from, .. }) => writeln!(
+        Some(SwapState { from, .. }) => writeln!(
             out,
             "the swap is committed: the former VM{} can no longer take the data disk back",
             from.vm.map(|vm| format!(" {vm}")).unwrap_or_default()

@@ -16,7 +16,7 @@ use crate::intake::config::Config;
 use crate::status::Reporter;
 use crate::upgrade::kubernetes::Begun;
 
-/// How long the own member may take to answer, before the timeout factor.
+/// How long the own member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
 /// The node that swaps are asked of.

@@ -16,9 +16,9 @@ use crate::cluster::records::Cordon;
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
 
-/// How long the address and the leadership may take to move, before the timeout factor.
+/// How long the address and the leadership may take to move, times the timeout factor.
 const MOVING: Duration = Duration::from_secs(20);
-/// How long a member may take to answer, before the timeout factor.
+/// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 /// So long kubectl drains before it is seen whether it was cancelled.
 const TURN: Duration = Duration::from_secs(10);

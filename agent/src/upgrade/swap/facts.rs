@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
-use contract::swap::State;
+use contract::swap::SwapState;
 
 use super::context::SwapContext;
 use super::good;
@@ -14,14 +14,14 @@ use crate::cluster::virtual_address;
 use crate::host::at_once;
 use crate::upgrade::kubernetes;
 
-/// How long a member may take to answer, before the timeout factor.
+/// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(3);
 
 /// The node as it is now, with the swap that is under way.
 ///
 /// # Errors
 /// The data disk's identity cannot be read.
-pub fn node(context: &SwapContext, swap: Option<State>) -> anyhow::Result<Node> {
+pub fn node(context: &SwapContext, swap: Option<SwapState>) -> anyhow::Result<Node> {
     let (identity, image, config) = (context.identity()?, &context.image, &context.config);
     let minor = &config.cluster.kubernetes_minor;
     let release = image.kubernetes(minor);

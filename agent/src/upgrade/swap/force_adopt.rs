@@ -1,4 +1,4 @@
-//! `kaas-agent take-over`: gives this VM the data disk of a VM that has not
+//! `kaas-agent force-adopt`: gives this VM the data disk of a VM that has not
 //! released it, on the word of a person that the other one is off for good. What is
 //! typed is checked here, for the command line and the console alike.
 
@@ -15,7 +15,7 @@ use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
 
-/// `kaas-agent take-over`
+/// `kaas-agent force-adopt`
 #[derive(Args)]
 pub struct Options {
     /// The node's name, typed out, once its former VM is proved to be off and cannot come back
@@ -57,7 +57,7 @@ pub struct Outlook {
     candidate: Candidate,
 }
 
-/// Looks for a disk to take over. Changes nothing.
+/// Looks for a disk to adopt. Changes nothing.
 ///
 /// # Errors
 /// There is none that is refused for its holder or for the image alone.
@@ -73,7 +73,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         DataDisk::Ours { identity, .. } => {
             bail!("the data disk of {} is this VM's already: nothing was changed", identity.node)
         }
-        _ => bail!("there is no data disk to take over: nothing was changed\n{}", examination.findings),
+        _ => bail!("there is no data disk to adopt: nothing was changed\n{}", examination.findings),
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::host::command::{Command, Error};
     use crate::host::disk::fixture::{self, Machine};
-    use crate::host::disk::{Slots, State, layout};
+    use crate::host::disk::{DiskState, Slots, layout};
     use std::path::PathBuf;
     use std::sync::Mutex;
 
@@ -214,7 +214,7 @@ mod tests {
             disk: Uuid::new_v4(),
             generation: 4,
             holder: Some(Uuid::from_u128(77)),
-            state: State::Formed,
+            state: DiskState::Formed,
             ..fixture::identity()
         };
         layout::write_table(&disk, whose.disk, size, 512, &crate::host::command::Host).unwrap();
@@ -325,6 +325,6 @@ mod tests {
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
         std::fs::copy(crate::host::files::below(machine.directory.path(), contract::image::PATH), target).unwrap();
         let refused = typed(&empty, &Notes::default(), "cp-1", false).unwrap_err();
-        assert!(refused.contains("no data disk to take over") && refused.contains("disk.absent"), "{refused}");
+        assert!(refused.contains("no data disk to adopt") && refused.contains("disk.absent"), "{refused}");
     }
 }

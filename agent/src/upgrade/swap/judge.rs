@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use contract::codes;
-use contract::swap::{Refused, Request, Stage, State};
+use contract::swap::{Refused, Request, Stage, SwapState};
 use contract::version::is_older;
 
 use super::context::SwapContext;
 use crate::cluster::etcd::member;
 use crate::host::at_once;
 
-/// How long a member may take to answer, before the timeout factor.
+/// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
 /// What the decision goes by.
@@ -61,7 +61,7 @@ impl Seen {
     }
 }
 
-/// Decides.
+/// Decides whether this node may be prepared for the swap.
 pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
     if is_older(&seen.to_version, &seen.own_version) && !seen.downgrade {
         return Err(Refused::of(
@@ -102,7 +102,7 @@ pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
 
 /// What a request means beside the swap that there is: how far it is if it is the same
 /// one, or none if a new one may begin.
-pub(super) fn repeated(state: Option<&State>, request: &Request) -> Result<Option<Stage>, Refused> {
+pub(super) fn repeated(state: Option<&SwapState>, request: &Request) -> Result<Option<Stage>, Refused> {
     let Some(state) = state else { return Ok(None) };
     match state.stage {
         Stage::Taken => Err(Refused::of(
@@ -169,7 +169,7 @@ mod tests {
             downgrade: false,
             publisher: None,
         };
-        let state = |stage| State {
+        let state = |stage| SwapState {
             id: Uuid::from_u128(1),
             stage,
             error: None,

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::{Refused, Request, Stage, State};
+use contract::swap::{Refused, Request, Stage, SwapState};
 
 use super::context::SwapContext;
 use super::judge::{self, Seen};
@@ -28,7 +28,7 @@ pub struct SwapManager {
 #[derive(Default)]
 struct Inner {
     context: Option<Arc<SwapContext>>,
-    state: Option<State>,
+    state: Option<SwapState>,
     request: Option<Request>,
     way: Option<JoinHandle<()>>,
     cancelled: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl SwapManager {
     /// the agent was started again. Once it is open, nothing happens.
     ///
     /// # Errors
-    /// The identity cannot be read, or what was begun cannot be gone on with.
+    /// The identity cannot be read, or what was begun cannot be continued.
     pub fn open(&self, context: SwapContext) -> anyhow::Result<()> {
         let context = Arc::new(context);
         let mut inner = self.lock();
@@ -71,7 +71,7 @@ impl SwapManager {
     }
 
     /// How the swap stands.
-    pub fn state(&self) -> Option<State> {
+    pub fn state(&self) -> Option<SwapState> {
         self.lock().state.clone()
     }
 
@@ -230,7 +230,7 @@ impl SwapManager {
 
 impl Inner {
     /// Finds out where a swap stands after the agent was started again. Gives the request that is
-    /// to be gone on with, or withdrawn.
+    /// to be continued, or withdrawn.
     fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Request>> {
         let taken = taken(&context)?;
         let saved = Saved::load(&context.root).unwrap_or_else(|error| {
@@ -284,7 +284,7 @@ impl Inner {
         Ok(())
     }
 
-    fn show(&mut self, state: Option<State>) {
+    fn show(&mut self, state: Option<SwapState>) {
         self.state = state;
         if let Some(context) = &self.context {
             context.reporter.update(|status| status.swap = self.state.clone());
@@ -293,14 +293,14 @@ impl Inner {
 }
 
 /// The swap by which this VM has the disk of another one, if it has taken it already.
-fn taken(context: &SwapContext) -> anyhow::Result<Option<State>> {
+fn taken(context: &SwapContext) -> anyhow::Result<Option<SwapState>> {
     let Identity { holder, swap, .. } = context.identity()?;
     let swap = swap.filter(|swap| holder == context.own.vm && !swap.from.is(&context.own));
-    Ok(swap.map(|Swap { id, from, to, .. }| State { id, stage: Stage::Taken, error: None, from, to }))
+    Ok(swap.map(|Swap { id, from, to, .. }| SwapState { id, stage: Stage::Taken, error: None, from, to }))
 }
 
-fn state(context: &SwapContext, request: &Request, stage: Stage, error: Option<String>) -> State {
-    State { id: request.id, stage, error, from: context.own.clone(), to: Some(request.to.clone()) }
+fn state(context: &SwapContext, request: &Request, stage: Stage, error: Option<String>) -> SwapState {
+    SwapState { id: request.id, stage, error, from: context.own.clone(), to: Some(request.to.clone()) }
 }
 
 fn not_open() -> Refused {

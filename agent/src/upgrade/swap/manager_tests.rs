@@ -6,7 +6,7 @@ use contract::swap::{Image, Use};
 use super::*;
 use crate::host::disk::identity;
 use crate::host::disk::ownership::Candidate;
-use crate::host::disk::{State as DiskState, fixture};
+use crate::host::disk::{DiskState, fixture};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
@@ -82,7 +82,7 @@ impl Runner for Nothing {
 }
 
 #[test]
-fn a_closed_desk_refuses_and_has_nothing_to_cancel() {
+fn a_closed_manager_refuses_and_has_nothing_to_cancel() {
     let manager = SwapManager::default();
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!(manager.commit().unwrap_err().code, "swap.not-ready");

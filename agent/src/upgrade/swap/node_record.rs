@@ -25,10 +25,10 @@ use crate::intake::config::Config;
 /// Below it each node has a key of its name.
 const PREFIX: &str = "/kaas/nodes/";
 
-/// How long a peer may take to answer, before the timeout factor. A node that is off does not answer at all.
+/// How long a peer may take to answer, times the timeout factor. A node that is off does not answer at all.
 const ASKING: Duration = Duration::from_secs(2);
 
-/// How long the own member may take, before the timeout factor.
+/// How long the own member may take, times the timeout factor.
 const TELLING: Duration = Duration::from_secs(5);
 
 /// What is known of a node's data disk.
@@ -261,11 +261,11 @@ pub fn check(
 mod tests {
     use super::*;
     use crate::host::disk::ownership::Swap;
-    use crate::host::disk::{State, fixture};
+    use crate::host::disk::{DiskState, fixture};
     use contract::swap::Use;
 
     fn identity() -> Identity {
-        Identity { holder: None, state: State::Formed, ..fixture::identity() }
+        Identity { holder: None, state: DiskState::Formed, ..fixture::identity() }
     }
 
     fn disk() -> NodeRecord {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::host::command::Host;
     use crate::host::disk::fixture::{Loop, Machine, alone, owner};
-    use crate::host::disk::{DataDisk, MINIMUM_SIZE, State, mount, prepare, unmount};
+    use crate::host::disk::{DataDisk, DiskState, MINIMUM_SIZE, mount, prepare, unmount};
     use crate::upgrade::swap::adopt;
 
     /// A machine with a prepared disk that belongs to a cluster.
@@ -93,7 +93,7 @@ mod tests {
         machine.add_device(&device.device);
         let target = machine.examine().data_disk.target().unwrap();
         let (disk, identity) = prepare(&target, &owner(), &machine.platform(), &Host).unwrap();
-        identity::write(&disk.path, &Identity { state: State::Formed, ..identity }).unwrap();
+        identity::write(&disk.path, &Identity { state: DiskState::Formed, ..identity }).unwrap();
         let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         std::fs::write(image, serde_json::to_vec(&crate::intake::config::fixture::image()).unwrap()).unwrap();

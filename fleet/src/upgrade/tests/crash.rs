@@ -1,4 +1,4 @@
-//! A command that is broken off anywhere: whoever goes on brings everything to
+//! A command that is interrupted anywhere: whoever goes on brings everything to
 //! one of the two ends.
 
 use std::any::Any;
@@ -22,7 +22,7 @@ pub enum Verb {
     Commit,
 }
 
-/// Where a command is broken off.
+/// Where a command is interrupted.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
     Never,
@@ -37,7 +37,7 @@ pub fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Gives a command; nothing when it was broken off.
+/// Gives a command; nothing when it was interrupted.
 pub fn give(world: &World, directory: &Path, verb: Verb, cut: Cut) -> Option<anyhow::Result<Outcome>> {
     let entries = Cell::new(0);
     world.cut_at(match cut {
@@ -96,7 +96,7 @@ pub fn begin(world: &World) -> TempDir {
 }
 
 fn ended(world: &World, directory: &Path, verb: Verb) -> Outcome {
-    let outcome = give(world, directory, verb, Cut::Never).expect("not broken off").unwrap();
+    let outcome = give(world, directory, verb, Cut::Never).expect("not interrupted").unwrap();
     let image = if outcome == Outcome::RolledBack { old() } else { new() };
     world.all_run(&image, outcome == Outcome::Committed);
     outcome

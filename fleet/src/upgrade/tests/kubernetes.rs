@@ -10,8 +10,8 @@ fn options(to: Option<&str>) -> KubernetesOptions {
     KubernetesOptions { to: to.map(str::to_owned), drain_seconds: 1, limit: Duration::from_secs(30) }
 }
 
-fn site<'s>(world: &'s World, directory: &'s std::path::Path) -> Site<'s> {
-    Site { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::ZERO }
+fn site<'s>(world: &'s World, directory: &'s std::path::Path) -> Command<'s> {
+    Command { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::ZERO }
 }
 
 fn runs(world: &World) -> Vec<String> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::crash::directory;
 use super::fake::{CutAt, Ill, World, lease_of, new, options};
-use crate::upgrade::{Direction, Mode, Nodes, Outcome, Site};
+use crate::upgrade::{Command, Direction, Mode, Nodes, Outcome};
 
-fn site<'a>(world: &'a World, directory: &'a std::path::Path) -> Site<'a> {
-    Site { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::from_millis(1) }
+fn site<'a>(world: &'a World, directory: &'a std::path::Path) -> Command<'a> {
+    Command { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::from_millis(1) }
 }
 
 /// An upgrade that was killed at a call, its lock still held.
@@ -16,7 +16,7 @@ fn killed(world: &World, directory: &std::path::Path, call: usize) {
     world.cut_at(Some(CutAt { call, after: true }));
     let given =
         catch_unwind(AssertUnwindSafe(|| site(world, directory).apply(&world.target.ova, &options(Mode::Rolling))));
-    assert!(given.is_err(), "it was not broken off");
+    assert!(given.is_err(), "it was not interrupted");
     world.cut_at(None);
     // Unwinding gives the lock back; a kill does not.
     let version = world.lease().unwrap().unwrap().version;

@@ -122,15 +122,15 @@ fn each_part_of_the_binding_counts() {
         let key = Proof::of(&Secret::new(secret.to_owned())).key();
         hex(hmac::sign(&key, &transcript(role, &binding)).as_ref())
     };
-    let one = proof("secret", Role::Client, 1, 2, 3);
-    assert_eq!(one, proof("secret", Role::Client, 1, 2, 3));
+    let one = proof("secret", Side::Client, 1, 2, 3);
+    assert_eq!(one, proof("secret", Side::Client, 1, 2, 3));
     assert_eq!(one.len(), 64);
     for other in [
-        proof("other", Role::Client, 1, 2, 3),
-        proof("secret", Role::Server, 1, 2, 3),
-        proof("secret", Role::Client, 0, 2, 3),
-        proof("secret", Role::Client, 1, 0, 3),
-        proof("secret", Role::Client, 1, 2, 0),
+        proof("other", Side::Client, 1, 2, 3),
+        proof("secret", Side::Server, 1, 2, 3),
+        proof("secret", Side::Client, 0, 2, 3),
+        proof("secret", Side::Client, 1, 0, 3),
+        proof("secret", Side::Client, 1, 2, 0),
     ] {
         assert_ne!(one, other);
     }

@@ -5,17 +5,17 @@ use uuid::Uuid;
 
 use crate::cluster::rendezvous::meeting::{Answer, CLOCK_LIMIT, Own, Said, Verdict, hear, judge};
 use crate::cluster::rendezvous::message::{Facts, Hello};
-use crate::cluster::rendezvous::{Progress, State, Why};
+use crate::cluster::rendezvous::{Membership, Progress, Why};
 
 fn cluster(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-fn own(first: bool, state: State) -> Own {
+fn own(first: bool, state: Membership) -> Own {
     Own { first, state, quorum: false }
 }
 
-fn said(first: bool, state: State) -> Answer {
+fn said(first: bool, state: Membership) -> Answer {
     Answer { first, said: Ok(Said { state, yours: None }) }
 }
 
@@ -25,56 +25,56 @@ fn silent(first: bool, why: Why) -> Answer {
 
 #[test]
 fn the_first_node_forms_only_when_all_say_unformed() {
-    let blank = own(true, State::Unformed);
+    let blank = own(true, Membership::Unformed);
     assert_eq!(judge(&blank, &[]), Verdict::Form, "a single node");
-    let unformed = || said(false, State::Unformed);
+    let unformed = || said(false, Membership::Unformed);
     assert_eq!(judge(&blank, &[unformed(), unformed()]), Verdict::Form);
     for (other, why) in [
         (silent(false, Why::NoAnswer), Why::NoAnswer),
         (silent(false, Why::Closed), Why::Closed),
-        (said(false, State::Forming(cluster(1))), Why::InCluster),
-        (said(false, State::Formed(cluster(1))), Why::InCluster),
+        (said(false, Membership::Forming(cluster(1))), Why::InCluster),
+        (said(false, Membership::Formed(cluster(1))), Why::InCluster),
     ] {
         assert_eq!(judge(&blank, &[unformed(), other]), Verdict::Wait(vec![None, Some(why)]));
     }
-    let Verdict::Wait(against) = judge(&blank, &[unformed(), said(false, State::Receiving)]) else { panic!() };
+    let Verdict::Wait(against) = judge(&blank, &[unformed(), said(false, Membership::Receiving)]) else { panic!() };
     assert!(matches!(against[1], Some(Why::Busy(_))));
 }
 
 #[test]
 fn the_others_fetch_from_a_first_node_that_has_decided() {
-    let blank = own(false, State::Unformed);
-    let decided = said(true, State::Forming(cluster(1)));
+    let blank = own(false, Membership::Unformed);
+    let decided = said(true, Membership::Forming(cluster(1)));
     for other in [
         silent(false, Why::NoAnswer),
         silent(false, Why::Closed),
-        said(false, State::Unformed),
-        said(false, State::Formed(cluster(1))),
+        said(false, Membership::Unformed),
+        said(false, Membership::Formed(cluster(1))),
     ] {
         assert_eq!(judge(&blank, &[decided.clone(), other]), Verdict::Fetch(cluster(1)));
     }
     assert_eq!(
-        judge(&blank, &[decided, said(false, State::Forming(cluster(2)))]),
+        judge(&blank, &[decided, said(false, Membership::Forming(cluster(2)))]),
         Verdict::Wait(vec![None, Some(Why::OtherCluster)])
     );
     let waits = |first, why| assert_eq!(judge(&blank, &[first]), Verdict::Wait(vec![Some(why)]));
     waits(silent(true, Why::NoAnswer), Why::NoAnswer);
     waits(silent(true, Why::Closed), Why::Closed);
-    waits(said(true, State::Formed(cluster(1))), Why::Lost);
-    let knows = Said { state: State::Forming(cluster(1)), yours: Some(Progress::Joined) };
+    waits(said(true, Membership::Formed(cluster(1))), Why::Lost);
+    let knows = Said { state: Membership::Forming(cluster(1)), yours: Some(Progress::Joined) };
     waits(Answer { first: true, said: Ok(knows) }, Why::Lost);
-    let knows = Said { state: State::Forming(cluster(1)), yours: Some(Progress::HandedOver) };
+    let knows = Said { state: Membership::Forming(cluster(1)), yours: Some(Progress::HandedOver) };
     let handed_over = Answer { first: true, said: Ok(knows) };
     assert_eq!(judge(&blank, &[handed_over]), Verdict::Fetch(cluster(1)), "its disk was changed before it joined");
 }
 
 #[test]
 fn a_member_relies_on_a_first_node_of_its_own_cluster_only() {
-    let member = own(false, State::Forming(cluster(1)));
+    let member = own(false, Membership::Forming(cluster(1)));
     let judge = |first| judge(&member, &[first, silent(false, Why::NoAnswer)]);
-    assert_eq!(judge(said(true, State::Forming(cluster(1)))), Verdict::Proceed);
-    assert_eq!(judge(said(true, State::Unformed)), Verdict::Wait(vec![Some(Why::Blank), None]));
-    assert_eq!(judge(said(true, State::Forming(cluster(2)))), Verdict::Wait(vec![Some(Why::OtherCluster), None]));
+    assert_eq!(judge(said(true, Membership::Forming(cluster(1)))), Verdict::Proceed);
+    assert_eq!(judge(said(true, Membership::Unformed)), Verdict::Wait(vec![Some(Why::Blank), None]));
+    assert_eq!(judge(said(true, Membership::Forming(cluster(2)))), Verdict::Wait(vec![Some(Why::OtherCluster), None]));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn introductions_are_checked() {
     let hello = Hello {
         node: "node-2".to_owned(),
         instance: other,
-        state: State::Unformed,
+        state: Membership::Unformed,
         facts: facts.clone(),
         clock: 1_000_000,
         yours: None,
@@ -148,11 +148,11 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn state(&self, node: usize) -> State {
+    fn state(&self, node: usize) -> Membership {
         match (self.saved[node], self.coming[node]) {
-            (Some(cluster), _) => State::Forming(cluster),
-            (None, Some(_)) => State::Receiving,
-            (None, None) => State::Unformed,
+            (Some(cluster), _) => Membership::Forming(cluster),
+            (None, Some(_)) => Membership::Receiving,
+            (None, None) => Membership::Unformed,
         }
     }
 

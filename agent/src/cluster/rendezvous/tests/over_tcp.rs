@@ -14,7 +14,7 @@ use contract::secret::Secret;
 use crate::cluster::pki::MemberBundle;
 use crate::cluster::rendezvous::channel::Endpoint;
 use crate::cluster::rendezvous::message::{Ask, Hello, Reply};
-use crate::cluster::rendezvous::{Error, Keep, Progress, Proof, Record, Rendezvous, Report, Settings, State, Why};
+use crate::cluster::rendezvous::{Error, Keep, Membership, Progress, Proof, Record, Rendezvous, Report, Settings, Why};
 use crate::intake::config::{Cluster, Config, Interface, Node};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -405,7 +405,7 @@ fn a_single_node_forms_by_itself() {
     machines.settings[0].config.cluster.control_nodes.truncate(1);
     let node = machines.start(0);
     let bundle = meet(&node);
-    assert_eq!(machines.disk(0).state(), State::Forming(bundle.cluster));
+    assert_eq!(machines.disk(0).state(), Membership::Forming(bundle.cluster));
     node.wait_for_joins(&mut patient()).unwrap();
     assert_eq!(machines.disk(0), Record::Closed { cluster: bundle.cluster });
 }

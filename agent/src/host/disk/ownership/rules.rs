@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::candidate::Candidate;
 use super::record::{Refusal, Swap};
-use crate::host::disk::identity::{Identity, State};
+use crate::host::disk::identity::{DiskState, Identity};
 
 /// Whether a VM may take the disk with this identity, or go on with it.
 ///
@@ -90,7 +90,7 @@ pub fn taken(identity: &Identity, own: &Use) -> Identity {
 /// The identity once `own` has released the disk in a clean shutdown; none if it is
 /// not its to release, or belongs to no cluster yet. `id` names the swap that this begins.
 pub fn released(identity: &Identity, own: &Use, id: Uuid) -> Option<Identity> {
-    if identity.state != State::Formed || identity.holder.is_none() || identity.holder != own.vm {
+    if identity.state != DiskState::Formed || identity.holder.is_none() || identity.holder != own.vm {
         return None;
     }
     let swap = match &identity.swap {

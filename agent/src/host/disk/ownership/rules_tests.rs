@@ -19,7 +19,7 @@ fn image(version: &str) -> Image {
 
 /// A disk in use by A with image 1.0.0.
 fn disk() -> Identity {
-    Identity { image_version: "1.0.0".into(), holder: Some(A), state: State::Formed, ..fixture::identity() }
+    Identity { image_version: "1.0.0".into(), holder: Some(A), state: DiskState::Formed, ..fixture::identity() }
 }
 
 fn prepared(to: &str) -> Identity {
@@ -139,8 +139,8 @@ fn a_third_vm_makes_the_second_the_one_to_go_back_to() {
 #[test]
 fn only_the_holder_of_a_clusters_disk_releases_it() {
     assert_eq!(released(&disk(), &vm(B, "1.0.0"), ID), None);
-    assert_eq!(released(&Identity { state: State::Unformed, ..disk() }, &vm(A, "1.0.0"), ID), None);
-    assert_eq!(released(&Identity { state: State::Erasing, ..disk() }, &vm(A, "1.0.0"), ID), None);
+    assert_eq!(released(&Identity { state: DiskState::Unformed, ..disk() }, &vm(A, "1.0.0"), ID), None);
+    assert_eq!(released(&Identity { state: DiskState::Erasing, ..disk() }, &vm(A, "1.0.0"), ID), None);
     assert_eq!(released(&Identity { holder: None, ..disk() }, &vm(A, "1.0.0"), ID), None);
     let nameless = Use { vm: None, ..vm(A, "1.0.0") };
     assert_eq!(released(&Identity { holder: None, ..disk() }, &nameless, ID), None);

@@ -21,7 +21,7 @@ use crate::upgrade::{Inventory, Lease, Mode, Nodes, Options, Plan, Target, Vm, p
 /// What is wrong with the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ill {
-    /// Nothing.
+    /// Nothing is wrong with it.
     Well,
     /// It is never found good.
     NeverGood,
@@ -37,7 +37,7 @@ pub enum Ill {
     OtherMember,
 }
 
-/// Where a command is broken off: at the n-th call, before or after its effect.
+/// Where a command is interrupted: at the n-th call, before or after its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutAt {
     pub call: usize,
@@ -52,7 +52,7 @@ struct Machine {
     vm: Vm,
     node: String,
     image: Image,
-    /// Whether its import was not broken off.
+    /// Whether its import was not interrupted.
     whole: bool,
     /// Whether its guest has the disk and runs the node.
     serves: bool,
@@ -63,9 +63,9 @@ struct Disk {
     node: String,
     holder: Option<Uuid>,
     generation: u64,
-    swap: Option<swap::State>,
+    swap: Option<swap::SwapState>,
     kubernetes: &'static str,
-    upgrade: Option<kubernetes_upgrade::State>,
+    upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
 struct State {
@@ -82,7 +82,7 @@ struct State {
     /// The most nodes that were away at once.
     most_away: usize,
     imported: u128,
-    /// A guest that was asked to shut down by a command that was broken off, and the calls until it is off.
+    /// A guest that was asked to shut down by a command that was interrupted, and the calls until it is off.
     going_down: Option<(Uuid, u32)>,
 }
 
@@ -244,7 +244,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One call: `act` has its effect, and the command may be broken off around it.
+    /// One call: `act` has its effect, and the command may be interrupted around it.
     fn call<T>(&self, act: impl FnOnce(&mut State) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let mut state = self.lock();
         state.calls += 1;
@@ -290,7 +290,7 @@ impl State {
         for disk in disks.iter().filter(|_| served) {
             let disk = self.disks.get_mut(disk).expect("a disk");
             disk.holder = None;
-            disk.swap.get_or_insert_with(|| swap::State {
+            disk.swap.get_or_insert_with(|| swap::SwapState {
                 id: Uuid::from_u128(0xff),
                 stage: Stage::Prepared,
                 error: None,

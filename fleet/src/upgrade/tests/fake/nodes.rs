@@ -109,7 +109,7 @@ impl Nodes for World {
                 }
                 Some(_) => refuse("swap.open", "not committed".into()),
                 none => {
-                    *none = Some(swap::State {
+                    *none = Some(swap::SwapState {
                         id: request.id,
                         stage: Stage::Draining,
                         error: None,
@@ -151,7 +151,7 @@ impl Nodes for World {
             if request.check {
                 return Ok(Asked::Done);
             }
-            disk.upgrade = Some(kubernetes_upgrade::State { to: request.to.clone(), error: None });
+            disk.upgrade = Some(kubernetes_upgrade::UpgradeState { to: request.to.clone(), error: None });
             Ok(Asked::Begun)
         })
     }

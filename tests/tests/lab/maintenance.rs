@@ -6,8 +6,8 @@ use std::time::Duration;
 use contract::properties::DEPLOYMENT_SECRET;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 
-/// Twice the pace of a duty, and some.
-const DUTY: Duration = Duration::from_secs(180);
+/// Twice the pace of a check, and some.
+const CHECK: Duration = Duration::from_secs(180);
 
 /// The codes of a node's findings.
 fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
@@ -69,15 +69,15 @@ pub mod long {
             scenario.inside("cp1", &["sh", "-ec", &script]);
         };
         fill(85);
-        scenario.wait("the finding of a disk that is nearly full", DUTY, || has(&scenario, "cp1", "disk.nearly-full"));
+        scenario.wait("the finding of a disk that is nearly full", CHECK, || has(&scenario, "cp1", "disk.nearly-full"));
         let status = scenario.lab().status("cp1").unwrap().to_string();
         assert!(status.contains("most is used by /data/filling"), "{status}");
         fill(95);
-        scenario.wait("the finding of a disk that is almost full", DUTY, || has(&scenario, "cp1", "disk.almost-full"));
+        scenario.wait("the finding of a disk that is almost full", CHECK, || has(&scenario, "cp1", "disk.almost-full"));
         scenario.kubectl(&["create", "configmap", "written", "--from-literal=when=full"]);
         scenario.ready(&["cp1"], MOMENT);
         scenario.inside("cp1", &["rm", "/data/filling"]);
-        scenario.wait("the finding to go", DUTY, || {
+        scenario.wait("the finding to go", CHECK, || {
             Ok(!has(&scenario, "cp1", "disk.nearly-full")? && !has(&scenario, "cp1", "disk.almost-full")?)
         });
     }
