@@ -42,6 +42,9 @@ pub enum Error {
     /// Certificates or keys in files of their own.
     #[error("{0} is not in it: a kubeconfig with its certificates inside is needed")]
     Outside(&'static str),
+    /// The server's address cannot be told apart from the text around it.
+    #[error("its server cannot be replaced: write the address once, without escapes")]
+    Entangled,
     /// What should be base64 of PEM is not.
     #[error("{0} is not base64 of a text")]
     Unreadable(&'static str),
@@ -109,7 +112,15 @@ impl Kubeconfig {
 pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>, Error> {
     let document = Document::parse(text)?;
     let named = document.cluster()?.server()?;
-    Ok((named != server).then(|| Zeroizing::new(text.replacen(named, server, 1))))
+    if named == server {
+        return Ok(None);
+    }
+    let changed = Zeroizing::new(text.replacen(named, server, 1));
+    // The same characters may stand in a comment, or in another cluster's address, first.
+    match Document::parse(&changed)?.cluster()?.server()? == server {
+        true => Ok(Some(changed)),
+        false => Err(Error::Entangled),
+    }
 }
 
 /// The parts of a kubeconfig that are read and written. kubectl writes `null` for an empty list.
@@ -344,6 +355,8 @@ users:
         }
         let without = YAML.replace("    client-key-data: Qw==\n", "");
         assert!(with_server(&without, other).unwrap().is_some(), "the kubelet's key is in a file of its own");
+        let commented = format!("# once {one}\n{YAML}");
+        assert_eq!(with_server(&commented, other), Err(Error::Entangled));
         assert_eq!(with_server("users: []\n", other), Err(Error::Missing("clusters")));
     }
 }

@@ -125,15 +125,30 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         bail!("there is no data disk that is certainly this node's, so nothing is erased\n{}", examination.findings);
     };
     let records = Records::new(platform.root());
-    let cluster = match records.config()? {
+    let cluster = match records.config() {
+        Err(error) => {
+            Cluster::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
+        }
+        Ok(saved) => outlook(saved, &identity, &records, platform)?,
+    };
+    Ok(Outlook { disk, identity, cluster })
+}
+
+/// What becomes of the cluster when the node with this configuration goes.
+fn outlook(
+    saved: Option<Config>,
+    identity: &Identity,
+    records: &Records,
+    platform: &Platform,
+) -> anyhow::Result<Cluster> {
+    Ok(match saved {
         Some(_) if !records.progress()?.etcd => Cluster::Never,
         Some(config) => survivors(&config, &platform.path(PKI)),
         None if identity.state == disk::DiskState::Formed => {
             Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
         }
         None => Cluster::Never,
-    };
-    Ok(Outlook { disk, identity, cluster })
+    })
 }
 
 fn survivors(config: &Config, pki: &Path) -> Cluster {

@@ -278,7 +278,22 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
                     continue;
                 }
                 findings.extend(clock::raise(platform));
-                (Some(plan::Disk::Ours(disk.path.clone())), records.config()?)
+                match records.config() {
+                    Ok(saved) => (Some(plan::Disk::Ours(disk.path.clone())), saved),
+                    Err(error) => {
+                        let (seen, last) = (format!("{error:#}"), &identity.image_version);
+                        let action = format!(
+                            "Give the disk back to a VM of the image that last used it, {last}; if this is that image, \
+                             the record is damaged: reset the node and replace it"
+                        );
+                        refuse(
+                            reporter,
+                            codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", seen, action).into(),
+                            DISKS_AGAIN,
+                        );
+                        continue;
+                    }
+                }
             }
             DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } if !findings.has_errors() => {
                 (Some(plan::Disk::Fresh(disk.path.clone())), None)

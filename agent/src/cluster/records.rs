@@ -77,6 +77,11 @@ impl Records {
         Self { directory: files::below(root, paths::RECORDS) }
     }
 
+    /// The text of the saved configuration, whoever wrote it; none if it cannot be read.
+    pub fn config_text(&self) -> Option<Secret> {
+        fs::read(self.path(CONFIG)).ok().map(|text| Secret::new(String::from_utf8_lossy(&text).into_owned()))
+    }
+
     /// The saved configuration, if there is one.
     ///
     /// # Errors

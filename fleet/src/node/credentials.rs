@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use contract::kubeconfig::Kubeconfig;
 use reqwest::{Certificate, Identity};
 use zeroize::Zeroizing;
@@ -25,7 +25,15 @@ impl Credentials {
     pub fn read(kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let text = Zeroizing::new(text);
-        Kubeconfig::parse(&text).map(Self).with_context(|| format!("understanding {}", kubeconfig.display()))
+        let read = Kubeconfig::parse(&text).with_context(|| format!("understanding {}", kubeconfig.display()))?;
+        if let Some(name) = read.server_name {
+            bail!(
+                "{} names a tls-server-name, {name}, which is not supported here: give a kubeconfig with the address of \
+                 the Kubernetes API itself",
+                kubeconfig.display()
+            );
+        }
+        Ok(Self(read))
     }
 
     /// The Kubernetes API's address, as `https://address:port`.

@@ -172,6 +172,9 @@ impl Command<'_> {
     /// has continued.
     fn obtain(&self) -> anyhow::Result<Journal> {
         let here = Journal::open(self.directory)?;
+        if let Some(here) = &here {
+            self.is_of_this_cluster(here.plan())?;
+        }
         let there = self.nodes.journal();
         match (here, there) {
             (Some(here), Ok(Some(there))) if is_overtaken(here.text(), &there)? => {
@@ -192,6 +195,20 @@ impl Command<'_> {
                 bail!("there is no upgrade, neither here nor in the cluster; `kaas upgrade apply` begins one")
             }
             (None, Err(error)) => Err(error.context("there is no journal here, and the cluster's copy cannot be read")),
+        }
+    }
+
+    /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
+    /// one cluster's upgrade would be taken on the other. While the API is away nobody can say.
+    fn is_of_this_cluster(&self, plan: &Plan) -> anyhow::Result<()> {
+        match self.nodes.cluster() {
+            Ok(cluster) if cluster != plan.cluster => bail!(
+                "the journal in {} is of cluster {}, and the kubeconfig leads to cluster {cluster}: give that \
+                 journal's kubeconfig, or another directory with --journal",
+                self.directory.display(),
+                plan.cluster
+            ),
+            _ => Ok(()),
         }
     }
 

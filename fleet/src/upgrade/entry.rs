@@ -30,12 +30,13 @@ pub enum Outcome {
     Committed,
 }
 
-/// One step of one way, by its place.
+/// One step, by its direction and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepIndex {
-    /// The way.
+    /// The direction. Journals before 0.1.0 call it a way.
+    #[serde(alias = "way")]
     pub direction: Direction,
-    /// The step's number on it, from 0.
+    /// The step's number in this direction, from 0.
     pub index: usize,
 }
 
@@ -65,16 +66,18 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vm: Option<Uuid>,
     },
-    /// From here on it goes another way.
+    /// From here on it goes in another direction.
+    #[serde(rename = "direction-changed", alias = "turned")]
     DirectionChanged {
         /// The direction from here on.
+        #[serde(alias = "way")]
         direction: Direction,
         /// Why it changed, in one sentence.
         reason: String,
     },
-    /// The way is gone to its end.
+    /// The last step in this direction is done.
     Ended {
-        /// The step's index in its direction.
+        /// How it ended.
         outcome: Outcome,
     },
 }

@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use contract::node::Node;
 use serde::Serialize;
 use uuid::Uuid;
@@ -75,7 +76,10 @@ impl Inventory {
 }
 
 fn earlier(text: &str) -> anyhow::Result<Earlier> {
-    let entries = entry::parse(text)?;
+    let entries = entry::parse(text).context(
+        "reading the cluster's copy of its last upgrade's journal (ConfigMap kube-system/kaas-upgrade); \
+         if another version of kaas wrote it, end that upgrade with the same version",
+    )?;
     let (direction, outcome) = entry::standing(&entries);
     let id = entry::plan_of(&entries).map(|plan| plan.id).unwrap_or_default();
     Ok(Earlier { id, direction, outcome })

@@ -224,13 +224,7 @@ impl Plan {
 /// # Errors
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
-    if observed.image.role != config.role {
-        return Err(codes::ROLE_OTHER.finding(
-            "the image",
-            format!("it makes {}, and the data disk is that of {}", observed.image.role.title(), config.role.title()),
-            "Attach the disk to a VM of the right image, and give this VM its own data disk",
-        ));
-    }
+    config.fits(&observed.image)?;
     match config.role {
         Role::ControlPlane | Role::TenantControlPlane => control_node(config, observed),
     }

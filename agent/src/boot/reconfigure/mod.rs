@@ -119,7 +119,11 @@ fn apply_with(
     let changes = known(changes)?;
     let image = image::read(root)?;
     let records = Records::new(root);
-    let (changed, warnings) = match Lifecycle::of(root)? {
+    let lifecycle = Lifecycle::of(root)?;
+    if let Lifecycle::Unformed(config) | Lifecycle::Settled(config) = &lifecycle {
+        config.fits(&image).map_err(|finding| Error::Refused(finding.into()))?;
+    }
+    let (changed, warnings) = match lifecycle {
         Lifecycle::Unconfigured => change_environment(root, &image, &changes, now)?,
         Lifecycle::Unformed(config) => {
             let secret = records.secret()?.context("the deployment secret is missing on the data disk")?;

@@ -225,3 +225,14 @@ fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
     assert!(error.unwrap_err().to_string().contains("is saved"));
     assert_eq!(node.config().timeout_factor, 4);
 }
+
+#[test]
+fn a_disk_of_another_role_is_not_turned_into_this_images() {
+    let node = Node::new().saved().formed();
+    let records = Records::new(node.path());
+    let config = Config { role: contract::role::Role::TenantControlPlane, ..node.config() };
+    records.update_config(&config, None).unwrap();
+    let Err(Error::Refused(findings)) = node.apply(&[("timeout-factor", "4")]) else { panic!("it was changed") };
+    assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
+    assert_eq!((node.config(), node.restarts.get()), (config, 0));
+}

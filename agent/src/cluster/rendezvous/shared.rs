@@ -44,7 +44,7 @@ struct Inner {
 impl Shared {
     pub(super) fn new(settings: Settings, endpoint: Endpoint, record: Record, keep: Keep) -> Self {
         Self {
-            facts: Facts::of(&settings.config.cluster, &settings.image),
+            facts: Facts::of(&settings.config, &settings.image),
             instance: Uuid::new_v4(),
             endpoint,
             inner: Mutex::new(Inner { record, keep, receiving: false, strangers: BTreeMap::new() }),

@@ -17,6 +17,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::secret::Secret;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
@@ -198,10 +199,33 @@ fn fill(
     Ok(entries)
 }
 
+/// What may be secret in a configuration that another version of the agent has saved: all texts where this one keeps
+/// secrets; of what is no JSON, everything.
+fn secrets_of_unknown_config(text: &Secret) -> Vec<Secret> {
+    fn collect(value: &Value, secret: bool, found: &mut Vec<Secret>) {
+        match value {
+            Value::String(text) if secret => found.push(Secret::new(text.clone())),
+            Value::Array(values) => values.iter().for_each(|value| collect(value, secret, found)),
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                let named = ["proxy", "snapshot_target", "console_password_hash"].contains(&name.as_str());
+                collect(value, secret || named, found);
+            }),
+            _ => {}
+        }
+    }
+    let Ok(value) = serde_json::from_str::<Value>(text.expose()) else { return vec![text.clone()] };
+    let mut found = Vec::new();
+    collect(&value, false, &mut found);
+    found
+}
+
 /// What redaction looks for by value.
 fn known_secrets(root: &Path) -> Vec<Secret> {
     let records = Records::new(root);
     let mut secrets: Vec<Secret> = records.secret().ok().flatten().into_iter().collect();
+    if records.config().is_err() {
+        secrets.extend(records.config_text().iter().flat_map(secrets_of_unknown_config));
+    }
     if let Ok(Some(config)) = records.config() {
         let proxy = config.node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();
         let addresses = proxy.map(Secret::new).chain(config.node.snapshot_target.clone());

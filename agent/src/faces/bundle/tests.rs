@@ -168,3 +168,19 @@ fn times_are_dates() {
     assert_eq!(at(951_782_400), "20000229T000000Z");
     assert_eq!(at(4_102_444_799), "20991231T235959Z");
 }
+
+#[test]
+fn a_configuration_of_another_version_keeps_its_secrets_too() {
+    for damaged in [false, true] {
+        let root = node();
+        let path = root.path().join("data/kaas/config.json");
+        let text = fs::read_to_string(&path).unwrap().replace("timeout_factor", "once_named_otherwise");
+        fs::write(&path, if damaged { &text[..text.len() - 2] } else { &text }).unwrap();
+        assert!(Records::new(root.path()).config().is_err());
+        let summary = write(root.path(), &Fake, None, 25 << 20, &mut |_| ()).unwrap();
+        let config = &files(&fs::read(summary.file.as_ref().unwrap()).unwrap())["config.json"];
+        for planted in [HASH, TARGET, PROXY, PASSWORD] {
+            assert!(!config.contains(planted), "{planted} is in {config}");
+        }
+    }
+}

@@ -15,6 +15,9 @@ mod validate;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use contract::codes;
+use contract::finding::Finding;
+use contract::image::ImageFacts;
 use contract::properties::{ControlNode, Route};
 use contract::role::Role;
 use contract::secret::Secret;
@@ -136,6 +139,21 @@ impl Config {
     /// The other control nodes, in list order.
     pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
         self.cluster.control_nodes.iter().filter(|node| node.name != self.node.name)
+    }
+
+    /// Whether an image makes nodes of this one's role.
+    ///
+    /// # Errors
+    /// The finding that says which role it makes instead.
+    pub fn fits(&self, image: &ImageFacts) -> Result<(), Finding> {
+        if image.role == self.role {
+            return Ok(());
+        }
+        Err(codes::ROLE_OTHER.finding(
+            "the image",
+            format!("it makes {}, and the data disk is that of {}", image.role.title(), self.role.title()),
+            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+        ))
     }
 
     /// This node's address on the primary network.

@@ -56,3 +56,14 @@ fn the_journal_before_is_kept_beside_a_new_one() {
     let kept = fs::read_to_string(directory.path().join(format!("journal-{}.jsonl", first.id))).unwrap();
     assert_eq!(plan_of(&parse(&kept).unwrap()), Some(&first));
 }
+
+#[test]
+fn a_journal_with_the_former_words_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::begin(directory.path(), plan()).unwrap();
+    let place = StepIndex { direction: Direction::Forward, index: 0 };
+    journal.append(Event::Begun { place }).unwrap();
+    journal.append(Event::DirectionChanged { direction: Direction::Back, reason: "a test".into() }).unwrap();
+    let former = journal.text().replace("\"direction\"", "\"way\"").replace("direction-changed", "turned");
+    assert_eq!(parse(&former).unwrap(), journal.entries());
+}

@@ -7,7 +7,7 @@ use super::crash::directory;
 use super::fake::{CutAt, Ill, World, lease_of, new, options};
 use crate::upgrade::{Command, Direction, Mode, Nodes, Outcome};
 
-fn site<'a>(world: &'a World, directory: &'a std::path::Path) -> Command<'a> {
+fn command<'a>(world: &'a World, directory: &'a std::path::Path) -> Command<'a> {
     Command { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::from_millis(1) }
 }
 
@@ -15,7 +15,7 @@ fn site<'a>(world: &'a World, directory: &'a std::path::Path) -> Command<'a> {
 fn killed(world: &World, directory: &std::path::Path, call: usize) {
     world.cut_at(Some(CutAt { call, after: true }));
     let given =
-        catch_unwind(AssertUnwindSafe(|| site(world, directory).apply(&world.target.ova, &options(Mode::Rolling))));
+        catch_unwind(AssertUnwindSafe(|| command(world, directory).apply(&world.target.ova, &options(Mode::Rolling))));
     assert!(given.is_err(), "it was not interrupted");
     world.cut_at(None);
     // Unwinding gives the lock back; a kill does not.
@@ -28,15 +28,15 @@ fn another_machine_goes_on_once_the_lock_has_ended() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let (first, second) = (directory(), directory());
     killed(&world, first.path(), 60);
-    let error = site(&world, second.path()).resume(None).unwrap_err().to_string();
+    let error = command(&world, second.path()).resume(None).unwrap_err().to_string();
     assert!(error.contains("first.machine, is at work"), "{error}");
     world.put_lease(lease_of("first.machine", Duration::from_secs(61)));
-    let state = site(&world, second.path()).resume(None).unwrap();
+    let state = command(&world, second.path()).resume(None).unwrap();
     assert_eq!(state.outcome, Some(Outcome::Upgraded));
     world.all_run(&new(), false);
     // The first machine sees it, and can take its turn.
-    assert_eq!(site(&world, first.path()).status().unwrap().outcome, Some(Outcome::Upgraded));
-    let seen = site(&world, first.path()).commit().unwrap();
+    assert_eq!(command(&world, first.path()).status().unwrap().outcome, Some(Outcome::Upgraded));
+    let seen = command(&world, first.path()).commit().unwrap();
     assert_eq!((seen.direction, seen.outcome), (Direction::Commit, Some(Outcome::Committed)));
     world.all_run(&new(), true);
     assert_eq!(world.lease().unwrap().unwrap().holder, None);
@@ -46,14 +46,16 @@ fn another_machine_goes_on_once_the_lock_has_ended() {
 fn a_second_upgrade_is_refused_until_the_first_is_committed() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let (first, second) = (directory(), directory());
-    let state = site(&world, first.path()).apply(&world.target.ova, &options(Mode::Rolling)).unwrap();
+    let state = command(&world, first.path()).apply(&world.target.ova, &options(Mode::Rolling)).unwrap();
     assert_eq!((state.outcome, state.next.clone()), (Some(Outcome::Upgraded), None));
-    let error = site(&world, second.path()).plan(&world.target.ova, &options(Mode::Rolling)).unwrap_err().to_string();
+    let error =
+        command(&world, second.path()).plan(&world.target.ova, &options(Mode::Rolling)).unwrap_err().to_string();
     assert!(error.contains("upgrade.uncommitted") && error.contains("upgrade.swap-open"), "{error}");
-    site(&world, second.path()).commit().unwrap();
-    let error = site(&world, second.path()).plan(&world.target.ova, &options(Mode::Rolling)).unwrap_err().to_string();
+    command(&world, second.path()).commit().unwrap();
+    let error =
+        command(&world, second.path()).plan(&world.target.ova, &options(Mode::Rolling)).unwrap_err().to_string();
     assert!(error.contains("upgrade.nothing-to-do"), "{error}");
-    let error = site(&world, first.path()).rollback().unwrap_err().to_string();
+    let error = command(&world, first.path()).rollback().unwrap_err().to_string();
     assert!(error.contains("there is no way back"), "{error}");
 }
 
@@ -61,11 +63,25 @@ fn a_second_upgrade_is_refused_until_the_first_is_committed() {
 fn the_status_is_seen_from_anywhere() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let (first, second) = (directory(), directory());
-    let none = site(&world, first.path()).status().unwrap_err().to_string();
+    let none = command(&world, first.path()).status().unwrap_err().to_string();
     assert!(none.contains("there is no upgrade"), "{none}");
     killed(&world, first.path(), 60);
-    let (here, there) = (site(&world, first.path()).status().unwrap(), site(&world, second.path()).status().unwrap());
+    let (here, there) =
+        (command(&world, first.path()).status().unwrap(), command(&world, second.path()).status().unwrap());
     assert!(here.done > 0 && here.next.is_some() && here.outcome.is_none());
     assert_eq!(here.locked_by.as_deref(), Some("first.machine"));
     assert_eq!((here.id, here.done), (there.id, there.done));
+}
+
+#[test]
+fn a_journal_of_another_cluster_is_not_gone_on_with() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let here = directory();
+    let plan = crate::upgrade::Plan { cluster: uuid::Uuid::from_u128(0xdead), ..world.plan() };
+    drop(crate::upgrade::journal::Journal::begin(here.path(), plan).unwrap());
+    for given in [command(&world, here.path()).resume(None), command(&world, here.path()).commit()] {
+        let error = given.unwrap_err().to_string();
+        assert!(error.contains("is of cluster 00000000-0000-0000-0000-00000000dead"), "{error}");
+    }
+    assert_eq!(world.lease().unwrap(), None);
 }

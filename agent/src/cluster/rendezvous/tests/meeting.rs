@@ -80,7 +80,7 @@ fn a_member_relies_on_a_first_node_of_its_own_cluster_only() {
 #[test]
 fn introductions_are_checked() {
     let config = super::over_tcp::config(0);
-    let facts = Facts::of(&config.cluster, "image 1");
+    let facts = Facts::of(&config, "image 1");
     let (own, other) = (cluster(1), cluster(2));
     let hello = Hello {
         node: "node-2".to_owned(),
@@ -101,14 +101,16 @@ fn introductions_are_checked() {
     let renamed = Hello { node: "node-3".to_owned(), ..hello.clone() };
     assert_eq!(hear(&renamed, 1_000_000), Err(Why::Misplaced("node-3".to_owned())));
 
-    let mut theirs = config.cluster;
-    theirs.pod_cidr = "10.9.0.0/16".parse().unwrap();
-    theirs.name = "elsewhere".to_owned();
+    let mut theirs = config;
+    theirs.cluster.pod_cidr = "10.9.0.0/16".parse().unwrap();
+    theirs.cluster.name = "elsewhere".to_owned();
+    theirs.role = contract::role::Role::TenantControlPlane;
     let different = Hello { facts: Facts::of(&theirs, "image 1"), ..hello };
     let words = hear(&different, 1_000_000).unwrap_err().to_string();
     assert_eq!(
         words,
-        "its cluster name is elsewhere, here it is blue, its pod CIDR is 10.9.0.0/16, here it is 10.244.0.0/16"
+        "its cluster name is elsewhere, here it is blue, its pod CIDR is 10.9.0.0/16, here it is 10.244.0.0/16, \
+         its role is tenant-control-plane, here it is control-plane"
     );
 }
 
