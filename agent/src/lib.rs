@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! faces        console, commands, support bundle
-//! boot         early → run: plan → steps → watch
+//! boot         early → run: plan → steps → maintenance
 //! maintenance  periodic checks and background jobs
 //! node         what a running node works with; its endpoint
 //! upgrade      image swaps, Kubernetes minors

@@ -71,9 +71,9 @@ codes! {
     CONTROL_NODES_COUNT, "control-nodes.count", Error, "The list names neither one nor three control nodes.";
     CONTROL_NODES_NOT_LISTED, "control-nodes.not-listed", Error, "This node is not in the list of control nodes.";
     CONTROL_NODES_ADDRESS, "control-nodes.address-differs", Error, "The list of control nodes gives this node another address than the address property.";
-    CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control node's address is not in this node's subnet; all control nodes share one, so that the virtual address can move.";
-    API_VIP_MISSING, "api-vip.missing", Error, "Three control nodes need a virtual address.";
-    API_VIP_OFF_SUBNET, "api-vip.off-subnet", Error, "The virtual address is not in the node's subnet.";
+    CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control node's address is not in this node's subnet; all control nodes share one, so that the virtual IP can move.";
+    API_VIP_MISSING, "api-vip.missing", Error, "Three control nodes need a virtual IP.";
+    API_VIP_OFF_SUBNET, "api-vip.off-subnet", Error, "The virtual IP is not in the node's subnet.";
 
     RANGE_HOST_BITS, "range.host-bits", Error, "A range is not written with its first address.";
     RANGE_SIZE, "range.size", Error, "A range is too small or too large.";
@@ -144,7 +144,7 @@ codes! {
     KUBERNETES_ETCD, "kubernetes.etcd", Error, "An upgrade of Kubernetes was asked for while a member of etcd is not healthy or too old for it.";
     KUBERNETES_REMOVED_APIS, "kubernetes.removed-apis", Error, "An upgrade of Kubernetes was asked for while APIs are in use that it does not have any more.";
     KUBERNETES_PREFLIGHT, "kubernetes.preflight", Error, "kubeadm's preflight checks refuse the upgrade.";
-    KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was given up before anything had changed: pods did not move away in time, or the virtual address did not move.";
+    KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was given up before anything had changed: pods did not move away in time, or the virtual IP did not move.";
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap was asked of a node that is not formed, or not ready.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap was asked for while an etcd member is not healthy: with the node off, etcd would lose its quorum.";
     SWAP_ANOTHER, "swap.another", Error, "A swap was asked for while another one is under way, on this node or another.";
@@ -170,7 +170,7 @@ codes! {
     API_CERTIFICATE_EXPIRED, "api-certificate.expired", Error, "Your own certificate of the Kubernetes API has expired; the API still shows it.";
     API_CERTIFICATE_UNUSABLE, "api-certificate.unusable", Warning, "Your own certificate of the Kubernetes API was damaged on the data disk and is not used.";
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
-    API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control node has the virtual address. Asked before the cluster has formed.";
+    API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control node has the virtual IP. Asked before the cluster has formed.";
 
     PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.";
     MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less than 1,700 MiB of memory. A warning on a node that is part of a cluster.";

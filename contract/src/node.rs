@@ -28,7 +28,7 @@ pub struct Node {
     pub kubernetes: Kubernetes,
     /// Its etcd member; none while it does not answer.
     pub etcd: Option<Etcd>,
-    /// The cluster's virtual address, if it has one.
+    /// The cluster's virtual IP, if it has one.
     pub virtual_address: Option<VirtualAddress>,
     /// Whether its API serves and Kubernetes calls it ready.
     pub ready: bool,
@@ -98,7 +98,7 @@ pub struct Member {
     pub healthy: bool,
 }
 
-/// The virtual address as a node sees it.
+/// The virtual IP as a node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualAddress {
     /// The address.

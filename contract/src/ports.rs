@@ -15,7 +15,7 @@ pub const ETCD_PEER: u16 = 2380;
 /// etcd's health and metrics, on loopback.
 pub const ETCD_METRICS: u16 = 2381;
 
-/// The Kubernetes API, on each control node and on the virtual address.
+/// The Kubernetes API, on each control node and on the virtual IP.
 pub const API: u16 = 6443;
 
 /// The pod network, unless the property says otherwise.

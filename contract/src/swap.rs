@@ -55,7 +55,7 @@ impl fmt::Display for Image {
 pub enum Stage {
     /// Whether it may be done is being judged.
     Judging,
-    /// The virtual address is being yielded.
+    /// The virtual IP is being yielded.
     Yielding,
     /// etcd's leadership is being moved.
     MovingLeader,
@@ -97,7 +97,7 @@ impl fmt::Display for SwapState {
         let to = self.to.as_ref().map(|to| format!(" to image {}", to.version)).unwrap_or_default();
         match self.stage {
             Stage::Judging => write!(f, "swap{to}: looking whether it may be done"),
-            Stage::Yielding => write!(f, "swap{to}: yielding the virtual address"),
+            Stage::Yielding => write!(f, "swap{to}: yielding the virtual IP"),
             Stage::MovingLeader => write!(f, "swap{to}: moving etcd's leadership"),
             Stage::Draining => write!(f, "swap{to}: moving the pods away"),
             Stage::Prepared => write!(f, "swap{to} prepared: shut this VM down"),

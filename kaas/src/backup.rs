@@ -12,7 +12,7 @@ use fleet::node::Client;
 /// What to pull from where.
 #[derive(Args)]
 pub struct Backup {
-    /// Address of a control node; not the virtual address, behind which the node may change.
+    /// Address of a control node; not the virtual IP, behind which the node may change.
     #[arg(long, value_name = "ADDRESS")]
     node: Ipv4Addr,
     /// The endpoint's port.

@@ -212,7 +212,7 @@ fn kubernetes(plan: &KubernetesPlan) -> String {
         let begun = if node.begun { ", begun before" } else { "" };
         text += &format!("  {} ({}): from {}{begun}\n", node.name, node.address, node.runs);
     }
-    text += "\nyields the virtual address, moves its pods away, renews its certificates, starts its control plane and\n\
+    text += "\nyields the virtual IP, moves its pods away, renews its certificates, starts its control plane and\n\
              kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
     text
 }

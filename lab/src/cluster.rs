@@ -13,7 +13,7 @@ use super::plan::{Wishes, plan};
 use super::wait::until;
 use super::{EngineRecord, Lab, NewVm, Record, Source, name_on_host, records};
 
-/// For how long a node may say that something must be mended and then go on by
+/// For how long a node may say that something must be corrected and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
 const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
 
@@ -162,7 +162,7 @@ impl Lab {
     ///
     /// # Errors
     /// When they are not after `limit`, or when nodes go on saying that
-    /// something must be mended first.
+    /// something must be corrected first.
     pub fn wait_until_ready(&self, limit: Duration) -> anyhow::Result<()> {
         let expected = self.record.plan.nodes.len();
         let mut refused = Vec::new();
@@ -181,7 +181,7 @@ impl Lab {
         if refused.is_empty() { Ok(()) } else { bail!("{}", refused.join("\n")) }
     }
 
-    /// What nodes that have stopped say must be mended, each line with the node's name.
+    /// What nodes that have stopped say must be corrected, each line with the node's name.
     fn refusals(&self) -> Vec<String> {
         let mut refusals = Vec::new();
         for node in &self.record.plan.nodes {
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn errors_stand_until_the_node_goes_on() {
-        let stopped = "kaas: looking at disks\r\nkaas: stopped: 2 problems must be mended\r\n\
+        let stopped = "kaas: looking at disks\r\nkaas: stopped: 2 problems must be corrected\r\n\
             kaas: error disk.absent: no disk\r\nkaas: warning w: x\r\n[  1.0] kaas: error b: c\r\n";
         assert_eq!(standing_errors(stopped), ["disk.absent: no disk", "b: c"]);
         assert!(standing_errors(&format!("{stopped}kaas: starting etcd (3/20)\r\n")).is_empty());

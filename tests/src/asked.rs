@@ -46,7 +46,7 @@ impl<'a> Node<'a> {
         self.client.facts(self.address)
     }
 
-    /// Whether it holds the virtual address.
+    /// Whether it holds the virtual IP.
     pub fn holds_address(&self) -> bool {
         self.facts().is_ok_and(|facts| facts.virtual_address.is_some_and(|address| address.held))
     }

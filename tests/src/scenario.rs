@@ -213,14 +213,14 @@ impl Scenario {
         vm
     }
 
-    /// The node of a cluster of three that has the virtual address on its interface, once one has.
+    /// The node of a cluster of three that has the virtual IP on its interface, once one has.
     pub fn address_holder(&self) -> &'static str {
         let address = format!("inet {}/", self.lab().plan().api);
         let holds = |node: &&str| {
             let seen = self.lab().run_inside(node, &["ip", "-4", "address", "show"], MOMENT);
             seen.is_ok_and(|seen| seen.contains(&address))
         };
-        self.obtain("a node to hold the virtual address", MOMENT, || Ok(ALL.into_iter().find(holds)))
+        self.obtain("a node to hold the virtual IP", MOMENT, || Ok(ALL.into_iter().find(holds)))
     }
 
     /// Checks that a VM, which can be entered, runs no etcd.

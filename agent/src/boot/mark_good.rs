@@ -115,7 +115,7 @@ fn look(root: &Path) -> anyhow::Result<Config> {
     let own = ask(config.address())?;
     own.ready().context("the API on this node")?;
     if let Some(address) = config.cluster.virtual_address {
-        ask(address)?.ready().with_context(|| format!("the API at the virtual address {address}"))?;
+        ask(address)?.ready().with_context(|| format!("the API at the virtual IP {address}"))?;
     }
     let nodes = own.nodes()?;
     let name = &config.node.name;

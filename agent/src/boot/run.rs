@@ -1,8 +1,8 @@
 //! The boot flow, from power-on to a node that does its part of the cluster,
-//! and the calm watch after that.
+//! and maintenance after that.
 //!
 //! ```text
-//! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → watch
+//! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → maintenance
 //! ```
 //!
 //! Whatever is wrong is shown and looked at again: the agent never gives up,
@@ -129,25 +129,25 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let (config, secret) = config;
     let node = NodeContext::new(platform, image, config, data_disk, reporter.clone())?;
-    let mut machine = StepContext::new(node, secret, progress, plan);
-    machine.environment = known.environment;
-    machine.warn(known.warnings);
-    carry_out(&mut machine, reporter);
-    let manager = machine.node.endpoint.swaps();
+    let mut context = StepContext::new(node, secret, progress, plan);
+    context.environment = known.environment;
+    context.warn(known.warnings);
+    carry_out(&mut context, reporter);
+    let manager = context.node.endpoint.swaps();
     if let Some(context) = manager.context()
         && let Err(error) = context.announcer.tell(manager.under_way())
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
     let mut maintenance = Maintenance::begin(Instant::now());
-    maintenance.remember(&machine.passing);
+    maintenance.remember(&context.passing);
     loop {
         reporter.alive(LOOP, ROUND);
-        if let Some(health) = &machine.health {
+        if let Some(health) = &context.health {
             health.look_if_due();
         }
-        if maintenance.run(&machine.node, Instant::now()) {
-            let mut all = machine.warnings().clone();
+        if maintenance.run(&context.node, Instant::now()) {
+            let mut all = context.warnings().clone();
             all.extend(maintenance.findings());
             reporter.update(|status| status.findings = all);
         }
@@ -156,8 +156,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
 }
 
 /// Does the steps in order, each until it is done.
-fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
-    let steps = machine.plan.steps.clone();
+fn carry_out(context: &mut StepContext, reporter: &Reporter) {
+    let steps = context.plan.steps.clone();
     let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
         let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
@@ -170,7 +170,7 @@ fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
                 });
             }
             reporter.alive(LOOP, STEP);
-            let trouble = match machine.run(step) {
+            let error = match context.run(step) {
                 Ok(done) => {
                     let what = match (attempt, done) {
                         (0, StepOutcome::Already) => "nothing to do",
@@ -180,22 +180,22 @@ fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
                     log::info!("{step}: {what}");
                     break;
                 }
-                Err(trouble) => trouble,
+                Err(error) => error,
             };
-            let mut standing = machine.standing();
-            standing.extend(machine.passed_over().without(&standing));
-            reporter.update(|status| show(status, &trouble, standing));
-            if let StepError::Failed(error) = &trouble {
+            let mut findings = context.findings();
+            findings.extend(context.passed_over().without(&findings));
+            reporter.update(|status| show(status, &error, findings));
+            if let StepError::Failed(error) = &error {
                 log::warn!("{step}: {error:#}");
             }
-            if let Some(health) = &machine.health {
+            if let Some(health) = &context.health {
                 health.look_if_due();
             }
-            wait(machine, trouble.pause(attempt));
+            wait(context, error.pause(attempt));
             attempt += 1;
         }
-        let standing = machine.standing();
-        reporter.update(|status| status.findings = standing);
+        let findings = context.findings();
+        reporter.update(|status| status.findings = findings);
     }
     reporter.update(|status| {
         status.phase = Phase::Done;
@@ -206,10 +206,10 @@ fn carry_out(machine: &mut StepContext, reporter: &Reporter) {
 
 /// Waits until a step is tried again. Properties that are corrected meanwhile
 /// are taken up as at power-on, while they count.
-fn wait(machine: &StepContext, time: Duration) {
+fn wait(context: &StepContext, time: Duration) {
     let until = Instant::now() + time;
     loop {
-        if machine.sees_corrections() {
+        if context.sees_corrections() {
             log::info!("the node belongs to no cluster yet and was given other properties: it starts again with them");
             match services::restart_agent() {
                 // systemd ends this process.
@@ -225,9 +225,9 @@ fn wait(machine: &StepContext, time: Duration) {
     }
 }
 
-fn show(status: &mut Status, trouble: &StepError, standing: Findings) {
-    status.findings = standing;
-    let (phase, waiting) = match trouble {
+fn show(status: &mut Status, error: &StepError, findings: Findings) {
+    status.findings = findings;
+    let (phase, waiting) = match error {
         StepError::Waiting(what) => (Phase::Waiting, Some(what.clone())),
         StepError::Refused(findings) => {
             status.findings.extend(findings.clone());

@@ -1,4 +1,4 @@
-//! The virtual address of the API: keepalived's configuration, and the file
+//! The virtual IP of the API: keepalived's configuration, and the file
 //! by which the agent tells it whether this node's API is healthy.
 
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ const FAULT: &str = "-254\n";
 const HEALTHY: &str = "0\n";
 
 /// keepalived's configuration for the primary interface's device, if the
-/// cluster has a virtual address.
+/// cluster has a virtual IP.
 ///
 /// All nodes start as backups and keep what they hold (`nopreempt`): an
 /// address that wanders back breaks connections for nothing.

@@ -123,7 +123,7 @@ enum Command {
     ReplaceMember(replace::Options),
     /// Make this node ready for the shutdown of its VM, so that a VM of another image can take over
     ///
-    /// Yields the virtual address, moves etcd's leadership, moves the pods away and writes to the data
+    /// Yields the virtual IP, moves etcd's leadership, moves the pods away and writes to the data
     /// disk which image may take it. Refused, with the reason, while the cluster could not do without this node.
     PrepareSwap(swap::command::Options),
     /// Commit a swap: from then on the former VM can no longer take the data disk back
@@ -131,7 +131,7 @@ enum Command {
     /// Upgrade Kubernetes on this node to the next minor that its image carries
     ///
     /// One node at a time, after the image swap was committed everywhere: the other nodes take over the
-    /// virtual address and the pods meanwhile. There is no way back but restoring a snapshot.
+    /// virtual IP and the pods meanwhile. There is no way back but restoring a snapshot.
     UpgradeKubernetes(kubernetes::command::Options),
     /// Wait until this boot is good, and mark it so: what the service kaas-mark-good does
     MarkGood,

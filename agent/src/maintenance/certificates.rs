@@ -12,7 +12,7 @@ use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::virtual_address;
 use crate::node::context::NodeContext;
 
-/// How long giving up the virtual address may take, times the timeout factor.
+/// How long giving up the virtual IP may take, times the timeout factor.
 const YIELDING: Duration = Duration::from_secs(5);
 
 /// How many days before its end an authority becomes a finding: a year.
@@ -53,7 +53,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Lets another node have the virtual address before the API here starts again, if one
+/// Lets another node have the virtual IP before the API here starts again, if one
 /// can take it.
 fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
     let Some(address) = node.config.cluster.virtual_address else { return Ok(()) };
@@ -63,7 +63,7 @@ fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
         return Ok(());
     }
     if !virtual_address::give_up(node.platform.root(), address, node.config.timeout(YIELDING))? {
-        log::warn!("the virtual address {address} was not given up in time: the API is away from it for a moment");
+        log::warn!("the virtual IP {address} was not given up in time: the API is away from it for a moment");
     }
     Ok(())
 }

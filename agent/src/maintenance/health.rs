@@ -1,5 +1,5 @@
 //! Follows the health of what runs on this node, on a thread of its own, at a
-//! calm pace: tells keepalived whether this node may hold the virtual address,
+//! calm pace: tells keepalived whether this node may hold the virtual IP,
 //! and keeps the status fresh.
 
 use std::fs;
@@ -26,7 +26,7 @@ const PACE: Duration = Duration::from_secs(3);
 const QUICK: Duration = Duration::from_secs(1);
 
 /// How often in a row the API must be found wanting before this node gives the
-/// virtual address up. One slow answer is no outage.
+/// virtual IP up. One slow answer is no outage.
 const FAILURES: u32 = 3;
 
 /// How long one answer may take, times the timeout factor.
@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Looks at nodes, etcd and the virtual address; says whether all is well.
+    /// Looks at nodes, etcd and the virtual IP; says whether all is well.
     fn look(&self) -> bool {
         let timeout = self.config.timeout(REQUEST);
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);

@@ -65,7 +65,7 @@ pub struct Health {
     pub nodes: Option<Vec<Node>>,
     /// The etcd members, in list order.
     pub etcd: Vec<Member>,
-    /// The virtual address, if the cluster has one.
+    /// The virtual IP, if the cluster has one.
     pub virtual_address: Option<VirtualAddress>,
 }
 
@@ -150,8 +150,8 @@ impl Status {
         match (self.phase, &self.work) {
             (Phase::Looking, _) => "looking at disks and configuration".to_owned(),
             (Phase::Refused, _) => match errors {
-                1 => "stopped: one problem must be mended".to_owned(),
-                _ => format!("stopped: {errors} problems must be mended"),
+                1 => "stopped: one problem must be corrected".to_owned(),
+                _ => format!("stopped: {errors} problems must be corrected"),
             },
             (Phase::Done, _) if self.is_ready() => "ready".to_owned(),
             (Phase::Done, _) => "running, but not ready".to_owned(),

@@ -43,7 +43,7 @@ pub(crate) fn page(status: &Status) -> String {
         }
         if let Some(virtual_address) = &health.virtual_address {
             let holder = if virtual_address.held { "held by this node" } else { "not held by this node" };
-            line("virtual address", &format!("{} ({holder})", virtual_address.address));
+            line("virtual IP", &format!("{} ({holder})", virtual_address.address));
         }
     }
     if !status.findings.is_empty() {
@@ -58,7 +58,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     if status.phase == Phase::Refused {
         let changed = if status.work.is_none() { "Nothing was changed. " } else { "" };
-        let _ = writeln!(text, "\n  {changed}The appliance goes on by itself once this is mended.");
+        let _ = writeln!(text, "\n  {changed}The appliance goes on by itself once this is corrected.");
     }
     text
 }

@@ -60,7 +60,7 @@ fn the_summary_names_the_step_and_what_it_waits_for() {
     assert_eq!(status.summary(), "starting etcd (3/9)");
     status.work.as_mut().unwrap().waiting = Some("waiting for a leader".into());
     assert_eq!(status.summary(), "starting etcd (3/9): waiting for a leader");
-    assert_eq!(refused().summary(), "stopped: one problem must be mended");
+    assert_eq!(refused().summary(), "stopped: one problem must be corrected");
 }
 
 #[test]

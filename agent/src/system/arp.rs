@@ -41,7 +41,7 @@ pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<
 }
 
 /// Who else has `address` on the network of `device`. That others ask for it, too, as
-/// control nodes that start together do for the virtual address, does not count.
+/// control nodes that start together do for the virtual IP, does not count.
 ///
 /// # Errors
 /// As [`probe`].

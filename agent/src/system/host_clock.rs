@@ -60,29 +60,29 @@ pub fn ensure(
             ),
         };
         let (seen, action) = match trouble {
-            Trouble::Tools(seen) => (seen, action),
-            Trouble::Host(seen) => (seen, SET_THE_HOST),
+            Problem::Tools(seen) => (seen, action),
+            Problem::Host(seen) => (seen, SET_THE_HOST),
         };
         codes::CLOCK_HOST.finding("clock", format!("{purpose}, but {seen}"), action)
     })
 }
 
 /// Why the setting is not as it should be.
-enum Trouble {
+enum Problem {
     /// VMware Tools do not do what they are asked for.
     Tools(String),
     /// The host's clock is not to be followed.
     Host(String),
 }
 
-impl From<String> for Trouble {
+impl From<String> for Problem {
     fn from(seen: String) -> Self {
         Self::Tools(seen)
     }
 }
 
 /// Without the daemon, to have it switched on changes nothing.
-fn set(runner: &dyn Runner, wanted: bool, earliest: SystemTime) -> Result<bool, Trouble> {
+fn set(runner: &dyn Runner, wanted: bool, earliest: SystemTime) -> Result<bool, Problem> {
     let on = is_on(runner)?;
     if wanted && !on {
         is_not_behind(runner, earliest)?;
@@ -96,16 +96,16 @@ fn set(runner: &dyn Runner, wanted: bool, earliest: SystemTime) -> Result<bool, 
 }
 
 /// Without the host's time nobody knows whether following it sets the clock back.
-fn is_not_behind(runner: &dyn Runner, earliest: SystemTime) -> Result<(), Trouble> {
+fn is_not_behind(runner: &dyn Runner, earliest: SystemTime) -> Result<(), Problem> {
     // It writes local time, with the names of months in the locale's language.
     let command = Command::new(TOOLS).args(["stat", "hosttime"]).env("TZ", "UTC").env("LC_ALL", "C");
     let answer = runner.run(&command).map_err(|error| error.to_string())?;
     let Some(host) = host_time(&answer) else {
         let answer: String = String::from_utf8_lossy(&answer).trim().chars().take(80).collect();
-        return Err(Trouble::Host(format!("{command} answers {answer:?}, which is no time, so it is not followed")));
+        return Err(Problem::Host(format!("{command} answers {answer:?}, which is no time, so it is not followed")));
     };
     if host + TOLERANCE < earliest {
-        return Err(Trouble::Host(format!(
+        return Err(Problem::Host(format!(
             "that says {}, and it is {} or later, as this node or its image knows: it is not followed",
             show(host),
             show(earliest)

@@ -34,7 +34,7 @@ const CONFIGURED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
 /// Claims the addresses of this node; those that it has already stay. The
-/// virtual address must be free as well, or a control node's, unless this node
+/// virtual IP must be free as well, or a control node's, unless this node
 /// is `formed`.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
     )
 }
 
-/// Whether somebody who is no control node has the virtual address, on the
+/// Whether somebody who is no control node has the virtual IP, on the
 /// network of the primary interface. A control node may hold it: the others may have
 /// formed the cluster already.
 fn virtual_address_taken(
@@ -168,11 +168,11 @@ fn virtual_address_taken(
     Ok(Some(codes::API_VIP_IN_USE.finding(
         address.to_string(),
         format!(
-            "the device with MAC address {holder}, which is no control node, uses the virtual address on the network \
+            "the device with MAC address {holder}, which is no control node, uses the virtual IP on the network \
              of {}",
             device.name
         ),
-        "Free the address, or give another virtual address on every node",
+        "Free the address, or give another virtual IP on every node",
     )))
 }
 

@@ -158,7 +158,7 @@ pub(super) const TABLE: &[Property] = &[
         .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
     Property::new(API_VIP, Category::Cluster, Kind::Address)
         .must_be_given_in_tenants()
-        .label("Virtual IP address of the Kubernetes API")
+        .label("Virtual IP of the Kubernetes API")
         .description(
             "Unused IPv4 address in the nodes' subnet at which clients reach the Kubernetes API, whichever \
              control node is up. Needed with three control nodes.",

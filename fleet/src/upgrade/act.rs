@@ -148,7 +148,7 @@ impl Run<'_> {
             }
         })?;
         prepared?;
-        Ok(Done::note("drained, no leader, without the virtual address; it may be shut down"))
+        Ok(Done::note("drained, no leader, without the virtual IP; it may be shut down"))
     }
 
     fn cancel(&self, node: &PlannedNode) -> Taken {
@@ -314,7 +314,7 @@ fn others_ill(facts: &Node) -> Option<String> {
 fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Judging => "it judges whether it may leave",
-        Stage::Yielding => "it hands the virtual address over",
+        Stage::Yielding => "it hands the virtual IP over",
         Stage::MovingLeader => "it hands the lead of etcd over",
         Stage::Draining => "pods move away",
         Stage::Prepared => "prepared",

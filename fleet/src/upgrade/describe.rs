@@ -78,9 +78,9 @@ pub fn text(plan: &Plan) -> String {
 
 fn role(node: &PlannedNode) -> &'static str {
     match (node.leads, node.holds_address) {
-        (true, true) => "; last, for it leads etcd and holds the virtual address",
+        (true, true) => "; last, for it leads etcd and holds the virtual IP",
         (true, false) => "; it leads etcd",
-        (false, true) => "; it holds the virtual address",
+        (false, true) => "; it holds the virtual IP",
         (false, false) => "",
     }
 }
@@ -133,11 +133,11 @@ fn words(plan: &Plan, step: Step) -> Words {
             &format!("{new} is removed"),
         ),
         Action::Prepare => words(
-            format!("{name}: prepare: hand over the virtual address and etcd's lead, move pods away"),
+            format!("{name}: prepare: hand over the virtual IP and etcd's lead, move pods away"),
             "the node judges it: ready, all other members healthy, no other swap under way; a node that lacks one refuses",
             "pods that run once only; the node takes no new ones",
             "the node may be cordoned",
-            "the node withdraws the swap: it takes pods and the virtual address again",
+            "the node withdraws the swap: it takes pods and the virtual IP again",
         ),
         Action::ShutDown => words(
             format!("{name}: shut {old} down and look up that it is off"),
@@ -177,7 +177,7 @@ fn words(plan: &Plan, step: Step) -> Words {
             format!("{name}: wait at most {gate} s until {new} is found good"),
             &format!(
                 "the node says: {image}, the same disk, the same member of etcd, caught up and healthy, API and \
-                      virtual address answer, ready, for a while"
+                      virtual IP answer, ready, for a while"
             ),
             service,
             &format!("{new} runs and is not good"),

@@ -251,7 +251,7 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
         Some(upgrade) => match &upgrade.error {
             Some(error) => bail!("it was given up: {error}"),
             None if here => Ok(Some(format!("takes up {runs}"))),
-            None => Ok(Some("moves its pods and the virtual address away".to_owned())),
+            None => Ok(Some("moves its pods and the virtual IP away".to_owned())),
         },
         None if !here => bail!("it runs {runs} and knows of no upgrade"),
         None if facts.good.is_none() || !facts.ready => Ok(Some(format!("runs {runs}, waiting to be found good"))),

@@ -62,7 +62,7 @@ pub struct PlannedNode {
     pub swap: Uuid,
     /// Whether it leads etcd when the plan is made.
     pub leads: bool,
-    /// Whether it holds the virtual address when the plan is made.
+    /// Whether it holds the virtual IP when the plan is made.
     pub holds_address: bool,
 }
 

@@ -51,12 +51,13 @@ impl Limit {
         fs::write(&self.value, ENOUGH.to_string()).with_context(|| format!("raising {value} to {ENOUGH}"))
     }
 
-    /// Raises it and keeps it raised while the returned file is open.
-    fn hold(&self) -> anyhow::Result<File> {
+    /// Raises it and keeps it raised until the returned value is dropped.
+    fn hold(&self) -> anyhow::Result<Hold> {
         let file = self.holders()?;
         file.lock_shared().with_context(|| format!("locking {}", self.held.display()))?;
+        let hold = Hold(file);
         self.raise()?;
-        Ok(file)
+        Ok(hold)
     }
 
     /// Puts the limit back, unless somebody holds it or has changed it meanwhile. No container that took it runs any
@@ -91,10 +92,19 @@ impl Limit {
     }
 }
 
+/// A shared lock on the file of holders.
+struct Hold(File);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that another thread is just starting still has the file until it begins.
+        let _ = self.0.unlock();
+    }
+}
+
 /// The limit, raised for labs that this host does not see, as in a container with a /run of its own. They find it high
-/// enough
-/// and leave it alone.
-pub struct HeldLimit(Option<File>);
+/// enough and leave it alone.
+pub struct HeldLimit(Option<Hold>);
 
 impl HeldLimit {
     /// Raises the limit if it is lower.

@@ -37,7 +37,7 @@ pub mod long {
             ..Setting::one("console")
         });
         scenario.power_on(&["cp1"]);
-        scenario.says("cp1", "must be mended", WORK);
+        scenario.says("cp1", "must be corrected", WORK);
         let mut terminal = Terminal::connect(&scenario, "cp1");
         terminal.press(&[key::REDRAW]);
         terminal.shows("[gateway.off-subnet]", WORK);

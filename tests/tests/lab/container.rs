@@ -32,7 +32,7 @@ pub mod long {
         let bad = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::TIMEOUT_FACTOR, "much");
         lab.insert_environment("cp1", bad.as_bytes()).unwrap();
         scenario.power_on(&["cp1"]);
-        scenario.soon_says("cp1", "2 problems must be mended");
+        scenario.soon_says("cp1", "2 problems must be corrected");
 
         // One alone is not enough: the rest is said again, and nothing is saved.
         let said = scenario.inside("cp1", &["sh", "-c", "kaas-agent configure timeout-factor=2 || true"]);
@@ -111,7 +111,7 @@ pub mod long {
         // The kubelet sees to its rotating one itself.
         let old = |line: &&str| line.ends_with("ends in 29 days") && !line.starts_with("kubelet-client");
         assert_eq!(listed().lines().find(old), None);
-        assert_ne!(scenario.address_holder(), node, "the virtual address was not given up");
+        assert_ne!(scenario.address_holder(), node, "the virtual IP was not given up");
         scenario.ready(&ALL, MOMENT);
     }
 

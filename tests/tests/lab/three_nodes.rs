@@ -19,7 +19,7 @@ pub mod short {
 
     /// A wrong secret keeps everybody out and is mended in the form; two nodes wait for the third, which is late and
     /// loses
-    /// its power; the cluster works, survives the loss of the node with the virtual address, and a blank node never
+    /// its power; the cluster works, survives the loss of the node with the virtual IP, and a blank node never
     /// starts another one.
     pub fn a_cluster_forms_against_all_odds_and_survives() {
         let scenario = Scenario::prepare(&Setting::three("three"));
@@ -158,8 +158,8 @@ fn the_node_with_the_virtual_address_is_lost_and_returns(scenario: &Scenario, cl
     scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
     let lost = scenario.address_holder();
     scenario.cut(lost);
-    scenario.reached(&format!("{lost}, which held the virtual address, is cut off"));
-    scenario.wait("the API to answer through the virtual address again", FAILOVER, || {
+    scenario.reached(&format!("{lost}, which held the virtual IP, is cut off"));
+    scenario.wait("the API to answer through the virtual IP again", FAILOVER, || {
         let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
         Ok(scenario.lab().kubectl(&written)? == "yes")
     });

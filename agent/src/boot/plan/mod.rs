@@ -111,7 +111,7 @@ pub enum Step {
     Credentials,
     /// Make the control plane's manifests from this image.
     Manifests,
-    /// Compete for the virtual address, as soon as the API here is healthy.
+    /// Compete for the virtual IP, as soon as the API here is healthy.
     VirtualAddress,
     /// Start the kubelet, which starts the control plane.
     Kubelet,
@@ -164,7 +164,7 @@ impl Step {
             Self::Etcd => "starting etcd",
             Self::Credentials => "making Kubernetes certificates",
             Self::Manifests => "making the control plane's manifests",
-            Self::VirtualAddress => "setting up the virtual address",
+            Self::VirtualAddress => "setting up the virtual IP",
             Self::Kubelet => "starting the kubelet",
             Self::Api => "starting the Kubernetes API",
             Self::Rights => "applying access rights",

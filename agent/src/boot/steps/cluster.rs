@@ -36,10 +36,10 @@ impl StepContext {
         if self.rendezvous.is_none() {
             self.rendezvous = Some(self.open_rendezvous(before.clone())?);
         }
-        let (reporter, standing) = (self.node.reporter.clone(), self.standing());
+        let (reporter, findings) = (self.node.reporter.clone(), self.findings());
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
         let mut watch = |report: &Report| {
-            show(&reporter, &standing, report)?;
+            show(&reporter, &findings, report)?;
             if self.sees_corrections() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let bundle = match rendezvous.meet(&mut watch) {
@@ -187,12 +187,12 @@ impl StepContext {
         }
         let first = self.node.config.is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let (reporter, health, standing) = (self.node.reporter.clone(), self.health.clone(), self.standing());
+        let (reporter, health, findings) = (self.node.reporter.clone(), self.health.clone(), self.findings());
         let mut say = |report: &Report| {
             if let Some(health) = &health {
                 health.look_if_due();
             }
-            show(&reporter, &standing, report)
+            show(&reporter, &findings, report)
         };
         if first {
             rendezvous.wait_for_joins(&mut say)?;
@@ -243,14 +243,14 @@ impl StepContext {
 }
 
 /// Shows what the rendezvous waits for, and goes on waiting.
-fn show(reporter: &Reporter, standing: &Findings, report: &Report) -> ControlFlow<()> {
+fn show(reporter: &Reporter, findings: &Findings, report: &Report) -> ControlFlow<()> {
     reporter.alive(run::LOOP, run::STEP);
     reporter.update(|status| {
         status.phase = Phase::Waiting;
         if let Some(work) = &mut status.work {
             work.waiting = Some(report.to_string());
         }
-        status.findings = standing.clone();
+        status.findings = findings.clone();
         status.findings.extend(report.findings.clone());
     });
     ControlFlow::Continue(())

@@ -74,8 +74,7 @@ impl StepContext {
 
     pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
         let device = address::device(self.node.address())?;
-        let content =
-            virtual_address::configuration(&self.node.config, &device).context("there is no virtual address")?;
+        let content = virtual_address::configuration(&self.node.config, &device).context("there is no virtual IP")?;
         if self.health.is_none() {
             // Until the API here has been seen to serve, this node does not compete.
             virtual_address::tell(self.node.root(), false)?;

@@ -156,7 +156,7 @@ impl StepContext {
 
     /// All that is worth knowing now: the warnings of this boot and what was
     /// found of the network and the clock.
-    pub fn standing(&self) -> Findings {
+    pub fn findings(&self) -> Findings {
         let mut all = self.warnings.clone();
         all.extend(self.passing.clone());
         all

@@ -142,7 +142,7 @@ mod tests {
         let root = stage();
         let now = SystemTime::now();
         let issued = issue(root.path(), &three_nodes(), Purpose::Administrator, "anna@site", 30, now).unwrap();
-        assert_eq!(issued.kubeconfig.server, "https://10.0.0.10:6443", "the virtual address");
+        assert_eq!(issued.kubeconfig.server, "https://10.0.0.10:6443", "the virtual IP");
         let ends = pki::expiry(&issued.kubeconfig.certificate).unwrap();
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
         let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;

@@ -84,7 +84,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
     let mut server = vec![
         argument("kubelet-certificate-authority", format!("{PKI}/ca.crt")),
         // Without it a server that is shut down waits a minute for clients that watch, those that are
-        // gone with the virtual address included; with it, it waits for requests, and says 429 to new ones.
+        // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
         argument("shutdown-send-retry-after", "true".to_owned()),
     ];
     if !names.is_empty() {

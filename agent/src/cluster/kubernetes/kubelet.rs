@@ -17,7 +17,7 @@ use crate::intake::config::Config;
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
 /// The kubelet's credentials. They name this node's own API server, as kubeadm's do since 1.36: a kubelet
-/// must not be newer than the API server that it speaks to, and behind the virtual address that may be one
+/// must not be newer than the API server that it speaks to, and behind the virtual IP that may be one
 /// of the minor before.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// Where the unit finds this node's address.

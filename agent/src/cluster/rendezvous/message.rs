@@ -73,7 +73,7 @@ impl Facts {
                 ("role", config.role.to_string()),
                 ("cluster name", cluster.name.clone()),
                 ("control nodes", nodes.join(",")),
-                ("virtual address", address),
+                ("virtual IP", address),
                 ("pod CIDR", cluster.pod_cidr.to_string()),
                 ("service CIDR", cluster.service_cidr.to_string()),
                 ("VXLAN port", cluster.vxlan_port.to_string()),

@@ -181,7 +181,7 @@ fn host() -> Vec<Source> {
 }
 
 fn cluster(root: &Path) -> Vec<Source> {
-    // This node's own API server: the virtual address may be what is wrong.
+    // This node's own API server: the virtual IP may be what is wrong.
     let config = Records::new(root).config().ok().flatten();
     let server =
         config.map(|config| format!(" --server=https://{}:{}", config.address(), ports::API)).unwrap_or_default();

@@ -206,7 +206,7 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
     }
     if status.phase == Phase::Refused {
         page.line("", NORMAL);
-        page.text("The appliance goes on by itself once this is mended.", 0, width, DIM);
+        page.text("The appliance goes on by itself once this is corrected.", 0, width, DIM);
     }
     page
 }
@@ -214,13 +214,13 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
 fn health(page: &mut Page, facts: &Facts, width: usize) {
     let Some(health) = facts.status.as_ref().and_then(|status| status.health.as_ref()) else {
         if let Some(address) = &facts.virtual_address {
-            page.row("virtual address", address, width, NORMAL);
+            page.row("virtual IP", address, width, NORMAL);
         }
         return;
     };
     if let Some(virtual_address) = &health.virtual_address {
         let holder = if virtual_address.held { "held by this node" } else { "held by another node" };
-        page.row("virtual address", &format!("{} ({holder})", virtual_address.address), width, NORMAL);
+        page.row("virtual IP", &format!("{} ({holder})", virtual_address.address), width, NORMAL);
     }
     let (word, style) = if health.api { ("serving", GOOD) } else { ("not serving", BAD) };
     page.row("API on this node", word, width, style);

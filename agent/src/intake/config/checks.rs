@@ -131,14 +131,14 @@ fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
         check(GATEWAY, "the gateway", gateway, &codes::GATEWAY_OFF_SUBNET);
     }
     if let Some(address) = draft.virtual_address {
-        check(API_VIP, "the virtual address", address, &codes::API_VIP_OFF_SUBNET);
+        check(API_VIP, "the virtual IP", address, &codes::API_VIP_OFF_SUBNET);
     }
     for node in draft.control_nodes.iter().flatten().filter(|node| Some(&node.name) != draft.name.as_ref()) {
         check(CONTROL_NODES, &format!("the address of {},", node.name), node.address, &codes::CONTROL_NODES_OFF_SUBNET);
     }
 }
 
-/// The gateway and the virtual address are nobody else's.
+/// The gateway and the virtual IP are nobody else's.
 fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
     let mut taken: Vec<(String, Ipv4Addr)> =
         draft.control_nodes.iter().flatten().map(|node| (node.name.clone(), node.address)).collect();
@@ -147,7 +147,7 @@ fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
         taken.push(("this VM".to_owned(), address));
     }
     for (key, what, address) in
-        [(GATEWAY, "the gateway", draft.gateway), (API_VIP, "the virtual address", draft.virtual_address)]
+        [(GATEWAY, "the gateway", draft.gateway), (API_VIP, "the virtual IP", draft.virtual_address)]
     {
         let Some(address) = address else { continue };
         if let Some((owner, _)) = taken.iter().find(|(_, other)| *other == address) {
@@ -236,7 +236,7 @@ fn pods_have_room(draft: &Draft, findings: &mut Findings) {
 }
 
 /// Servers given by address: not hidden behind pods or services, and within
-/// reach. The virtual address and the gateway are in the subnet, which is apart.
+/// reach. The virtual IP and the gateway are in the subnet, which is apart.
 fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     if draft.dns_servers.len() > RESOLVERS {
         findings.push(codes::DNS_MANY.finding(

@@ -168,7 +168,7 @@ impl Config {
 }
 
 impl Cluster {
-    /// Where clients reach the API: the virtual address, or the only node's own.
+    /// Where clients reach the API: the virtual IP, or the only node's own.
     pub fn api_address(&self) -> Ipv4Addr {
         self.virtual_address.unwrap_or(self.control_nodes[0].address)
     }

@@ -68,7 +68,7 @@ fn cluster(text: &mut Text, status: &Status) {
     let Some(health) = &status.health else { return };
     text.single("kaas_api_serving", "Whether the Kubernetes API on this node serves.", truth(health.api));
     if let Some(address) = &health.virtual_address {
-        text.single("kaas_virtual_address_held", "Whether this node holds the virtual address.", truth(address.held));
+        text.single("kaas_virtual_address_held", "Whether this node holds the virtual IP.", truth(address.held));
     }
     if !health.etcd.is_empty() {
         text.family("kaas_etcd_member_healthy", "Whether an etcd member answers and sees a leader, seen from here.");

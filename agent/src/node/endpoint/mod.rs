@@ -146,7 +146,7 @@ impl Endpoint {
 }
 
 /// What the server's certificate says: this node's name and address, and the
-/// virtual address, behind which a load balancer may look at it.
+/// virtual IP, behind which a load balancer may look at it.
 pub fn leaf(config: &Config) -> Leaf {
     let mut addresses = [IpAddr::V4(config.address()), IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().collect::<Vec<_>>();
     addresses.extend(config.cluster.virtual_address.map(IpAddr::V4));

@@ -97,7 +97,7 @@ fn arrived(context: &SwapContext, api: &Api, version: &str, runner: &dyn Runner)
 }
 
 /// Ends an upgrade once the node runs the new `version`: records it in the cluster, lets the
-/// virtual address and pods come back. What it waits for is the inner error.
+/// virtual IP and pods come back. What it waits for is the inner error.
 ///
 /// # Errors
 /// Something failed; doing it again goes on.

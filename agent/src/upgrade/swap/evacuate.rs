@@ -1,4 +1,4 @@
-//! How a node leaves its work to the others for a while: the virtual address, etcd's
+//! How a node leaves its work to the others for a while: the virtual IP, etcd's
 //! leadership, pods. Each part looks first, so that doing it again completes it, and ends early,
 //! with `false`, when what it is done for was cancelled.
 
@@ -58,7 +58,7 @@ impl Evacuation<'_> {
         Ok(true)
     }
 
-    /// Lets another node have the virtual address, until [`virtual_address::hold_back`] is undone or the VM restarts.
+    /// Lets another node have the virtual IP, until [`virtual_address::hold_back`] is undone or the VM restarts.
     ///
     /// # Errors
     /// It is still here after a while.
@@ -68,7 +68,7 @@ impl Evacuation<'_> {
         if config.peers().next().is_none() {
             return Ok(true);
         }
-        virtual_address::hold_back(&self.context.root, true).context("yielding the virtual address")?;
+        virtual_address::hold_back(&self.context.root, true).context("yielding the virtual IP")?;
         let limit = config.timeout(MOVING);
         self.until(&format!("this node still holds {address}"), limit, || !virtual_address::held(address))
     }

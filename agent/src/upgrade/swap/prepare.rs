@@ -1,4 +1,4 @@
-//! Prepares a node for the shutdown of its VM: yield the virtual address, move
+//! Prepares a node for the shutdown of its VM: yield the virtual IP, move
 //! etcd's leadership, drain, write to the disk who may take it. Each step looks first, so
 //! that doing all of it again completes it; what fails or is cancelled is undone.
 
@@ -101,7 +101,7 @@ impl Work<'_> {
     /// # Errors
     /// The file system's or the disk's.
     pub(super) fn put_back(context: &SwapContext) -> anyhow::Result<()> {
-        virtual_address::hold_back(&context.root, false).context("letting the virtual address come back")?;
+        virtual_address::hold_back(&context.root, false).context("letting the virtual IP come back")?;
         let Identity { disk, swap, .. } = context.identity()?;
         // What stood on the disk before this VM took it is not this VM's to withdraw.
         if adopt::is_taken(&context.root, disk) && swap.is_some_and(|swap| swap.from.is(&context.own)) {

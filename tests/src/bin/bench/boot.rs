@@ -36,7 +36,7 @@ pub fn bench() -> Result<()> {
     Ok(())
 }
 
-/// The agent has begun the plan's first step, or says what must be mended.
+/// The agent has begun the plan's first step, or says what must be corrected.
 fn has_verdict(text: &str) -> bool {
     text.lines().any(|line| {
         line.split_once("kaas: ").is_some_and(|(_, said)| said.contains("(1/") || said.starts_with("stopped:"))

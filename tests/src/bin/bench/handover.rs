@@ -1,4 +1,4 @@
-//! How long who writes through the virtual address hears nothing: when its holder prepares to be swapped and hands it
+//! How long who writes through the virtual IP hears nothing: when its holder prepares to be swapped and hands it
 //! over, against a holder that loses its power. Three system containers; the two take turns.
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub fn bench() -> Result<()> {
     }
     let (planned, cut) = (median(planned), median(cut));
     println!(
-        "handover: {planned:.1} s without a write when the virtual address is handed over, {:.2} of the {cut:.1} s when \
+        "handover: {planned:.1} s without a write when the virtual IP is handed over, {:.2} of the {cut:.1} s when \
          its holder loses its power",
         planned / cut
     );
@@ -48,7 +48,7 @@ pub fn bench() -> Result<()> {
 }
 
 fn holder<'n>(scenario: &Scenario, nodes: &'n [Node<'n>]) -> &'n Node<'n> {
-    scenario.obtain("a node to hold the virtual address", LIMIT, || Ok(nodes.iter().find(|node| node.holds_address())))
+    scenario.obtain("a node to hold the virtual IP", LIMIT, || Ok(nodes.iter().find(|node| node.holds_address())))
 }
 
 /// The longest time without an acknowledged write while `leave` takes the address from a node, in seconds.
@@ -58,10 +58,10 @@ fn gap(scenario: &Scenario, nodes: &[Node<'_>], from: &Node<'_>, leave: impl FnO
         let least = writer.acknowledged() + WRITES;
         scenario.wait(what, LIMIT, || Ok(writer.acknowledged() >= least));
     };
-    goes_on("writes through the virtual address");
+    goes_on("writes through the virtual IP");
     leave()?;
     let others = || nodes.iter().filter(|node| node.name != from.name).any(Node::holds_address);
-    scenario.wait("another node to hold the virtual address", LIMIT, || Ok(others()));
+    scenario.wait("another node to hold the virtual IP", LIMIT, || Ok(others()));
     goes_on("writes through it there");
     let figures = writer.end();
     scenario.reached(&figures.to_string());

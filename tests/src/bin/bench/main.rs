@@ -38,7 +38,7 @@ enum Part {
     Boot,
     /// The swap of a node's VM, against its restart. 6 min
     Swap,
-    /// The gap for who writes when the virtual address is handed over, against its holder's power being cut. 4 min
+    /// The gap for who writes when the virtual IP is handed over, against its holder's power being cut. 4 min
     Handover,
     /// Runs a command as the only child of this process and prints its cost as JSON
     #[command(hide = true)]
