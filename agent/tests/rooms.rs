@@ -147,3 +147,16 @@ fn every_room_has_its_floor() {
         assert!(ROOMS.contains(&name.as_str()) || ["lib.rs", "main.rs"].contains(&name.as_str()), "{name}");
     }
 }
+
+/// An upgrade of Kubernetes rests on swaps, and a swap on nothing of it.
+#[test]
+fn within_upgrade_kubernetes_stands_above_swap() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = sources(&source.join("upgrade/swap"));
+    assert!(!files.is_empty());
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let calls = sayings(&text).into_iter().find(|saying| saying.contains("crate::upgrade::kubernetes"));
+        assert_eq!(calls, None, "{}", file.display());
+    }
+}

@@ -24,6 +24,7 @@ use crate::boot::corrections::{AGAIN, Found, corrected, from_environment};
 use crate::boot::plan::{self, Observed, Plan};
 use crate::boot::reset;
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
+use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
 use crate::host::command::Host;
@@ -39,7 +40,6 @@ use crate::maintenance::Maintenance;
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::system::clock;
-use crate::upgrade::kubernetes::Begun;
 
 /// The pause before disks are looked at again: proving one blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);

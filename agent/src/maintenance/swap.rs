@@ -4,10 +4,11 @@
 use contract::finding::Findings;
 
 use super::job::Job;
+use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Cordon;
 use crate::host::command::Host;
 use crate::node::context::NodeContext;
-use crate::upgrade::kubernetes::{self, Begun};
+use crate::upgrade::kubernetes;
 use crate::upgrade::swap::evacuate::uncordon as undo;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {

@@ -11,6 +11,7 @@ pub mod containerd;
 pub mod kubeadm;
 pub mod kubelet;
 pub mod proxy;
+pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.
 pub const PROGRAMS: &str = "/run/kaas/kubernetes";

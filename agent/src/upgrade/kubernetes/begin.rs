@@ -1,11 +1,12 @@
 //! Where an upgrade is asked for, and how it stands.
 
 use contract::codes;
-use contract::kubernetes_upgrade::{Request, UpgradeState};
+use contract::kubernetes_upgrade::Request;
 use contract::swap::Refused;
 use uuid::Uuid;
 
-use super::{Begun, judge, look};
+use super::{judge, look};
+use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::upgrade::swap::context::SwapContext;
@@ -57,10 +58,4 @@ fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::
     records.begin_entry(&begun)?;
     context.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));
     Ok(())
-}
-
-/// The upgrade that is under way or was given up, if one is.
-pub fn state(records: &Records) -> Option<UpgradeState> {
-    let begun = records.entry::<Begun>().ok()??;
-    Some(UpgradeState { to: begun.to, error: begun.error })
 }

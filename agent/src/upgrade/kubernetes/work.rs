@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use contract::codes;
 use contract::finding::Findings;
 
-use super::Begun;
 use crate::cluster::addons;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::virtual_address;
 use crate::host::command::{Host, Runner};
 use crate::host::services;

@@ -9,12 +9,12 @@ use contract::swap::Use;
 
 use super::node_record;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Records;
 use crate::host::disk::ownership::Swap;
 use crate::host::disk::{Identity, Slots, identity};
 use crate::intake::config::Config;
 use crate::status::Reporter;
-use crate::upgrade::kubernetes::Begun;
 
 /// How long the own member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);

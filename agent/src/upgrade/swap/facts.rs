@@ -10,9 +10,9 @@ use super::context::SwapContext;
 use super::good;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
+use crate::cluster::kubernetes::upgrade;
 use crate::cluster::virtual_address;
 use crate::host::at_once;
-use crate::upgrade::kubernetes;
 
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(3);
@@ -39,7 +39,7 @@ pub fn node(context: &SwapContext, swap: Option<SwapState>) -> anyhow::Result<No
         generation: identity.generation,
         kubernetes: Kubernetes {
             version: release.map_or_else(|| minor.clone(), |release| release.version.clone()),
-            upgrade: kubernetes::state(&context.records()),
+            upgrade: upgrade::state(&context.records()),
             carried: image.kubernetes.iter().map(|release| release.version.clone()).collect(),
         },
         etcd: etcd(context),
