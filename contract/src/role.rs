@@ -1,6 +1,5 @@
 //! What a VM is in its cluster. An image has one role; which properties a form asks for, what the agent makes of them
-//! and
-//! what it does at boot follow from it.
+//! and what it does at boot follow from it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -10,8 +10,7 @@ use atomic_write_file::AtomicWriteFile;
 use atomic_write_file::unix::OpenOptionsExt as _;
 
 /// Opens a file that takes `path`'s place once it is committed: flushed, then renamed, then the directory flushed.
-/// Dropped
-/// before that, it is removed.
+/// Dropped before that, it is removed.
 ///
 /// # Errors
 /// When the directory is not there or cannot be written to.

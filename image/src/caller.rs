@@ -1,6 +1,6 @@
 //! Whom the builder works for. Trees take root, compilers do not: under sudo they run as the user who called it, so
-//! that
-//! what they keep in that user's directories stays that user's. Results in the cache, packages and OVAs are root's.
+//! that what they keep in that user's directories stays that user's. Results in the cache, packages and OVAs are
+//! root's.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -77,8 +77,7 @@ pub fn lend(directory: &Path) -> Result<()> {
 }
 
 /// Copies a program that a compiler made out of a directory that was lent. The copy is nobody's who could change it
-/// later,
-/// and a link is not followed: root would read there what the user may not.
+/// later, and a link is not followed: root would read there what the user may not.
 ///
 /// # Errors
 /// When there is no file, or something else in its place, or the copy cannot be written; it must not be there yet.

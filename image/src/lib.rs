@@ -153,8 +153,7 @@ pub struct Renewed {
 ///
 /// # Errors
 /// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives
-/// an
-/// index that is older than the lock's. The lock is then as it was.
+/// an index that is older than the lock's. The lock is then as it was.
 pub fn renew_lock(spec: &Path, sources: &Settings, cache: &Cache, progress: &Progress) -> Result<Renewed> {
     let set = package_set(spec)?;
     tools::check_host(&[])?;

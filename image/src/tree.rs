@@ -204,8 +204,7 @@ impl Tree {
     }
 
     /// Adds a node and the directories above it. What stands at the path gives way, and with a directory all that is in
-    /// it,
-    /// unless a directory comes in its place. The root itself is always there and always a directory.
+    /// it, unless a directory comes in its place. The root itself is always there and always a directory.
     pub fn insert(&mut self, path: &Path, node: Node) {
         let path = relative(path);
         if path.as_os_str().is_empty() {

@@ -35,8 +35,7 @@ pub enum Image {
     /// Removes from the cache what no build has used for a while.
     ///
     /// Results of the build's stages and packages go, unless a running command or a lab uses them. What Cargo builds
-    /// and
-    /// what the lab has unpacked stays.
+    /// and what the lab has unpacked stays.
     Clean(Clean),
 }
 

@@ -93,8 +93,7 @@ struct Record {
     tools: PathBuf,
     plan: LabPlan,
     /// What its namespaces and cgroups are named by: no other lab of this machine has it, not even another user's of
-    /// the
-    /// same name. In labs of earlier versions the name.
+    /// the same name. In labs of earlier versions the name.
     #[serde(default)]
     name_on_host: Option<String>,
 }

@@ -103,8 +103,7 @@ impl Unpacked {
 const RECENT: Duration = Duration::from_secs(60 * 60);
 
 /// Moves what was unpacked of other OVAs out of the way, but for the last one used, those that were used a short time
-/// ago
-/// and those that labs are made from: each takes more than a gigabyte.
+/// ago and those that labs are made from: each takes more than a gigabyte.
 fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
     let labs = fs::read_dir(state_directory()?).into_iter().flatten().flatten();
     let mut records = Vec::new();

@@ -25,8 +25,7 @@ use crate::scenario::workspace;
 /// An ordinary user of the machine.
 pub const USER: &str = "builder";
 /// Of these that user gets the first number that nobody has on this host, where it would be somebody else's: what a
-/// killed
-/// run leaves behind is nobody's then.
+/// killed run leaves behind is nobody's then.
 const USER_IDS: std::ops::Range<u32> = 30_000..60_000;
 /// Where the project lies in the home directory of whoever builds it.
 pub const PROJECT: &str = "kaas";
@@ -100,8 +99,7 @@ impl Bare {
         let base = base(suite, &sources, &directory).with_context(|| format!("making a bare {suite}"))?;
         let directory = own_directory(suite, &directory)?;
         // Programs with root's rights are in the tree: nobody on this host gets past the directory above it. The
-        // machine's
-        // own users have to.
+        // machine's own users have to.
         let tree = directory.path().join("root");
         fs::create_dir(&tree)?;
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use crate::scenario::workspace;
 
 /// Installs as the file `install` says, knows its crates once they are fetched, finds what `check` says, and has a
-/// database
-/// of known weaknesses if there is a file `database`, which says what is in it. It stands for cargo-deny as well.
+/// database of known weaknesses if there is a file `database`, which says what is in it. It stands for cargo-deny as
+/// well.
 const CARGO: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 fails() { [ ! -s "$1" ] || { cat "$1" >&2; exit "$2"; }; }

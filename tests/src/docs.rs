@@ -1,6 +1,5 @@
 //! Holds the documentation to what it refers to: each link leads to a file and a heading that exist, and each command
-//! of
-//! `kaas` is in the reference.
+//! of `kaas` is in the reference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -86,23 +85,29 @@ fn join(directory: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// The commands in a page's tables, each with those that it belongs to: `kaas`, `kaas lab`, `kaas lab up`.
-fn listed(reference: &str) -> BTreeSet<String> {
-    let rows = reference.lines().filter_map(|line| line.strip_prefix("| `kaas ")?.split_once('`'));
+/// The commands of `program` that the reference lists, and the beginnings of those that have several words.
+fn listed(reference: &str, program: &str) -> BTreeSet<String> {
+    let begin = format!("| `{program} ");
+    let rows = reference.lines().filter_map(|line| line.strip_prefix(begin.as_str())?.split_once('`'));
     rows.flat_map(|(command, _)| {
         let words: Vec<&str> = command.split(' ').collect();
-        (0..=words.len()).map(move |length| format!("kaas {}", words[..length].join(" ")).trim_end().to_owned())
+        (0..=words.len()).map(move |length| format!("{program} {}", words[..length].join(" ")).trim_end().to_owned())
     })
     .collect()
 }
 
-/// The commands of `kaas` that a page names, as far as they are plain words; `known` says which go on.
-fn named(page: &str, known: &BTreeSet<String>) -> Vec<String> {
-    let words: Vec<&str> = page.split_whitespace().collect();
-    let starts = (0..words.len()).filter(|&at| words[at].trim_start_matches(['`', '(', '*']) == "kaas");
+/// The commands of `program` that a text names, as far as they are plain words; `known` says which go on.
+/// With `quoted` those behind a backtick alone.
+fn named(text: &str, program: &str, known: &BTreeSet<String>, quoted: bool) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let begins = |word: &str| match quoted {
+        true => word.ends_with(&format!("`{program}")),
+        false => word.trim_start_matches(['`', '(', '*']) == program,
+    };
+    let starts = (0..words.len()).filter(|&at| begins(words[at]));
     starts
         .map(|start| {
-            let mut command = "kaas".to_owned();
+            let mut command = program.to_owned();
             for word in &words[start + 1..] {
                 let plain: String = word.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
                 let goes_on = known.iter().any(|other| other.starts_with(&format!("{command} ")));
@@ -119,22 +124,50 @@ fn named(page: &str, known: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
+/// Our own programs' sources, by their paths in the repository.
+fn sources() -> BTreeMap<String, String> {
+    fn gather(directory: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                gather(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.insert(path.display().to_string(), fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    for name in ["agent", "contract", "fleet", "image", "kaas", "lab"] {
+        gather(&repository().join(name).join("src"), &mut found);
+    }
+    found
+}
+
 #[test]
-fn each_command_is_in_the_reference() {
+fn each_command_that_somebody_is_told_to_give_is_in_the_reference() {
     let pages = pages();
-    let known = listed(&pages["docs/reference.md"]);
-    for (name, text) in &pages {
-        let unknown: Vec<String> = named(text, &known).into_iter().filter(|command| !known.contains(command)).collect();
-        assert!(unknown.is_empty(), "{name} names commands that are not there: {}", unknown.join(", "));
+    for program in ["kaas", "kaas-agent"] {
+        let known = listed(&pages["docs/reference.md"], program);
+        assert!(known.len() > 10, "{program}: {known:?}");
+        let texts = pages.iter().map(|page| (page, false)).collect::<Vec<_>>();
+        let sources = sources();
+        for ((name, text), quoted) in texts.into_iter().chain(sources.iter().map(|source| (source, true))) {
+            let named = named(text, program, &known, quoted);
+            let unknown: Vec<String> = named.into_iter().filter(|command| !known.contains(command)).collect();
+            assert!(unknown.is_empty(), "{name} names commands that are not there: {}", unknown.join(", "));
+        }
     }
 }
 
 #[test]
 fn commands_are_seen_in_code_and_prose() {
-    let known = listed("| `kaas backup` | x |\n| `kaas lab up` | x |\n");
-    let seen =
-        named("`kaas lab up` and\n    kaas backup --node 1\n`kaas lab`, (`kaas lab boot`) by `kaas`, kaas x", &known);
-    assert_eq!(seen, ["kaas lab up", "kaas backup", "kaas lab", "kaas lab boot", "kaas x"]);
+    let known = listed("| `kaas backup` | x |\n| `kaas lab up` | x |\n| `kaas-agent reset` | x |\n", "kaas");
+    let text = "`kaas lab up` and\n    kaas backup --node 1\n`kaas lab`, (`kaas lab boot`) by `kaas`, kaas x";
+    assert_eq!(
+        named(text, "kaas", &known, false),
+        ["kaas lab up", "kaas backup", "kaas lab", "kaas lab boot", "kaas x"]
+    );
+    assert_eq!(named(text, "kaas", &known, true), ["kaas lab up", "kaas lab", "kaas lab boot"]);
     assert_eq!(known.len(), 4);
 }
 

@@ -108,8 +108,7 @@ fn compile(workspace: &Path, sources: &Path, context: &BuildContext<'_>) -> Resu
     let programs = cache.programs();
     std::fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
     // Earlier versions laid the sources out there. Cargo notes files below its directory by their paths from there, and
-    // would
-    // take what is left of them for the sources of today, unchanged.
+    // would take what is left of them for the sources of today, unchanged.
     let former = programs.join("sources");
     if former.symlink_metadata().is_ok() {
         std::fs::remove_dir_all(&former).with_context(|| format!("removing {}", former.display()))?;

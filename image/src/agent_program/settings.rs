@@ -1,7 +1,6 @@
 //! What is set for Cargo where it builds. Cargo reads the settings of the directory that it starts in and of all
-//! directories
-//! above, whoever wrote them, and starts any program that they name: so it starts at the top, wherever the sources are,
-//! and what is left are root's settings and the user's own. Knows nothing of what they mean.
+//! directories above, whoever wrote them, and starts any program that they name: so it starts at the top, wherever the
+//! sources are, and what is left are root's settings and the user's own. Knows nothing of what they mean.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -38,8 +37,7 @@ pub fn home() -> Option<PathBuf> {
 }
 
 /// All settings for Cargo when it starts in the directory `start`: the text of the files that it reads there, above and
-/// in
-/// the user's directory `home` (Cargo's book, "Hierarchical structure" of its configuration), and of those that they
+/// in the user's directory `home` (Cargo's book, "Hierarchical structure" of its configuration), and of those that they
 /// include.
 ///
 /// # Errors

@@ -74,8 +74,7 @@ fn members(workspace: &Path) -> Result<Vec<String>> {
 }
 
 /// The directories of the packages of the workspace that `package` is built from: its own, and those of the packages
-/// that it
-/// depends on, by name.
+/// that it depends on, by name.
 ///
 /// # Errors
 /// When a manifest cannot be read or understood.

@@ -168,8 +168,7 @@ impl Cache {
     }
 
     /// The result for `key`: as it stands, or made by `make` in the empty directory it is given. It is on the disk
-    /// before
-    /// it can be found, and stays as long as this cache is there.
+    /// before it can be found, and stays as long as this cache is there.
     ///
     /// Builds that run at the same time wait for each other here, stage by stage.
     ///
@@ -231,8 +230,7 @@ impl Cache {
 
     /// Removes every result of the build's stages, and every package, that no build has used for `unused`. What a
     /// command that runs or anybody else uses stays, and so does everything in the cache directory that belongs to no
-    /// stage: what
-    /// Cargo builds, and what the lab unpacks.
+    /// stage: what Cargo builds, and what the lab unpacks.
     ///
     /// # Errors
     /// When it is not known what others use, the cache cannot be read, or something in it cannot be removed.

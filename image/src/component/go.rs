@@ -31,8 +31,7 @@ const ORIGINS: [&str; 11] = [
 const HARMLESS: [&str; 4] = ["GOENV", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
 
 /// Whether a variable of the environment can change what is built: every setting of go that is not known to be
-/// harmless,
-/// also those of releases to come.
+/// harmless, also those of releases to come.
 fn shapes_programs(name: &str) -> bool {
     let of_go = name.starts_with("GO") || name.starts_with("CGO_") || name == "GCCGO";
     of_go && !ORIGINS.contains(&name) && !HARMLESS.contains(&name)

@@ -23,8 +23,7 @@ pub enum Form {
 }
 
 /// Adds to a key what goes into a tree of these packages: they, and the release of this host's mmdebstrap, whose
-/// defaults
-/// and clean-up shape the tree.
+/// defaults and clean-up shape the tree.
 ///
 /// # Errors
 /// When the host's mmdebstrap does not say which release it is.

@@ -55,8 +55,7 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
 }
 
 /// Downloads packages into `directory`, each under its SHA-256. What the first address of a package does not give is
-/// looked
-/// for at the next one.
+/// looked for at the next one.
 fn download(
     packages: &[&Package],
     addresses: &dyn Fn(&Package) -> Vec<String>,

@@ -11,8 +11,7 @@ use scenarios::runner;
 /// Runs make in a clean clone on a bare machine, as root, and says how long it took.
 ///
 /// The machine is a container with Debian's smallest system and make; it shares the host's network and is told its
-/// mirrors,
-/// proxies and registries. Nothing else of the host is seen in it: every cache is empty.
+/// mirrors, proxies and registries. Nothing else of the host is seen in it: every cache is empty.
 #[derive(Parser)]
 struct Options {
     /// Debian's release

@@ -20,9 +20,8 @@ pub mod short {
     use super::*;
 
     /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is
-    /// swapped
-    /// to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds its
-    /// adapter and its disks.
+    /// swapped to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds
+    /// its adapter and its disks.
     pub fn a_node_is_swapped_onto_vspheres_devices() {
         let setting = Setting { replacements: Some(Hardware::Vsphere), ..quick("vm") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
@@ -81,8 +80,7 @@ pub mod long {
     }
 
     /// Both engines meet in one network: a virtual machine forms a cluster with two containers, and pods on it reach
-    /// those
-    /// on the others and are reached from there.
+    /// those on the others and are reached from there.
     pub fn a_virtual_machine_forms_a_cluster_with_two_containers() {
         let emulated = Some(Hardware::Quick);
         let setting =

@@ -18,8 +18,7 @@ pub mod short {
     use super::*;
 
     /// A wrong secret keeps everybody out and is mended in the form; two nodes wait for the third, which is late and
-    /// loses
-    /// its power; the cluster works, survives the loss of the node with the virtual IP, and a blank node never
+    /// loses its power; the cluster works, survives the loss of the node with the virtual IP, and a blank node never
     /// starts another one.
     pub fn a_cluster_forms_against_all_odds_and_survives() {
         let scenario = Scenario::prepare(&Setting::three("three"));
@@ -53,8 +52,7 @@ impl Cluster {
 }
 
 /// A node with another secret than the others: both sides name it, nothing is formed and the secret shows nowhere,
-/// until
-/// its property is right.
+/// until its property is right.
 fn a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(scenario: &Scenario) {
     let lab = scenario.lab();
     let good = lab.environment("cp2").unwrap();

@@ -21,8 +21,7 @@ use serde_json::json;
 /// Measures speed and memory as ratios against other programs in the same run.
 ///
 /// Run it as root from the project's directory, on a machine that does nothing else; `make bench` runs all parts. The
-/// environment
-/// variable KAAS_OVA names the OVA, or the directory with one (`build` without it).
+/// environment variable KAAS_OVA names the OVA, or the directory with one (`build` without it).
 #[derive(Parser)]
 struct Options {
     /// The part to run; without one, all of them
