@@ -7,11 +7,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// What a VM is in its cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// A node of the control cluster: control plane and workloads. What was written before there were others.
-    #[default]
+    /// A node of the control cluster: control plane and workloads.
     ControlPlane,
     /// A control node of a tenant cluster, which leaves workloads to workers.
     TenantControlPlane,

@@ -110,8 +110,13 @@ pub(super) enum Wish {
 }
 
 impl Form {
-    /// A form of a node of this role with what the properties are now, and what is wrong with them.
-    pub(super) fn new(scope: Scope, role: Role, present: &[(&'static Property, Secret)], findings: &Findings) -> Self {
+    /// A form of a node of this role, if it is known, with what the properties are now, and what is wrong with them.
+    pub(super) fn new(
+        scope: Scope,
+        role: Option<Role>,
+        present: &[(&'static Property, Secret)],
+        findings: &Findings,
+    ) -> Self {
         let field = |property: &'static Property| {
             let text = present.iter().find(|(row, _)| row.key == property.key).map(|(_, text)| text.expose());
             let before = match text {
@@ -124,8 +129,8 @@ impl Form {
             });
             Field {
                 property,
-                required: property.required(role),
-                default: property.default(role),
+                required: role.is_some_and(|role| property.required(role)),
+                default: role.and_then(|role| property.default(role)),
                 before,
                 input,
                 problems: Vec::new(),

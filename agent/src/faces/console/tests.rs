@@ -171,7 +171,7 @@ fn every_property_that_may_still_change_has_its_form() {
     let forms = [Scope::Network, Scope::Time, Scope::Ssh, Scope::Site];
     for property in properties::table() {
         let has = |scope: &&Scope| {
-            let form = super::form::Form::new(**scope, Role::ControlPlane, &[], &Findings::default());
+            let form = super::form::Form::new(**scope, Some(Role::ControlPlane), &[], &Findings::default());
             form.fields.iter().any(|field| field.property == property)
         };
         let expected = property.changeable && property.key != properties::CONSOLE_PASSWORD_HASH;

@@ -30,8 +30,8 @@ pub use validate::{Intake, validate, validate_formed};
 /// What this VM is to be: everything a person decided in the OVF property form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// What this node is in the cluster. Images from before there were others saved none.
-    #[serde(default)]
+    /// What this node is in the cluster. Before there were roles, none was saved.
+    #[serde(default = "before_roles")]
     pub role: Role,
     /// The cluster, the same on each of its nodes.
     pub cluster: Cluster,
@@ -115,6 +115,10 @@ pub struct Proxy {
     pub https: Option<String>,
     /// Hosts, domains and networks that are reached directly.
     pub exclusions: Vec<String>,
+}
+
+fn before_roles() -> Role {
+    Role::ControlPlane
 }
 
 /// What was asked for is done on control nodes alone.
