@@ -51,7 +51,7 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
             &codes::PROCESSORS_FEW,
             "processors",
             format!("the VM has {count}, and a control node should have at least {PROCESSORS}"),
-            "Power off, give the VM more virtual processors, power on; on a slow host raise the timeout property",
+            "Power off, give the VM more virtual processors, power on; on a slow host raise the property timeout-factor",
         );
     }
     match facts.memory {
