@@ -145,13 +145,12 @@ fn sources() -> BTreeMap<String, String> {
 
 #[test]
 fn each_command_that_somebody_is_told_to_give_is_in_the_reference() {
-    let pages = pages();
+    let (pages, sources) = (pages(), sources());
     for program in ["kaas", "kaas-agent"] {
         let known = listed(&pages["docs/reference.md"], program);
         assert!(known.len() > 10, "{program}: {known:?}");
-        let texts = pages.iter().map(|page| (page, false)).collect::<Vec<_>>();
-        let sources = sources();
-        for ((name, text), quoted) in texts.into_iter().chain(sources.iter().map(|source| (source, true))) {
+        let texts = pages.iter().map(|page| (page, false)).chain(sources.iter().map(|source| (source, true)));
+        for ((name, text), quoted) in texts {
             let named = named(text, program, &known, quoted);
             let unknown: Vec<String> = named.into_iter().filter(|command| !known.contains(command)).collect();
             assert!(unknown.is_empty(), "{name} names commands that are not there: {}", unknown.join(", "));

@@ -129,26 +129,14 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         Err(error) => {
             Cluster::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
         }
-        Ok(saved) => outlook(saved, &identity, &records, platform)?,
-    };
-    Ok(Outlook { disk, identity, cluster })
-}
-
-/// What becomes of the cluster when the node with this configuration goes.
-fn outlook(
-    saved: Option<Config>,
-    identity: &Identity,
-    records: &Records,
-    platform: &Platform,
-) -> anyhow::Result<Cluster> {
-    Ok(match saved {
-        Some(_) if !records.progress()?.etcd => Cluster::Never,
-        Some(config) => survivors(&config, &platform.path(PKI)),
-        None if identity.state == disk::DiskState::Formed => {
+        Ok(Some(_)) if !records.progress()?.etcd => Cluster::Never,
+        Ok(Some(config)) => survivors(&config, &platform.path(PKI)),
+        Ok(None) if identity.state == disk::DiskState::Formed => {
             Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
         }
-        None => Cluster::Never,
-    })
+        Ok(None) => Cluster::Never,
+    };
+    Ok(Outlook { disk, identity, cluster })
 }
 
 fn survivors(config: &Config, pki: &Path) -> Cluster {

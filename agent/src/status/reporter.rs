@@ -11,7 +11,8 @@ use super::console::Consoles;
 use super::watchdog::Watchdog;
 use super::{PATH, Status};
 use crate::host::files;
-use crate::intake::environment::guestinfo::{GuestInfo, Hardware};
+use crate::host::vmware::hardware::Hardware;
+use crate::intake::environment::guestinfo::GuestInfo;
 
 /// A handle on the one status; clones share it.
 #[derive(Clone)]

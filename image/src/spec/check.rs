@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use contract::role::{Role, UnknownRole};
 use semver::{Version, VersionReq};
 
 /// A file beside the spec.
@@ -40,9 +41,18 @@ pub(super) fn upgrades_from(text: &str) -> Result<VersionReq, String> {
 /// One of a few words.
 pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
     if !choices.contains(&text) {
-        return Err(format!("`{text}` is none of {}", choices.join(", ")));
+        return Err(none_of(text, choices));
     }
     Ok(text.to_owned())
+}
+
+/// A node's role.
+pub(super) fn role(text: &str) -> Result<Role, String> {
+    text.parse().map_err(|UnknownRole| none_of(text, &Role::ALL.map(Role::name)))
+}
+
+fn none_of(text: &str, choices: &[&str]) -> String {
+    format!("`{text}` is none of {}", choices.join(", "))
 }
 
 /// A path in the image: absolute, without `.` or `..`.

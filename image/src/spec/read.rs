@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use contract::role::Role;
 
 use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Profile, Spec, beside, check};
 use crate::component::{self, Component};
@@ -63,12 +62,8 @@ fn spec(path: &Path, top: &Table<'_, '_>, described: &mut Result<Vec<Component>,
 }
 
 fn identity(table: &Table<'_, '_>) -> Option<Identity> {
-    let role = |text: &str| {
-        let of_these = || format!("`{text}` is none of {}", Role::ALL.map(Role::name).join(", "));
-        text.parse::<Role>().map_err(|_| of_these())
-    };
     let name = table.required("name", "the image's short name", check::name);
-    let role = table.required("role", "what a VM from it is in its cluster", role);
+    let role = table.required("role", "what a VM from it is in its cluster", check::role);
     let version = table.required("version", "the image's version", check::version);
     let upgrades_from = table.optional("upgrades-from", check::upgrades_from);
     let product = table.required("product", "the product's name, for people", check::line);

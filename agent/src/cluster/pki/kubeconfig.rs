@@ -15,7 +15,7 @@ use crate::host::files;
 /// # Errors
 /// [`Error::Read`], or [`Error::Unusable`] with what is wrong.
 pub fn read(path: &Path) -> Result<Kubeconfig, Error> {
-    Kubeconfig::parse(&text_of(path)?).map_err(|error| unusable(path, &error))
+    Kubeconfig::parse(&text_of(path)?).map_err(|error| unusable(path.display(), &error))
 }
 
 /// The client certificate and key inside a kubeconfig.
@@ -23,11 +23,7 @@ pub fn read(path: &Path) -> Result<Kubeconfig, Error> {
 /// # Errors
 /// [`Error::Unusable`] with what is wrong.
 pub fn embedded(text: &str) -> Result<Certified, Error> {
-    let unusable = |error: contract::kubeconfig::Error| Error::Unusable {
-        what: "the kubeconfig".into(),
-        reason: error.to_string(),
-    };
-    Kubeconfig::parse(text).map(client_of).map_err(unusable)
+    Kubeconfig::parse(text).map(client_of).map_err(|error| unusable("the kubeconfig", &error))
 }
 
 /// A kubeconfig for a client.
@@ -44,8 +40,13 @@ fn text_of(path: &Path) -> Result<Zeroizing<String>, Error> {
     fs::read_to_string(path).map(Zeroizing::new).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
-fn unusable(path: &Path, error: &contract::kubeconfig::Error) -> Error {
-    Error::Unusable { what: path.display().to_string(), reason: error.to_string() }
+fn unusable(what: impl ToString, error: &contract::kubeconfig::Error) -> Error {
+    Error::Unusable { what: what.to_string(), reason: error.to_string() }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    files::write_atomically(path, text.as_bytes(), 0o600)
+        .map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 /// Sees to it that a kubeconfig, JSON or as kubeadm writes it, names this `server`. Says whether
@@ -54,10 +55,9 @@ fn unusable(path: &Path, error: &contract::kubeconfig::Error) -> Error {
 /// # Errors
 /// [`Error::Read`] and [`Error::Write`], or [`Error::Unusable`] when it names none.
 pub fn point_at(path: &Path, server: &str) -> Result<bool, Error> {
-    let changed = with_server(&text_of(path)?, server).map_err(|error| unusable(path, &error))?;
+    let changed = with_server(&text_of(path)?, server).map_err(|error| unusable(path.display(), &error))?;
     let Some(changed) = changed else { return Ok(false) };
-    files::write_atomically(path, changed.as_bytes(), 0o600)
-        .map_err(|source| Error::Write { path: path.to_owned(), source })?;
+    write(path, &changed)?;
     Ok(true)
 }
 
@@ -83,8 +83,7 @@ pub fn ensure_kubeconfig(
     }
     let client = leaf.issue(authority, now)?;
     let config = kubeconfig(server.to_owned(), authority.certificate.clone(), client);
-    files::write_atomically(path, config.render(&leaf.common_name).as_bytes(), 0o600)
-        .map_err(|source| Error::Write { path: path.to_owned(), source })?;
+    write(path, &config.render(&leaf.common_name))?;
     Ok(true)
 }
 

@@ -223,17 +223,18 @@ fn secrets_of_unknown_config(text: &Secret) -> Vec<Secret> {
 fn known_secrets(root: &Path) -> Vec<Secret> {
     let records = Records::new(root);
     let mut secrets: Vec<Secret> = records.secret().ok().flatten().into_iter().collect();
-    if records.config().is_err() {
-        secrets.extend(records.config_text().iter().flat_map(secrets_of_unknown_config));
-    }
-    if let Ok(Some(config)) = records.config() {
-        let proxy = config.node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();
-        let addresses = proxy.map(Secret::new).chain(config.node.snapshot_target.clone());
-        secrets.extend(addresses.filter_map(|address| {
-            url::Url::parse(address.expose()).ok()?.password().map(|password| Secret::new(password.to_owned()))
-        }));
-        secrets.extend(config.node.snapshot_target);
-        secrets.extend(config.node.console_password_hash.map(Secret::new));
+    match records.config() {
+        Err(_) => secrets.extend(records.config_text().iter().flat_map(secrets_of_unknown_config)),
+        Ok(None) => {}
+        Ok(Some(config)) => {
+            let proxy = config.node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();
+            let addresses = proxy.map(Secret::new).chain(config.node.snapshot_target.clone());
+            secrets.extend(addresses.filter_map(|address| {
+                url::Url::parse(address.expose()).ok()?.password().map(|password| Secret::new(password.to_owned()))
+            }));
+            secrets.extend(config.node.snapshot_target);
+            secrets.extend(config.node.console_password_hash.map(Secret::new));
+        }
     }
     secrets
 }

@@ -52,7 +52,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
             }
         },
         Effect::Present(scope) => present(root, scope)?,
-        Effect::Amend(changes) => change(root, &changes)?,
+        Effect::Change(changes) => change(root, &changes)?,
         Effect::SetPassword(password) => {
             let hash = hash(root, &password)?;
             change(root, &[(properties::CONSOLE_PASSWORD_HASH, hash)])?

@@ -60,8 +60,8 @@ pub(super) struct Facts {
 impl Facts {
     /// Looks at the node below `root`. What cannot be read is left out.
     pub(super) fn gather(root: &Path, now: SystemTime) -> Self {
-        let standing = Lifecycle::of(root);
-        let config = match &standing {
+        let lifecycle = Lifecycle::of(root);
+        let config = match &lifecycle {
             Ok(Lifecycle::Unformed(config) | Lifecycle::Settled(config)) => Some(config),
             _ => None,
         };
@@ -69,7 +69,7 @@ impl Facts {
         let status = Status::read(root).ok();
         // Until the disks are known, a saved configuration may still turn up.
         let looked = status.as_ref().is_some_and(|status| status.phase != Phase::Looking);
-        let access = match &standing {
+        let access = match &lifecycle {
             Ok(Lifecycle::Unconfigured) if looked => Access::Open,
             _ if password => Access::Locked,
             Ok(Lifecycle::Unformed(_)) => Access::Open,
@@ -80,8 +80,8 @@ impl Facts {
         Self {
             status,
             access,
-            unconfigured: matches!(standing, Ok(Lifecycle::Unconfigured)),
-            settled: matches!(standing, Ok(Lifecycle::Settled(_))),
+            unconfigured: matches!(lifecycle, Ok(Lifecycle::Unconfigured)),
+            settled: matches!(lifecycle, Ok(Lifecycle::Settled(_))),
             role: image.as_ref().map(|image| image.role),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
             virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),

@@ -40,7 +40,7 @@ pub(super) enum Effect {
     /// Find out what the properties of a form are.
     Present(Scope),
     /// Amend properties.
-    Amend(Vec<(&'static str, Secret)>),
+    Change(Vec<(&'static str, Secret)>),
     /// Give the console this password.
     SetPassword(Secret),
     /// Read the agent's journal.
@@ -331,7 +331,7 @@ impl State {
                 Wish::Stay => {}
                 Wish::Cancel => self.menu(),
                 Wish::Save(changes) if changes.is_empty() => self.notice = Some("Nothing was changed.".into()),
-                Wish::Save(changes) => return Some(Effect::Amend(changes)),
+                Wish::Save(changes) => return Some(Effect::Change(changes)),
             },
             Screen::Password { .. } | Screen::Confirm(_) if escape => self.menu(),
             Screen::Password { first, second, at_second } => match key.code {

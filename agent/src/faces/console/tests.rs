@@ -186,7 +186,7 @@ fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
     type_in(&mut state, "192.168.10.1");
     let save = KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL);
     let wanted = state.update(Event::Key(save));
-    assert_eq!(wanted, Some(Effect::Amend(vec![("gateway", Secret::new("192.168.10.1".into()))])));
+    assert_eq!(wanted, Some(Effect::Change(vec![("gateway", Secret::new("192.168.10.1".into()))])));
     state.update(Event::Outcome(Outcome::Done("Saved.".into())));
     assert!(matches!(state.screen, Screen::Status { .. }));
     assert_eq!(state.notice.as_deref(), Some("Saved."));

@@ -3,7 +3,7 @@
 
 use super::document;
 use crate::host::vmware::backdoor::{self, Port};
-pub use crate::host::vmware::hardware::Hardware;
+use crate::host::vmware::hardware::Hardware;
 
 /// The variable that vCenter puts the OVF environment in.
 pub const OVF_ENVIRONMENT: &str = "guestinfo.ovfEnv";

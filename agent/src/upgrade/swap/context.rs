@@ -98,7 +98,7 @@ impl SwapContext {
         let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.timeout(ASKING))?;
         let own = &self.config.node.name;
         let known = node_record::list(&etcd)?.into_iter();
-        Ok(known.filter(|(name, standing)| name != own && standing.swap.is_some()).map(|(name, _)| name).collect())
+        Ok(known.filter(|(name, record)| name != own && record.swap.is_some()).map(|(name, _)| name).collect())
     }
 
     /// Notes a change on the data disk, as far as it can be written.

@@ -94,7 +94,7 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
     swap.released.as_ref().unwrap_or(&swap.from).vm
 }
 
-/// What one peer knows: each node's standing by its name.
+/// What one peer knows: each node's record by its name.
 pub type Known = Vec<(String, NodeRecord)>;
 
 /// Asks the peers of this node what they know, all at once. One that does not answer is passed
@@ -130,8 +130,8 @@ pub fn list(etcd: &EtcdClient) -> anyhow::Result<Known> {
 /// Whether every control node runs the image with this build for good. Pure.
 pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
     config.cluster.control_nodes.iter().all(|node| {
-        let mut standings = known.iter().filter(|(name, _)| *name == node.name);
-        standings.any(|(_, standing)| standing.build == build && !standing.open && standing.swap.is_none())
+        let mut records_of_node = known.iter().filter(|(name, _)| *name == node.name);
+        records_of_node.any(|(_, record)| record.build == build && !record.open && record.swap.is_none())
     })
 }
 
@@ -142,8 +142,8 @@ pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
 /// Why the disk is not the node's true one.
 pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, Known)]) -> Result<(), Finding> {
     for (peer, known) in answers {
-        let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, standing)| standing);
-        let epoch = of(peer).and_then(|standing| standing.restored.as_ref());
+        let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, record)| record);
+        let epoch = of(peer).and_then(|record| record.restored.as_ref());
         if let Some(epoch) = epoch
             && disk.restored.as_ref().is_none_or(|own| own.token != epoch.token && own.at < epoch.at)
         {
@@ -236,9 +236,9 @@ impl Announcer {
         records.save_disk_counter(DiskCounter { counter })?;
         let slots = crate::host::disk::Slots::read(&self.disk).context("reading the identity")?;
         let identity = slots.newest().context("the data disk has lost its identity")?;
-        let standing = NodeRecord { swap, ..NodeRecord::of_disk(identity, &self.build, &records)? };
+        let record = NodeRecord { swap, ..NodeRecord::of_disk(identity, &self.build, &records)? };
         let etcd = EtcdClient::new(&self.node, &self.pki, self.timeout)?;
-        etcd.put(&format!("{PREFIX}{}", self.node.name), &serde_json::to_vec(&standing)?)
+        etcd.put(&format!("{PREFIX}{}", self.node.name), &serde_json::to_vec(&record)?)
     }
 }
 
@@ -394,13 +394,13 @@ mod tests {
 
     #[test]
     fn the_record_is_as_documented() {
-        let standing = NodeRecord { restored: epoch("t", "2026-11-21T10:00:00Z"), ..disk() };
-        let text = serde_json::to_value(&standing).unwrap();
+        let record = NodeRecord { restored: epoch("t", "2026-11-21T10:00:00Z"), ..disk() };
+        let text = serde_json::to_value(&record).unwrap();
         for field in ["disk", "generation", "holder", "build", "counter", "restored"] {
             assert!(text.get(field).is_some(), "{field}");
         }
         assert!(text.get("swap").is_none());
-        assert_eq!(serde_json::from_value::<NodeRecord>(text).unwrap(), standing);
+        assert_eq!(serde_json::from_value::<NodeRecord>(text).unwrap(), record);
     }
 
     #[test]

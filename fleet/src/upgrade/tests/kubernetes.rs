@@ -10,7 +10,7 @@ fn options(to: Option<&str>) -> KubernetesOptions {
     KubernetesOptions { to: to.map(str::to_owned), drain_seconds: 1, limit: Duration::from_secs(30) }
 }
 
-fn site<'s>(world: &'s World, directory: &'s std::path::Path) -> Command<'s> {
+fn command<'s>(world: &'s World, directory: &'s std::path::Path) -> Command<'s> {
     Command { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::ZERO }
 }
 
@@ -27,30 +27,30 @@ fn codes_of(refused: &anyhow::Error) -> Vec<&'static str> {
 #[test]
 fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last() {
     let (world, directory) = (world(), tempfile::tempdir().unwrap());
-    let site = site(&world, directory.path());
-    let plan = site.plan_kubernetes(&options(None)).unwrap();
+    let command = command(&world, directory.path());
+    let plan = command.plan_kubernetes(&options(None)).unwrap();
     assert_eq!(plan.to, "1.36");
     let order: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(order, ["cp2", "cp3", "cp1"]);
     assert_eq!(runs(&world), ["1.35.4"; 3], "a plan changes nothing");
-    assert_eq!(site.upgrade_kubernetes(&options(None)).unwrap().nodes, plan.nodes);
+    assert_eq!(command.upgrade_kubernetes(&options(None)).unwrap().nodes, plan.nodes);
     assert_eq!(runs(&world), ["1.36.3"; 3]);
     assert!(directory.path().join("before-kubernetes-1.36.snapshot").exists());
     assert_eq!(world.lease().unwrap().unwrap().holder, None, "the lock is given back");
-    let again = site.plan_kubernetes(&options(Some("1.36"))).unwrap_err();
+    let again = command.plan_kubernetes(&options(Some("1.36"))).unwrap_err();
     assert_eq!(codes_of(&again), ["upgrade.nothing-to-do"]);
 }
 
 #[test]
 fn what_was_broken_off_is_gone_on_with() {
     let (world, directory) = (world(), tempfile::tempdir().unwrap());
-    let site = site(&world, directory.path());
+    let command = command(&world, directory.path());
     world.refuse_kubernetes(Some("cp3"));
-    let error = format!("{:#}", site.upgrade_kubernetes(&options(None)).unwrap_err());
+    let error = format!("{:#}", command.upgrade_kubernetes(&options(None)).unwrap_err());
     assert!(error.contains("cp3 does not run Kubernetes 1.36 yet") && error.contains("drain"), "{error}");
     assert_eq!(runs(&world), ["1.35.4", "1.36.3", "1.35.4"]);
     world.refuse_kubernetes(None);
-    let plan = site.upgrade_kubernetes(&options(None)).unwrap();
+    let plan = command.upgrade_kubernetes(&options(None)).unwrap();
     assert_eq!(plan.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["cp3", "cp1"]);
     assert_eq!(runs(&world), ["1.36.3"; 3]);
 }
@@ -58,15 +58,15 @@ fn what_was_broken_off_is_gone_on_with() {
 #[test]
 fn another_minor_than_the_next_one_is_refused() {
     let (world, directory) = (world(), tempfile::tempdir().unwrap());
-    let site = site(&world, directory.path());
+    let command = command(&world, directory.path());
     for (to, code) in
         [("1.37", "upgrade.kubernetes-skew"), ("1.34", "upgrade.kubernetes-skew"), ("new", "upgrade.kubernetes-skew")]
     {
-        assert_eq!(codes_of(&site.plan_kubernetes(&options(Some(to))).unwrap_err()), [code], "{to}");
+        assert_eq!(codes_of(&command.plan_kubernetes(&options(Some(to))).unwrap_err()), [code], "{to}");
     }
-    site.upgrade_kubernetes(&options(None)).unwrap();
+    command.upgrade_kubernetes(&options(None)).unwrap();
     // The image has no later one.
-    assert_eq!(codes_of(&site.plan_kubernetes(&options(None)).unwrap_err()), ["upgrade.kubernetes"; 3]);
+    assert_eq!(codes_of(&command.plan_kubernetes(&options(None)).unwrap_err()), ["upgrade.kubernetes"; 3]);
 }
 
 #[test]
@@ -80,6 +80,6 @@ fn a_swap_that_is_not_committed_comes_first() {
         publisher: None,
     };
     world.begin_swap(world.control_nodes().unwrap()[1].1, &swap).unwrap();
-    let refused = site(&world, directory.path()).plan_kubernetes(&options(None)).unwrap_err();
+    let refused = command(&world, directory.path()).plan_kubernetes(&options(None)).unwrap_err();
     assert_eq!(codes_of(&refused), ["upgrade.swap-open"]);
 }
