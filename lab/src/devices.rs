@@ -96,8 +96,8 @@ impl Lab {
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// Puts another OVF environment into the drive of a VM, on or off: a text
-    /// that no OVF tool would write, where a test wants one.
+    /// Puts a CD-ROM with another OVF environment into the drive of a VM, on or off, as a person does who made it by
+    /// hand: nobody checks it, so it may hold what vCenter's form would never take.
     ///
     /// # Errors
     /// When the VM is unknown or does not take it.

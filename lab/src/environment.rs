@@ -1,12 +1,13 @@
 //! The OVF environment of a VM, made from the OVA's own ProductSection by the
-//! rules that vCenter keeps: what its form would refuse is refused here.
+//! rules that vCenter keeps: what it would refuse at import is refused here, and
+//! what it would refuse at power-on is told.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use contract::image::{self, ImageFacts};
 use contract::properties::FormProperty;
-use ova::ovf::environment::{self, Adapter, Platform};
+use ova::ovf::environment::{self, Adapter, Platform, Properties};
 use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
 
 use super::{Source, records};
@@ -14,18 +15,29 @@ use super::{Source, records};
 /// The name of the lab's network, as a guest learns it.
 const NETWORK: &str = "Lab Network";
 
-/// Makes the document for a VM with these properties and this MAC address.
+/// What a VM has of its properties once it is imported.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The document for the guest.
+    pub document: String,
+    /// Labels of the properties that need a value and have none: vCenter powers no such VM on.
+    pub unconfigured: Vec<String>,
+}
+
+/// Imports these properties for a VM with this MAC address.
 ///
 /// # Errors
-/// When the form would not take the properties.
-pub fn document(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<String> {
+/// When vCenter would refuse them; nothing was made then.
+pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<Imported> {
     let product = match source {
         Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.descriptor()?.product,
         Source::Tree { tree } => form_of(tree)?,
     };
+    let properties = Properties::import(&product, properties)?;
     let platform = Platform::vsphere("8.0.3", "vm-1");
     let adapters = [Adapter { mac: mac.to_owned(), network: NETWORK.to_owned() }];
-    Ok(environment::document(&product, properties, &platform, &adapters)?)
+    let document = environment::document(&properties, &platform, &adapters)?;
+    Ok(Imported { document, unconfigured: properties.unconfigured })
 }
 
 /// The form of an OVA made from this root tree.
@@ -44,4 +56,110 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
     };
     let properties = contract::properties::form(image.role, &minors).into_iter().map(field).collect();
     Ok(Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::image::KubernetesRelease;
+    use contract::properties::{ADDRESS, NODE_NAME, TIMEOUT_FACTOR};
+    use contract::role::Role;
+    use tempfile::TempDir;
+
+    use super::super::plan::{Wishes, plan};
+    use super::super::records::LabDirectory;
+    use super::super::{EngineRecord, Lab, NewVm, Record};
+    use super::*;
+
+    /// A root tree of this role, as far as its form is concerned.
+    fn tree(role: Role) -> (TempDir, Source) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(image::PATH.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let facts = ImageFacts {
+            name: "x".to_owned(),
+            version: "1.0.0".to_owned(),
+            build: "b".to_owned(),
+            role,
+            publisher: None,
+            upgrades_from: None,
+            kubernetes: vec![KubernetesRelease { minor: "1.36".to_owned(), version: "1.36.2".to_owned() }],
+            etcd: String::new(),
+            coredns: String::new(),
+            pause: String::new(),
+        };
+        records::save(&file, &facts).unwrap();
+        let source = Source::Tree { tree: directory.path().to_owned() };
+        (directory, source)
+    }
+
+    fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_vcenter_would_refuse_is_refused_all_at_once() {
+        let (_directory, source) = tree(Role::ControlPlane);
+        let wrong = options(&[
+            ("nodename", "cp1"),
+            (NODE_NAME, &"x".repeat(64)),
+            (ADDRESS, "192.168.77.eleven/24"),
+            (TIMEOUT_FACTOR, "much"),
+        ]);
+        let refused = import(&source, &wrong, "m").unwrap_err().to_string();
+        for part in [
+            "vCenter would refuse the properties: ",
+            "property \"nodename\" does not exist",
+            "property \"node-name\" must have at most 63 characters",
+            "property \"address\" must have at most 18 characters",
+            "property \"timeout-factor\" must be a whole number from 0 to 255",
+        ] {
+            assert!(refused.contains(part), "{part} is not in {refused}");
+        }
+    }
+
+    /// A lab without VMs: nothing of it is on the host but its directory.
+    fn lab(state: &Path, source: Source) -> Lab {
+        let wishes = Wishes { name: "x".to_owned(), nodes: 1, ..Wishes::default() };
+        let (engine, tools) = (EngineRecord::Container, state.join("tools"));
+        let plan = plan(&wishes, "s").unwrap();
+        let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None };
+        Lab::assemble(LabDirectory::of(state, "x").unwrap(), record).unwrap()
+    }
+
+    fn vm(properties: BTreeMap<String, String>) -> NewVm {
+        NewVm {
+            name: "cp1".to_owned(),
+            memory: 1,
+            processors: 1,
+            data_disk: None,
+            network_interface: true,
+            properties,
+            source: None,
+            engine: EngineRecord::Container,
+        }
+    }
+
+    #[test]
+    fn a_vm_whose_properties_are_refused_is_not_made() {
+        let (directory, source) = tree(Role::ControlPlane);
+        let lab = lab(directory.path(), source);
+        let error = format!("{:#}", lab.import(&vm(options(&[(TIMEOUT_FACTOR, "256")]))).unwrap_err());
+        assert!(error.starts_with("importing cp1: vCenter would refuse the properties: property"), "{error}");
+        assert_eq!(lab.vms().unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_vm_that_lacks_a_value_is_not_powered_on() {
+        let (directory, source) = tree(Role::ControlPlane);
+        let lab = lab(directory.path(), source);
+        // There is nothing to burn its CD-ROM with, which comes after its record.
+        lab.import(&vm(BTreeMap::new())).unwrap_err();
+        let mut record = lab.directory.load_vm("cp1").unwrap();
+        record.unconfigured = vec!["Node name".to_owned(), "Deployment secret".to_owned()];
+        lab.directory.save_vm(&record).unwrap();
+        let error = format!("{:#}", lab.power_on("cp1").unwrap_err());
+        let why = "property 'Node name', property 'Deployment secret' must be configured for the VM to power on";
+        assert_eq!(error, format!("powering cp1 on: vCenter would refuse it: {why}"));
+        assert!(lab.console_text("cp1").is_err(), "it was powered on");
+    }
 }

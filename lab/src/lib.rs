@@ -72,7 +72,7 @@ pub struct NewVm {
     pub data_disk: Option<u64>,
     /// Whether it has a network interface, as every VM of the OVA does.
     pub network_interface: bool,
-    /// OVF properties by key, as a person would fill them in.
+    /// OVF properties by key, as a person would fill them in. Without any the form stays as it comes.
     pub properties: BTreeMap<String, String>,
     /// What it is made from, if not from what the lab was made from.
     pub source: Option<Source>,
@@ -232,8 +232,9 @@ impl Lab {
     /// Makes a VM, powered off. Its data disk is new and blank.
     ///
     /// # Errors
-    /// When the name is taken or the host refuses; half a VM may then be
-    /// there, for [`Lab::destroy`] to remove.
+    /// When the name is taken or vCenter would refuse the properties; nothing
+    /// was made then. When the host refuses; half a VM may then be there, for
+    /// [`Lab::destroy`] to remove.
     pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
         records::check_name("the VM's name", &vm.name)?;
         let _lock = self.directory.lock()?;
@@ -241,25 +242,34 @@ impl Lab {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
         }
         let uuid = Uuid::new_v4();
+        let mac = plan::mac(uuid);
+        let source = vm.source.clone().unwrap_or_else(|| self.record.source.clone());
+        let environment =
+            environment::import(&source, &vm.properties, &mac).with_context(|| format!("importing {}", vm.name))?;
         let mut record = VmRecord {
             name: vm.name.clone(),
-            source: vm.source.clone().unwrap_or_else(|| self.record.source.clone()),
+            source,
             engine: Some(vm.engine),
             uuid,
-            mac: plan::mac(uuid),
-            address: vm.properties.get(ADDRESS).and_then(|address| address.split('/').next()).map(str::to_owned),
+            mac,
+            address: vm
+                .properties
+                .get(ADDRESS)
+                .and_then(|address| address.split('/').next())
+                .filter(|address| !address.is_empty())
+                .map(str::to_owned),
             memory: vm.memory,
             processors: vm.processors,
             disks: Vec::new(),
             has_nic: vm.network_interface,
             nic_connected: true,
             cdrom_inserted: true,
+            unconfigured: environment.unconfigured,
             process: None,
         };
         self.directory.save_vm(&record)?;
-        let environment = environment::document(&record.source, &vm.properties, &record.mac)?;
-        fs::write(self.directory.environment(&vm.name), &environment)?;
-        cdrom::burn(&self.tools(), environment.as_bytes(), &self.directory.cdrom(&vm.name))?;
+        fs::write(self.directory.environment(&vm.name), &environment.document)?;
+        cdrom::burn(&self.tools(), environment.document.as_bytes(), &self.directory.cdrom(&vm.name))?;
         if let Some(capacity) = vm.data_disk {
             record.disks.push(self.create_disk(capacity)?);
             self.directory.save_vm(&record)?;

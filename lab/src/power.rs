@@ -8,18 +8,23 @@ use super::Lab;
 use super::records::VmRecord;
 use super::wait::until;
 use fleet::upgrade::PowerState;
+use ova::ovf::environment::UnconfiguredProperties;
 
 impl Lab {
     /// Powers a VM on; nothing happens when it is on already.
     ///
     /// # Errors
-    /// When it does not start; it is off then.
+    /// When vCenter would refuse it for want of properties, or it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if engine.is_on(&record) && !self.end_half_start(&record)? {
             return Ok(());
+        }
+        if !record.unconfigured.is_empty() {
+            let refused = UnconfiguredProperties { labels: record.unconfigured };
+            return Err(refused).with_context(|| format!("powering {vm} on: vCenter would refuse it"));
         }
         engine.release(&record)?;
         self.directory.mark_power_on(vm)?;

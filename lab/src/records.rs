@@ -54,6 +54,9 @@ pub struct VmRecord {
     pub nic_connected: bool,
     /// Whether the CD-ROM with the OVF environment is in the drive.
     pub cdrom_inserted: bool,
+    /// Labels of the OVF properties that need a value and have none. Labs of earlier versions refused the import.
+    #[serde(default)]
+    pub unconfigured: Vec<String>,
     /// The process that is the VM, as long as it is on.
     pub process: Option<ProcessId>,
 }
@@ -280,6 +283,7 @@ mod tests {
             has_nic: true,
             nic_connected: true,
             cdrom_inserted: true,
+            unconfigured: Vec::new(),
             process: None,
         };
         directory.save_vm(&vm).unwrap();

@@ -2,7 +2,10 @@
 //!
 //! Source: DSP0243 1.1 §11 (environment document), §9.5.1 (keys), and documents
 //! made by vCenter for what is VMware's own (`ve:`). The rules for values are
-//! vCenter's: what it would refuse at import is refused here, all at once.
+//! vCenter's, as its web services API documents them: `VAppPropertyInfo` (an
+//! empty value stands for the default), `InvalidPropertyValue` and
+//! `NotUserConfigurableProperty` at import, `UnconfiguredPropertyValue` at
+//! power-on. Where it tells the first refusal, all are told here.
 
 use std::collections::BTreeMap;
 
@@ -53,29 +56,85 @@ pub struct Adapter {
 
 /// Options that vCenter would refuse, with all reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the properties cannot be set: {}", list(problems))]
+#[error("vCenter would refuse the properties: {}", list(problems))]
 pub struct RefusedProperties {
     /// All that is wrong; never empty.
     pub problems: Vec<Problem>,
 }
 
-/// Makes the environment document of a VM.
-///
-/// `options` are what a person filled in, by environment key. Properties that
-/// are not filled in have their defaults. `adapters` are in the order of the
+/// Why vCenter would not power a VM on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} must be configured for the VM to power on", quoted(labels))]
+pub struct UnconfiguredProperties {
+    /// As [`Properties::unconfigured`]; never empty.
+    pub labels: Vec<String>,
+}
+
+fn quoted(labels: &[String]) -> String {
+    labels.iter().map(|label| format!("property '{label}'")).collect::<Vec<_>>().join(", ")
+}
+
+/// The properties of a VM as vCenter keeps them once it has imported it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// What a guest gets, by environment key, in the order of the form.
+    pub values: Vec<(String, String)>,
+    /// Labels of those that have no value and whose type or qualifiers take none that is empty. vCenter powers the VM
+    /// on when there is none of them.
+    pub unconfigured: Vec<String>,
+}
+
+impl Properties {
+    /// Imports a VM. `options` are what a person or a tool filled in, by environment key. A property that is not
+    /// filled in, or with nothing, has its default.
+    ///
+    /// # Errors
+    /// Options for properties that do not exist or are not for people to set, values that do not suit their type or
+    /// qualifiers.
+    pub fn import(product: &Product, options: &BTreeMap<String, String>) -> Result<Properties, RefusedProperties> {
+        let mut findings = Findings::default();
+        let properties: Vec<_> =
+            product.properties().map(|property| (product.environment_key(property), property)).collect();
+        for key in options.keys() {
+            match properties.iter().find(|(known, _)| known == key) {
+                None => findings.add(format!("property {key:?}"), "does not exist"),
+                Some((_, property)) if !property.user_configurable => {
+                    findings.add(format!("property {key:?}"), "is not user configurable; leave it out");
+                }
+                Some(_) => {}
+            }
+        }
+        let (mut values, mut unconfigured) = (Vec::new(), Vec::new());
+        for (key, property) in properties {
+            let given = options.get(&key).filter(|given| !given.is_empty());
+            let given = given.or(property.default.as_ref()).map(String::as_str).unwrap_or_default();
+            match property.admit(given) {
+                Ok(value) => values.push((key, value)),
+                Err(_) if given.is_empty() => {
+                    unconfigured.push(property.label.clone());
+                    values.push((key, String::new()));
+                }
+                // The value itself is not shown: it may be a secret.
+                Err(unsuitable) => findings.add(format!("property {key:?}"), unsuitable.to_string()),
+            }
+        }
+        match findings.into_vec() {
+            problems if problems.is_empty() => Ok(Properties { values, unconfigured }),
+            problems => Err(RefusedProperties { problems }),
+        }
+    }
+}
+
+/// Makes the environment document of a VM. `adapters` are in the order of the
 /// VM's network adapters.
 ///
 /// # Errors
-/// Options for properties that do not exist or are not for people to set,
-/// values that do not suit their type or qualifiers, properties that need a
-/// value and have none, texts that XML cannot hold.
+/// Texts that XML cannot hold.
 pub fn document(
-    product: &Product,
-    options: &BTreeMap<String, String>,
+    properties: &Properties,
     platform: &Platform,
     adapters: &[Adapter],
 ) -> Result<String, RefusedProperties> {
-    let values = values(product, options)?;
     let mut attributes = vec![
         ("xmlns", ENVIRONMENT),
         ("xmlns:xsi", "http://www.w3.org/2001/XMLSchema-instance"),
@@ -94,7 +153,7 @@ pub fn document(
             xml.text("Locale", &platform.locale);
         });
         xml.element("PropertySection", &[], |xml| {
-            for (key, value) in &values {
+            for (key, value) in &properties.values {
                 xml.empty("Property", &[("oe:key", key), ("oe:value", value)]);
             }
         });
@@ -110,42 +169,4 @@ pub fn document(
     xml.finish().map_err(|forbidden| RefusedProperties {
         problems: vec![Problem { subject: "a value".into(), reason: forbidden.to_string() }],
     })
-}
-
-/// The values that a guest gets, by environment key, in the order of the form.
-///
-/// # Errors
-/// As [`document`].
-pub fn values(
-    product: &Product,
-    options: &BTreeMap<String, String>,
-) -> Result<Vec<(String, String)>, RefusedProperties> {
-    let mut findings = Findings::default();
-    let properties: Vec<_> =
-        product.properties().map(|property| (product.environment_key(property), property)).collect();
-    for key in options.keys() {
-        match properties.iter().find(|(known, _)| known == key) {
-            None => findings.add(format!("property {key:?}"), "does not exist"),
-            Some((_, property)) if !property.user_configurable => {
-                findings.add(format!("property {key:?}"), "is a constant; leave it out");
-            }
-            Some(_) => {}
-        }
-    }
-    let mut values = Vec::new();
-    for (key, property) in properties {
-        let given = options.get(&key).or(property.default.as_ref()).map(String::as_str).unwrap_or_default();
-        match property.admit(given) {
-            Ok(value) => values.push((key, value)),
-            Err(unsuitable) if given.is_empty() => {
-                findings.add(format!("property {key:?}"), format!("has no value; it {unsuitable}"));
-            }
-            // The value itself is not shown: it may be a secret.
-            Err(unsuitable) => findings.add(format!("property {key:?}"), unsuitable.to_string()),
-        }
-    }
-    match findings.into_vec() {
-        problems if problems.is_empty() => Ok(values),
-        problems => Err(RefusedProperties { problems }),
-    }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::environment::{Adapter, Platform, document, values};
+use super::environment::{Adapter, Platform, Properties, UnconfiguredProperties, document};
 use super::*;
 
 fn property(key: &str, kind: &str, qualifiers: &str, default: Option<&str>) -> Property {
@@ -261,7 +261,8 @@ fn the_environment_as_vcenter_makes_it() {
         Adapter { mac: "00:50:56:00:00:02".into(), network: "VLAN 13".into() },
     ];
     let platform = Platform::vsphere("8.0.3", "vm-42");
-    insta::assert_snapshot!(document(&appliance().product, &options, &platform, &adapters).unwrap());
+    let properties = Properties::import(&appliance().product, &options).unwrap();
+    insta::assert_snapshot!(document(&properties, &platform, &adapters).unwrap());
 }
 
 #[test]
@@ -270,7 +271,8 @@ fn class_and_instance_are_part_of_the_keys() {
     product.class = Some("com.example".into());
     product.instance = Some("1".into());
     product.groups.truncate(1);
-    let values = values(&product, &options(&[("com.example.address.1", "10.0.0.5")])).unwrap();
+    let Properties { values, .. } =
+        Properties::import(&product, &options(&[("com.example.address.1", "10.0.0.5")])).unwrap();
     let expected = [("com.example.address.1", "10.0.0.5"), ("com.example.port.1", "8472")];
     assert_eq!(values, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
     // An empty class is none, whatever a descriptor says.
@@ -289,9 +291,29 @@ fn vcenters_refusals_come_all_at_once() {
         ("minor", "1.30"),
         ("role", "worker"),
     ]);
-    let error = values(&appliance().product, &options).unwrap_err();
+    let error = Properties::import(&appliance().product, &options).unwrap_err();
     insta::assert_snapshot!(error.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     assert!(!error.to_string().contains("hunter2"));
+}
+
+#[test]
+fn an_untouched_form_is_imported_and_what_needs_a_value_keeps_the_vm_off() {
+    let untouched = Properties::import(&appliance().product, &BTreeMap::new()).unwrap();
+    // Tools hand in each property, those that nobody has filled in with nothing.
+    let empty = options(&[("address", ""), ("port", ""), ("secret", ""), ("keys", ""), ("verbose", ""), ("minor", "")]);
+    assert_eq!(Properties::import(&appliance().product, &empty).unwrap(), untouched);
+    let value = |key: &str| untouched.values.iter().find(|(known, _)| known == key).unwrap().1.as_str();
+    assert_eq!(["address", "port", "keys", "verbose", "minor"].map(value), ["", "8472", "", "False", "1.36"]);
+    let refused = UnconfiguredProperties { labels: untouched.unconfigured };
+    assert_eq!(
+        refused.to_string(),
+        "property 'The address', property 'The secret' must be configured for the VM to power on"
+    );
+    let product = Product {
+        groups: vec![PropertyGroup { category: None, properties: vec![property("number", "uint8", "", None)] }],
+        ..appliance().product
+    };
+    assert_eq!(Properties::import(&product, &BTreeMap::new()).unwrap().unconfigured, ["The number"]);
 }
 
 proptest::proptest! {
