@@ -156,7 +156,7 @@ fn groups(form: Vec<FormProperty>) -> Vec<PropertyGroup> {
         if groups.last().is_none_or(|group| group.category.as_deref() != Some(property.category)) {
             groups.push(PropertyGroup { category: Some(property.category.to_owned()), properties: Vec::new() });
         }
-        let FormProperty { key, label, description, ovf_type, qualifiers, password, default, .. } = property;
+        let FormProperty { key, label, description, ovf_type, qualifiers, password, default, category: _ } = property;
         let property = Property {
             key: key.to_owned(),
             kind: PropertyType::from_name(ovf_type),
@@ -164,8 +164,8 @@ fn groups(form: Vec<FormProperty>) -> Vec<PropertyGroup> {
             default,
             user_configurable: true,
             password,
-            label: label.to_owned(),
-            description: description.to_owned(),
+            label,
+            description,
         };
         if let Some(group) = groups.last_mut() {
             group.properties.push(property);

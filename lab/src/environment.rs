@@ -51,8 +51,8 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
         default: property.default,
         user_configurable: true,
         password: property.password,
-        label: property.label.to_owned(),
-        description: property.description.to_owned(),
+        label: property.label,
+        description: property.description,
     };
     let properties = contract::properties::form(image.role, &minors).into_iter().map(field).collect();
     Ok(Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() })
@@ -61,7 +61,7 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
 #[cfg(test)]
 mod tests {
     use contract::image::KubernetesRelease;
-    use contract::properties::{ADDRESS, NODE_NAME, TIMEOUT_FACTOR};
+    use contract::properties::{ADDRESS, NODE_NAME, TIMEOUT_FACTOR, options_json};
     use contract::role::Role;
     use tempfile::TempDir;
 
@@ -94,6 +94,20 @@ mod tests {
 
     fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_form_that_stays_as_it_comes_is_imported_and_powered_on() {
+        for role in Role::ALL {
+            let (_directory, source) = tree(role);
+            let untouched = import(&source, &BTreeMap::new(), "m").unwrap();
+            assert_eq!(untouched.unconfigured, [""; 0], "{role:?}");
+            let file = options_json(role, &["1.36".to_owned()], &[]);
+            let text = |row: &serde_json::Value, name: &str| row[name].as_str().unwrap().to_owned();
+            let rows = file["PropertyMapping"].as_array().unwrap().iter();
+            let options = rows.map(|row| (text(row, "Key"), text(row, "Value"))).collect();
+            assert_eq!(import(&source, &options, "m").unwrap(), untouched);
+        }
     }
 
     #[test]

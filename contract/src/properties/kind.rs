@@ -87,8 +87,11 @@ impl Kind {
 
     /// The value of `ovf:qualifiers` (DSP0243 1.1.0, section 9.5.1, table 7).
     /// `minors` are the Kubernetes minors of the image.
-    /// `MinLen(0)` is never said: some import tools misread it.
-    pub fn ovf_qualifiers(self, required: bool, minors: &[String]) -> Option<String> {
+    ///
+    /// No minimum length is ever said. vCenter's form and its power-on refuse an empty value then, and a VM that takes
+    /// over a node's data disk needs none: the agent, which sees the disk, asks for what is missing. And some import
+    /// tools misread `MinLen(0)`.
+    pub fn ovf_qualifiers(self, minors: &[String]) -> Option<String> {
         if self == Self::KubernetesMinor {
             let values: Vec<String> = minors.iter().map(|minor| format!("\"{minor}\"")).collect();
             return (!values.is_empty()).then(|| format!("ValueMap{{{}}}", values.join(",")));
@@ -105,9 +108,9 @@ impl Kind {
             | Self::ControlNodes
             | Self::ExclusionList => LONG,
             Self::Url { .. } | Self::DirectoryUrl => LONG / 2,
-            _ => return required.then(|| "MinLen(1)".to_owned()),
+            _ => return None,
         };
-        Some(if required { format!("MinLen(1),MaxLen({longest})") } else { format!("MaxLen({longest})") })
+        Some(format!("MaxLen({longest})"))
     }
 
     /// The line of the reference: form, units and range.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
-use super::{Kind, Need, table};
+use super::{Kind, Need, Property, table};
 use crate::minor;
 use crate::role::Role;
 
@@ -16,43 +16,50 @@ pub struct FormProperty {
     pub key: &'static str,
     /// Text of the `Category` element; properties of one category follow each other.
     pub category: &'static str,
-    /// Text of the `Label` element.
-    pub label: &'static str,
+    /// Text of the `Label` element. It says what is required: vCenter's form marks nothing, because an empty value is
+    /// right in a VM that takes over a data disk.
+    pub label: String,
     /// Text of the `Description` element.
-    pub description: &'static str,
+    pub description: String,
     /// `ovf:type`.
     pub ovf_type: &'static str,
     /// `ovf:qualifiers`.
     pub qualifiers: Option<String>,
     /// `ovf:password`.
     pub password: bool,
-    /// Whether a value must be given: the form's fields that have no default and cannot stay empty.
-    pub required: bool,
     /// `ovf:value`.
     pub default: Option<String>,
 }
 
+/// What the label of a required property ends with.
+const REQUIRED: &str = " (required for a new node)";
+/// What its description ends with.
+const UNLESS: &str = " Leave it empty only in a VM that takes over a node's data disk: the configuration is there.";
+
 /// The properties for an image of this role that carries these Kubernetes minors, such as
 /// `1.36`; the newest is the default. All are user-configurable strings and numbers;
 /// the ProductSection must not have a class.
+///
+/// The form may stay as it comes: vCenter takes it with every property as it is here, and powers the VM on.
 pub fn form(role: Role, kubernetes_minors: &[String]) -> Vec<FormProperty> {
-    table()
-        .iter()
-        .map(|property| FormProperty {
+    let publish = |property: &Property| {
+        let required = property.required(role);
+        let text = |text: &str, when_required: &str| [text, if required { when_required } else { "" }].concat();
+        FormProperty {
             key: property.key,
             category: property.category.heading(),
-            label: property.label,
-            description: property.description,
+            label: text(property.label, REQUIRED),
+            description: text(property.description, UNLESS),
             ovf_type: property.kind.ovf_type(),
-            qualifiers: property.kind.ovf_qualifiers(property.required(role), kubernetes_minors),
+            qualifiers: property.kind.ovf_qualifiers(kubernetes_minors),
             password: property.secret(),
-            required: property.required(role),
             default: match property.kind {
                 Kind::KubernetesMinor => minor::newest(kubernetes_minors.iter().map(String::as_str)).map(str::to_owned),
                 _ => property.default(role).map(str::to_owned),
             },
-        })
-        .collect()
+        }
+    };
+    table().iter().map(publish).collect()
 }
 
 /// An options file as `govc import.spec` writes it and `govc import.ova
@@ -123,12 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn form_has_each_property_once_and_no_minimum_of_zero() {
+    fn form_has_each_property_once_and_none_needs_a_value() {
         let form = form(Role::ControlPlane, &minors());
         assert_eq!(form.len(), table().len());
         for property in &form {
             let qualifiers = property.qualifiers.as_deref().unwrap_or_default();
-            assert!(!qualifiers.contains("MinLen(0)"), "{}: {qualifiers}", property.key);
+            assert!(!qualifiers.contains("MinLen"), "{}: {qualifiers}", property.key);
+            let admits_nothing = property.ovf_type == "string" && !qualifiers.contains("ValueMap");
+            assert!(admits_nothing || property.default.is_some(), "{} must be filled in", property.key);
             assert!(
                 !property.default.as_ref().is_some_and(|default| property.password && !default.is_empty()),
                 "{} has a built-in secret",
@@ -139,7 +148,18 @@ mod tests {
         assert_eq!(version.qualifiers.as_deref(), Some(r#"ValueMap{"1.36","1.35"}"#));
         assert_eq!(version.default.as_deref(), Some("1.36"));
         let secret = form.iter().find(|property| property.key == "deployment-secret").unwrap();
-        assert!(secret.password && secret.required && secret.qualifiers.as_deref() == Some("MinLen(1),MaxLen(1024)"));
+        assert!(secret.password && secret.qualifiers.as_deref() == Some("MaxLen(1024)"));
+    }
+
+    #[test]
+    fn the_form_says_what_a_new_node_needs() {
+        for role in Role::ALL {
+            for (property, shown) in table().iter().zip(form(role, &minors())) {
+                let says = [shown.label.ends_with(REQUIRED), shown.description.ends_with(UNLESS)];
+                assert_eq!(says, [property.required(role); 2], "{} in {role:?}", property.key);
+                assert!(shown.label.len() <= 60 && shown.description.len() <= 400, "{} is too long", property.key);
+            }
+        }
     }
 
     #[test]
