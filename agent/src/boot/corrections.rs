@@ -7,8 +7,11 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
 
+use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
+use contract::properties;
+use contract::role::Role;
 use contract::secret::Secret;
 
 use crate::boot::reconfigure::{self, Lifecycle, Overrides};
@@ -53,6 +56,15 @@ fn from_source(
     let (intake, fingerprint) = reconfigure::intake(environment(), image, &overrides, SystemTime::now())?;
     let Intake { config, secret, warnings } = intake;
     Ok(Found { config, secret, fingerprint, warnings })
+}
+
+/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing else
+/// is wrong.
+pub fn is_untouched(findings: &Findings, role: Role) -> bool {
+    let required: Vec<&str> =
+        properties::table().iter().filter(|property| property.required(role)).map(|property| property.key).collect();
+    findings.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
+        && findings.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
 
 /// What a look at the OVF environment has found, on a node that has a
@@ -145,11 +157,14 @@ mod tests {
 
     use flate2::read::GzDecoder;
     use tempfile::TempDir;
+    use zeroize::Zeroizing;
 
     use super::*;
     use crate::cluster::records::Progress;
     use crate::host::files;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
+    use crate::intake::config::validate;
+    use crate::intake::environment::Document;
     use crate::intake::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
     use contract::platform::CONTAINER_FILE;
 
@@ -233,6 +248,22 @@ mod tests {
             assert_eq!(node.codes(), [""; 0], "after {code}");
             node.eject();
             assert_eq!(node.codes(), ["environment.absent"]);
+        }
+    }
+
+    #[test]
+    fn an_untouched_form_is_told_from_one_that_was_begun() {
+        let image = Node::new().image;
+        let findings = |values: &[(&str, &str)]| {
+            let values = values.iter().map(|(key, value)| ((*key).to_owned(), Zeroizing::new((*value).to_owned())));
+            validate(&Document::of(values.collect(), Vec::new()), &image, SystemTime::now()).unwrap_err()
+        };
+        let as_it_comes = [("node-name", ""), ("pod-cidr", "10.244.0.0/16"), ("timeout-factor", "1")];
+        for untouched in [&[], as_it_comes.as_slice()] {
+            assert!(is_untouched(&findings(untouched), image.role), "{untouched:?}");
+        }
+        for begun in [("node-name", "cp1"), ("node-name", "CP 1"), ("gateway", "10.0.0")] {
+            assert!(!is_untouched(&findings(&[begun]), image.role), "{begun:?}");
         }
     }
 

@@ -20,7 +20,7 @@ use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::secret::Secret;
 
-use crate::boot::corrections::{AGAIN, Found, corrected, from_environment};
+use crate::boot::corrections::{AGAIN, Found, corrected, from_environment, is_untouched};
 use crate::boot::plan::{self, Observed, Plan};
 use crate::boot::reset;
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
@@ -326,13 +326,16 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
         let (config, secret, environment) = match saved {
             Some(known) => known,
             // What is wrong with disk and environment is said together.
-            None => match wait_for_environment(platform, image, reporter, &findings, &facts, looked) {
-                Some(found) => {
-                    findings.extend(found.warnings);
-                    (found.config, Some(found.secret), found.fingerprint)
+            None => {
+                match wait_for_environment(platform, image, reporter, &examination.data_disk, &findings, &facts, looked)
+                {
+                    Some(found) => {
+                        findings.extend(found.warnings);
+                        (found.config, Some(found.secret), found.fingerprint)
+                    }
+                    None => continue,
                 }
-                None => continue,
-            },
+            }
         };
         let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
         let ours = matches!(disk, plan::Disk::Ours(_));
@@ -359,10 +362,14 @@ fn wait_for_environment(
     platform: &Platform,
     image: &ImageFacts,
     reporter: &Reporter,
+    data_disk: &DataDisk,
     machine: &Findings,
     facts: &Facts,
     looked: Instant,
 ) -> Option<Found> {
+    // Whoever gives this VM the disk of a node may leave the form as it comes: then the disk alone is what is wrong.
+    let takes_over =
+        machine.has_errors() && matches!(data_disk, DataDisk::Ours { .. } | DataDisk::HeldElsewhere { .. });
     loop {
         let (mut all, found) = match from_environment(platform, image) {
             Ok(mut found) => {
@@ -371,6 +378,7 @@ fn wait_for_environment(
                 found.warnings.extend(judged.without(machine).without(&found.warnings));
                 if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
             }
+            Err(findings) if takes_over && is_untouched(&findings, image.role) => (Findings::default(), None),
             Err(findings) => (findings, None),
         };
         all.extend(machine.clone());
