@@ -90,9 +90,9 @@ pub struct ImportArguments {
     /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE")]
     ova: PathBuf,
-    /// The control node whose properties it gets.
+    /// The control node whose properties it gets; without one its form stays as it comes.
     #[arg(long, value_name = "NODE")]
-    like: String,
+    like: Option<String>,
     #[command(flatten)]
     lab: Named,
 }
@@ -267,10 +267,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
 }
 
 fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
-    let Some(node) = lab.plan().nodes.iter().find(|node| node.name == arguments.like) else {
-        let nodes: Vec<&str> = lab.plan().nodes.iter().map(|node| node.name.as_str()).collect();
-        bail!("the lab {} has no node {}; it has {}", lab.name(), arguments.like, nodes.join(", "));
-    };
+    let properties = arguments.like.as_deref().map(|like| properties_of(lab, like)).transpose()?;
     let ova = lab::find_ova(&arguments.ova)?;
     let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| println!("{what}"))?;
     lab.import(&NewVm {
@@ -279,10 +276,20 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
         processors: 2,
         data_disk: None,
         network_interface: true,
-        properties: node.properties.clone(),
+        properties: properties.unwrap_or_default(),
         source: Some(Source::Ova { unpacked }),
         engine: lab.replacements(),
     })
+}
+
+/// What the lab fills in for a control node.
+fn properties_of(lab: &OpenLab, node: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let nodes = &lab.plan().nodes;
+    if let Some(planned) = nodes.iter().find(|planned| planned.name == node) {
+        return Ok(planned.properties.clone());
+    }
+    let nodes: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    bail!("the lab {} has no node {node}; it has {}", lab.name(), nodes.join(", "))
 }
 
 fn move_disks(lab: &OpenLab, from: &str, to: &str) -> anyhow::Result<()> {
@@ -336,7 +343,7 @@ fn read_options(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let options: serde_json::Value =
         serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
     let Some(mapping) = options["PropertyMapping"].as_array() else {
-        bail!("{} has no list PropertyMapping; start from the options file beside the OVA", path.display());
+        bail!("{} has no list PropertyMapping; `govc import.spec` writes one", path.display());
     };
     let mut properties = BTreeMap::new();
     for entry in mapping {
