@@ -1,5 +1,6 @@
-//! The swap of an image by hand: what a person with only the hypervisor's client does.
+//! What a person with only the hypervisor's client does: the swap of an image, a CD-ROM.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::{NewVm, Source};
@@ -9,13 +10,35 @@ use crate::scenario::{MOMENT, Scenario};
 /// More than systemd gives a unit to stop.
 const STOPPING: Duration = Duration::from_secs(180);
 
-/// Makes a VM beside a node's, without a data disk.
+/// Makes a VM without a data disk that is to take over a node's. Its form stays as it comes: the node's configuration is
+/// on the disk.
 ///
 /// # Panics
 /// The lab cannot.
-pub fn import(scenario: &Scenario, name: &str, node: &str, source: Option<Source>) {
-    let vm = NewVm { data_disk: None, source, ..scenario.vm(name, scenario.properties(node)) };
+pub fn import(scenario: &Scenario, name: &str, source: Option<Source>) {
+    import_with(scenario, name, BTreeMap::new(), source);
+}
+
+/// The same with the form filled in as for a node: one that is new, or that the lab reaches by its address.
+///
+/// # Panics
+/// The lab cannot.
+pub fn import_filled_in(scenario: &Scenario, name: &str, node: &str, source: Option<Source>) {
+    import_with(scenario, name, scenario.properties(node), source);
+}
+
+fn import_with(scenario: &Scenario, name: &str, properties: BTreeMap<String, String>, source: Option<Source>) {
+    let vm = NewVm { data_disk: None, source, ..scenario.vm(name, properties) };
     scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// Puts a CD-ROM into a VM's drive whose OVF environment a person has written. vCenter has no say in it, so it is how a
+/// node gets what vCenter's form would not take.
+///
+/// # Panics
+/// The lab cannot.
+pub fn insert_cdrom(scenario: &Scenario, vm: &str, environment: &str) {
+    scenario.lab().insert_environment(vm, environment.as_bytes()).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
 /// Hands the data disk of a VM that is off to another one.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use contract::properties as keys;
 use lab::NewVm;
+use scenarios::by_hand::{self, insert_cdrom};
 use scenarios::scenario::{DATA_DISK, MOMENT, Scenario, Setting, with};
 use uuid::Uuid;
 
@@ -37,10 +38,28 @@ fn with_address_taken(scenario: &Scenario, address: std::net::Ipv4Addr, meanwhil
 pub mod short {
     use super::*;
 
-    /// Environments and properties that cannot be used, one after the other in the drive of a VM that goes on running.
+    /// What the OVF's types and qualifiers allow no property to be.
+    const NOT_TAKEN: [(&str, &str); 3] =
+        [(keys::ADDRESS, "192.168.77.eleven/24"), (keys::TIMEOUT_FACTOR, "much"), (keys::VXLAN_PORT, "70000")];
+
+    /// What vCenter refuses is refused in the lab, and makes no VM.
+    fn an_import_with_what_the_form_does_not_take_is_refused(scenario: &Scenario) {
+        let mut properties = scenario.properties("cp1");
+        properties.extend(NOT_TAKEN.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let refused = format!("{:#}", scenario.lab().import(&scenario.vm("refused", properties)).unwrap_err());
+        assert!(refused.contains("vCenter would refuse the properties"), "{refused}");
+        assert!(NOT_TAKEN.iter().all(|(key, _)| refused.contains(&format!("property {key:?} must "))), "{refused}");
+        assert!(!scenario.lab().vms().unwrap().contains(&"refused".to_owned()));
+    }
+
+    /// Environments and properties that cannot be used, one after the other in the drive of a VM that goes on running:
+    /// a CD-ROM that a person has made holds also what vCenter would not take.
     pub fn bad_properties_are_named_and_nothing_is_formatted() {
         let scenario = Scenario::prepare(&Setting::three("input"));
         let lab = scenario.lab();
+        an_import_with_what_the_form_does_not_take_is_refused(&scenario);
+        by_hand::import(&scenario, "untouched", None);
+        let untouched = lab.environment("untouched").unwrap();
         let good = lab.environment("cp1").unwrap();
         let disk = lab.disk_file(lab.disks("cp1").unwrap()[0]);
         let bomb = "<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>";
@@ -48,18 +67,23 @@ pub mod short {
         let form = |values: &[(&str, &str)]| {
             values.iter().fold(good.clone(), |form, (property, value)| with(&form, property, value))
         };
-        let cases: [(String, &[&str]); 6] = [
+        let cases: [(String, &[&str]); 7] = [
             (good[..good.len() / 2].to_owned(), &["environment.truncated"]),
             (good.replace("</Environment>", "</Environmen>"), &["environment.malformed"]),
             (format!("{}{bomb}{}", &good[..declared], &good[declared..]), &["environment.entities"]),
+            // A form that nobody has filled in, on a new node.
+            (
+                untouched,
+                &[
+                    "property.missing: node-name",
+                    "property.missing: address",
+                    "property.missing: control-nodes",
+                    "property.missing: deployment-secret",
+                ],
+            ),
             // What one property says.
             (
-                form(&[
-                    (keys::NODE_NAME, ""),
-                    (keys::ADDRESS, "192.168.77.eleven/24"),
-                    (keys::TIMEOUT_FACTOR, "much"),
-                    (keys::VXLAN_PORT, "70000"),
-                ]),
+                form(&[[(keys::NODE_NAME, "")].as_slice(), &NOT_TAKEN].concat()),
                 &[
                     "property.missing: node-name",
                     "property.malformed: address",
@@ -83,7 +107,7 @@ pub mod short {
             ),
         ];
         for (environment, findings) in &cases {
-            lab.insert_environment("cp1", environment.as_bytes()).unwrap();
+            insert_cdrom(&scenario, "cp1", environment);
             // Off before the first, on ever after.
             scenario.power_on(&["cp1"]);
             scenario.wait(&format!("cp1 to say {}, and nothing else", findings.join(", ")), MOMENT, || {
@@ -94,11 +118,11 @@ pub mod short {
         scenario.cut("cp1");
 
         // An address for a second adapter, which the VM does not have.
-        lab.insert_environment("cp1", with(&good, keys::DATA_ADDRESS, "10.20.0.11/24").as_bytes()).unwrap();
+        insert_cdrom(&scenario, "cp1", &with(&good, keys::DATA_ADDRESS, "10.20.0.11/24"));
         is_refused(&scenario, "cp1", "network.adapters");
         assert_eq!(written(&disk), 0, "network.adapters: something was written to the data disk");
 
-        lab.insert_environment("cp1", good.as_bytes()).unwrap();
+        insert_cdrom(&scenario, "cp1", &good);
         with_address_taken(&scenario, lab.plan().api, || is_refused(&scenario, "cp1", "api-vip.in-use"));
         assert_eq!(written(&disk), 0, "api-vip.in-use: something was written to the data disk");
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use contract::properties as keys;
+use scenarios::by_hand::insert_cdrom;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
@@ -30,7 +31,7 @@ pub mod long {
         let lab = scenario.lab();
         let good = lab.environment("cp1").unwrap();
         let bad = with(&with(&good, keys::DEPLOYMENT_SECRET, "password"), keys::TIMEOUT_FACTOR, "much");
-        lab.insert_environment("cp1", bad.as_bytes()).unwrap();
+        insert_cdrom(&scenario, "cp1", &bad);
         scenario.power_on(&["cp1"]);
         scenario.soon_says("cp1", "2 problems must be corrected");
 

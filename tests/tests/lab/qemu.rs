@@ -86,7 +86,7 @@ pub mod long {
         let setting =
             Setting { replacements: emulated, properties: &[(TIMEOUT_FACTOR, "5")], ..Setting::three("mixed") };
         let scenario = Scenario::prepare(&setting);
-        by_hand::import(&scenario, "cp3-vm", "cp3", None);
+        by_hand::import_filled_in(&scenario, "cp3-vm", "cp3", None);
         by_hand::move_disk(&scenario, "cp3", "cp3-vm");
         scenario.power_on(&["cp1", "cp2", "cp3-vm"]);
         scenario.all_ready(FORMING);

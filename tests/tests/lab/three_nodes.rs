@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use contract::properties as keys;
+use scenarios::by_hand::insert_cdrom;
 use scenarios::endpoint;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
@@ -57,7 +58,7 @@ fn a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(scenario: &Scena
     let lab = scenario.lab();
     let good = lab.environment("cp2").unwrap();
     let wrong = with(&good, keys::DEPLOYMENT_SECRET, "J7r&quot;uQ$x%2Kd&lt;W9z&amp;m!Tp'vB ü4");
-    lab.insert_environment("cp2", wrong.as_bytes()).unwrap();
+    insert_cdrom(scenario, "cp2", &wrong);
     scenario.power_on(&ALL);
     for (node, other) in [("cp1", "cp2"), ("cp2", "cp1"), ("cp2", "cp3"), ("cp3", "cp2")] {
         scenario.soon_says(node, &format!("kaas: error peer.secret-mismatch: {other} ("));
@@ -76,7 +77,7 @@ fn a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(scenario: &Scena
     }
     // The third is to be late. The second goes on running, and takes the corrected properties up by itself.
     scenario.cut("cp3");
-    lab.insert_environment("cp2", good.as_bytes()).unwrap();
+    insert_cdrom(scenario, "cp2", &good);
 }
 
 /// Two of three, whose secrets agree now, have met and wait for the third, and say so.

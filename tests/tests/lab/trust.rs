@@ -32,7 +32,7 @@ pub mod long {
         assert!(why.contains("upgrade.publisher") && why.contains(&ours.fingerprint), "{why}");
         scenario.reached("the command refuses unsigned OVAs and another publisher's");
 
-        import(&scenario, "cp1-x", "cp1", Some(source(&other)));
+        import(&scenario, "cp1-x", Some(source(&other)));
         shut_down(&scenario, "cp1");
         move_disk(&scenario, "cp1", "cp1-x");
         scenario.power_on(&["cp1-x"]);

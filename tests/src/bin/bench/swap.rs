@@ -33,7 +33,7 @@ pub fn bench() -> Result<()> {
         node.is_good();
 
         let new = format!("cp1-{turn}");
-        import(&scenario, &new, "cp1", None);
+        import(&scenario, &new, None);
         let begun = Instant::now();
         node.prepare()?;
         lab.shut_down(&vm, LIMIT)?;
