@@ -28,7 +28,7 @@ fn fixture() -> Fixture {
     let mut disks = Vec::new();
     for (disk, content) in descriptor.disks.iter_mut().filter(|disk| disk.file.is_some()).zip([DISK, &DISK[..1024]]) {
         let file = disk.file.as_mut().unwrap();
-        file.size = content.len() as u64;
+        file.size = Some(content.len() as u64);
         disks.push(directory.path().join(format!("cached-{}", file.name)));
         fs::write(disks.last().unwrap(), content).unwrap();
     }
@@ -159,7 +159,7 @@ fn disks_that_do_not_fit_leave_nothing_behind() {
         ("the descriptor says 5000", |f| fs::write(&f.disks[0], "short").unwrap()),
         ("8 GiB or more", |f| {
             fs::File::options().write(true).open(&f.disks[0]).unwrap().set_len(8 << 30).unwrap();
-            f.descriptor.disks[0].file.as_mut().unwrap().size = 8 << 30;
+            f.descriptor.disks[0].file.as_mut().unwrap().size = Some(8 << 30);
         }),
         ("2 disk files, 1 are given", |f| f.disks.truncate(1)),
         ("not a regular file", |f| f.disks[0] = f.directory.path().into()),

@@ -73,7 +73,7 @@ fn descriptor(full_version: &str) -> Descriptor {
         disks: vec![Disk {
             id: "system".into(),
             capacity: 1 << 20,
-            file: Some(DiskFile { name: "appliance-disk1.vmdk".into(), size, populated: None }),
+            file: Some(DiskFile { name: "appliance-disk1.vmdk".into(), size: Some(size), populated: None }),
         }],
         networks: vec![Network { name: "Management".into(), description: "Nodes".into() }],
         sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),
