@@ -112,7 +112,11 @@ fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String]
             Disk {
                 id: "system".to_owned(),
                 capacity: sizes.capacity,
-                file: Some(DiskFile { name: disk_name(spec), size: sizes.size, populated: Some(sizes.populated) }),
+                file: Some(DiskFile {
+                    name: disk_name(spec),
+                    size: Some(sizes.size),
+                    populated: Some(sizes.populated),
+                }),
             },
             Disk { id: "data".to_owned(), capacity: spec.disk.data_capacity, file: None },
         ],

@@ -21,9 +21,11 @@ pub enum Ova {
         #[arg(long, default_value = "text")]
         output: Output,
     },
-    /// Reads all of an OVA and checks it against its manifest, and the manifest against a publisher.
+    /// Reads all of an OVA and checks it: files against the manifest, disks against the descriptor, the manifest against a publisher.
     ///
-    /// Ends with 0 when everything matches and with 1 when anything does not.
+    /// Each disk is decoded, grain by grain: it has to be a streamOptimized VMDK that vSphere imports, whole, with
+    /// the capacity and the size of data that the descriptor says. Ends with 0 when everything matches and with 1
+    /// when anything does not.
     Verify {
         /// The OVA.
         ova: PathBuf,
@@ -134,10 +136,10 @@ fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
         .transpose()?;
     archive.verify(&mut |_| {})?;
     match trusted {
-        None => println!("{}: whole; who made it was not checked", path.display()),
+        None => println!("{}: whole, with its disks; who made it was not checked", path.display()),
         Some(key) => {
             archive.verify_signature(&key)?;
-            println!("{}: whole, and signed with the key {}", path.display(), key.fingerprint());
+            println!("{}: whole, with its disks, and signed with the key {}", path.display(), key.fingerprint());
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! SHA-256 digests as the manifest writes them.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::str::FromStr;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -92,6 +92,37 @@ impl<W: Write> Write for HashingWriter<W> {
     }
 }
 
+/// Digests what is read from `inner`.
+pub(crate) struct HashingReader<R> {
+    inner: R,
+    hasher: Hasher,
+    read: u64,
+}
+
+impl<R: Read> HashingReader<R> {
+    pub(crate) fn new(inner: R) -> HashingReader<R> {
+        HashingReader { inner, hasher: Hasher::new(), read: 0 }
+    }
+
+    /// Bytes read.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read
+    }
+
+    pub(crate) fn finish(self) -> Sha256 {
+        self.hasher.finish()
+    }
+}
+
+impl<R: Read> Read for HashingReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..read]);
+        self.read += read as u64;
+        Ok(read)
+    }
+}
+
 /// Lower-case hexadecimal digits of `bytes`.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
@@ -116,6 +147,9 @@ mod tests {
         let mut writer = HashingWriter::new(io::sink());
         io::copy(&mut &b"abc"[..], &mut writer).unwrap();
         assert_eq!(writer.finish().to_string(), expected);
+        let mut reader = HashingReader::new(&b"abc"[..]);
+        io::copy(&mut reader, &mut io::sink()).unwrap();
+        assert_eq!((reader.read_bytes(), reader.finish().to_string().as_str()), (3, expected));
     }
 
     #[test]

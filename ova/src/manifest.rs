@@ -9,6 +9,9 @@ use std::fmt;
 use crate::Sha256;
 use crate::name::{self, InvalidName};
 
+/// More files than any package has.
+const MOST_FILES: usize = 1000;
+
 /// The files of a package and their digests, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -55,6 +58,9 @@ pub enum Error {
     /// It is empty.
     #[error("the manifest lists no file")]
     Empty,
+    /// It is longer than any archive.
+    #[error("the manifest lists more than {MOST_FILES} files")]
+    TooMany,
 }
 
 impl Manifest {
@@ -89,7 +95,7 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// At the first line that is not exactly of the form.
+    /// At the first line that is not exactly of the form; or when there are none, or too many.
     pub fn parse(text: &str) -> Result<Manifest, Error> {
         let mut manifest = Manifest::new();
         for (number, line) in text.lines().enumerate() {
@@ -102,6 +108,9 @@ impl Manifest {
             let digest = digest.parse().map_err(|_| wrong())?;
             if algorithm != "SHA256" {
                 return Err(wrong());
+            }
+            if manifest.entries.len() == MOST_FILES {
+                return Err(Error::TooMany);
             }
             manifest.add(name, digest)?;
         }
@@ -147,6 +156,7 @@ mod tests {
             (format!("{good}\n{good}\n"), "twice"),
             (good.replace("a.ovf", "../a.ovf"), "\"../a.ovf\""),
             (String::new(), "no file"),
+            ((0..=1000).map(|number| format!("SHA256({number})= {ABC}\n")).collect(), "more than 1000"),
             ("\u{0}".into(), "line 1"),
         ];
         for (text, expected) in cases {

@@ -37,7 +37,7 @@ pub enum Error {
         reason: String,
     },
     /// The files are not what manifest and descriptor say.
-    #[error("{} is damaged: {}; obtain it again", path.display(), problems.join("; "))]
+    #[error("{} is damaged or was made wrongly: {}; obtain it again", path.display(), problems.join("; "))]
     Contents {
         /// The archive.
         path: PathBuf,

@@ -3,13 +3,14 @@
 //! Source: DSP0243 1.1 §5.3 and POSIX.1-1988 ustar. The descriptor comes
 //! first, then the manifest, then the signature if there is one, then the disks
 //! in the order of the descriptor's References: importers read the file once,
-//! from the front.
+//! from the front. Others may put manifest and signature behind the disks.
 
 mod error;
 mod header;
 mod read;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod write;
 
 pub use error::Error;

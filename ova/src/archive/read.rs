@@ -1,4 +1,4 @@
-//! Opening an OVA: listing, verifying, streaming members.
+//! Opening an OVA: listing, streaming members.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::header::{self, BLOCK};
-use crate::Progress;
-use crate::digest::HashingWriter;
 use crate::manifest::Manifest;
 use crate::ovf::Descriptor;
 use crate::signature::{PublicKey, Signature};
 
 /// The largest descriptor, manifest or signature that is read into memory.
-const LARGEST_TEXT: u64 = 16 << 20;
+const LARGEST_TEXT: u64 = 4 << 20;
 /// More members than any OVA has.
 const MOST_MEMBERS: usize = 1000;
+/// The largest record that tar fills up with zeros: far more than the 10 KiB that it takes by itself.
+const LARGEST_RECORD: u64 = 1 << 20;
+
+const NO_END: &str = "it ends before the blocks that mark its end";
 
 /// A file in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +61,8 @@ impl Archive {
     ///
     /// # Errors
     /// When it cannot be read, is not a ustar archive of plain files with
-    /// different names, ends too early, or does not begin with a descriptor.
+    /// different names, ends too early, goes on after its end, or does not
+    /// begin with a descriptor.
     pub fn open(path: &Path) -> Result<Archive, Error> {
         let file = File::open(path).map_err(Error::file("opening", path))?;
         let size = file.metadata().map_err(Error::file("looking at", path))?.len();
@@ -107,7 +110,7 @@ impl Archive {
     /// # Errors
     /// When it cannot be read or used.
     pub fn manifest(&self) -> Result<Option<Manifest>, Error> {
-        self.with_suffix(".mf").map(|member| Ok(Manifest::parse(&self.text(member)?)?)).transpose()
+        self.companion("mf").map(|member| Ok(Manifest::parse(&self.text(member)?)?)).transpose()
     }
 
     /// The signature, if there is one.
@@ -115,7 +118,7 @@ impl Archive {
     /// # Errors
     /// When it cannot be read or used.
     pub fn signature(&self) -> Result<Option<Signature>, Error> {
-        self.with_suffix(".cert").map(|member| Ok(Signature::parse(&self.text(member)?)?)).transpose()
+        self.companion("cert").map(|member| Ok(Signature::parse(&self.text(member)?)?)).transpose()
     }
 
     /// Checks that `trusted` signed the manifest. What the manifest says of the other files is [`Archive::verify`]'s.
@@ -123,87 +126,10 @@ impl Archive {
     /// # Errors
     /// When the archive is not signed, or not by `trusted`, or its manifest was changed.
     pub fn verify_signature(&self, trusted: &PublicKey) -> Result<(), Error> {
-        let (Some(signature), Some(manifest)) = (self.signature()?, self.with_suffix(".mf")) else {
+        let (Some(signature), Some(manifest)) = (self.signature()?, self.companion("mf")) else {
             return Err(Error::Unsigned { path: self.path.clone() });
         };
         Ok(signature.verify(&manifest.name, self.text(manifest)?.as_bytes(), trusted)?)
-    }
-
-    /// Reads the whole archive and checks it: each file's digest against the
-    /// manifest and its size against the descriptor; the order of members; and
-    /// that none is missing or too many. Gives what was checked.
-    ///
-    /// `progress` counts bytes of members.
-    ///
-    /// # Errors
-    /// When there is no manifest; or all that is wrong with the contents, at once.
-    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<(Descriptor, Manifest), Error> {
-        let descriptor = self.descriptor()?;
-        let manifest = self.manifest()?.ok_or_else(|| self.damaged(0, "it has no manifest (.mf)"))?;
-        let mut problems = self.layout_problems(&descriptor);
-        problems.extend(self.missing_from(&manifest));
-        problems.extend(self.digest_problems(&manifest, progress)?);
-        if problems.is_empty() {
-            return Ok((descriptor, manifest));
-        }
-        Err(Error::Contents { path: self.path.clone(), problems })
-    }
-
-    /// What is wrong with order and sizes.
-    fn layout_problems(&self, descriptor: &Descriptor) -> Vec<String> {
-        let mut problems = Vec::new();
-        let base = self.members[0].name.trim_end_matches(".ovf");
-        let mut expected = vec![self.members[0].name.clone(), format!("{base}.mf")];
-        expected.extend(self.find(&format!("{base}.cert")).map(|member| member.name.clone()));
-        let files = || descriptor.disks.iter().filter_map(|disk| disk.file.as_ref());
-        expected.extend(files().map(|file| file.name.clone()));
-        let found: Vec<_> = self.members.iter().map(|member| member.name.clone()).collect();
-        if found != expected {
-            problems.push(format!("its members are {}, expected are {}", found.join(", "), expected.join(", ")));
-        }
-        for file in files() {
-            if let Some(member) = self.find(&file.name).filter(|member| member.size != file.size) {
-                problems.push(format!("{} has {} bytes, the descriptor says {}", file.name, member.size, file.size));
-            }
-        }
-        problems
-    }
-
-    /// Files in the manifest that are not in the archive.
-    fn missing_from<'a>(&'a self, manifest: &'a Manifest) -> impl Iterator<Item = String> + 'a {
-        let missing = manifest.entries().iter().filter(|entry| self.find(&entry.name).is_none());
-        missing.map(|entry| format!("{} is in the manifest, but not in the archive", entry.name))
-    }
-
-    /// Members whose bytes are not those of the manifest.
-    fn digest_problems(&self, manifest: &Manifest, progress: &mut dyn FnMut(Progress)) -> Result<Vec<String>, Error> {
-        let listed = |member: &&Member| !member.name.ends_with(".mf") && !member.name.ends_with(".cert");
-        let total = self.members.iter().filter(listed).map(|member| member.size).sum();
-        let mut done = 0;
-        let mut problems = Vec::new();
-        let mut buffer = vec![0; 1 << 20];
-        for member in self.members.iter().filter(listed) {
-            let Some(expected) = manifest.digest(&member.name) else {
-                problems.push(format!("{} is not in the manifest", member.name));
-                continue;
-            };
-            let mut reader = self.reader(member);
-            let mut hash = HashingWriter::new(io::sink());
-            loop {
-                let read = reader.read(&mut buffer).map_err(Error::file("reading", &self.path))?;
-                if read == 0 {
-                    break;
-                }
-                io::Write::write_all(&mut hash, &buffer[..read]).map_err(Error::file("reading", &self.path))?;
-                done += read as u64;
-                progress(Progress { done, total });
-            }
-            let found = hash.finish();
-            if found != expected {
-                problems.push(format!("{} has the digest {found}, the manifest says {expected}", member.name));
-            }
-        }
-        Ok(problems)
     }
 
     fn list(&mut self, size: u64) -> Result<(), Error> {
@@ -211,11 +137,11 @@ impl Archive {
         loop {
             let mut block = [0; BLOCK as usize];
             if offset + BLOCK > size {
-                return Err(self.damaged(offset, "it ends before the blocks that mark its end"));
+                return Err(self.damaged(offset, NO_END));
             }
             self.file.read_exact_at(&mut block, offset).map_err(Error::file("reading", &self.path))?;
             if block.iter().all(|&byte| byte == 0) {
-                return Ok(());
+                return self.expect_end(offset, size);
             }
             let (name, bytes) = header::decode(&block).map_err(|reason| self.damaged(offset, reason))?;
             let start = offset + BLOCK;
@@ -233,15 +159,39 @@ impl Archive {
         }
     }
 
-    fn find(&self, name: &str) -> Option<&Member> {
+    /// Checks that two blocks of zeros end the archive at `offset` (POSIX.1-1988 §10.1.1), and that nothing
+    /// follows but the zeros with which tar fills up its last record.
+    fn expect_end(&self, offset: u64, size: u64) -> Result<(), Error> {
+        let length = size - offset;
+        if length < 2 * BLOCK {
+            return Err(self.damaged(offset, NO_END));
+        }
+        let mut rest = vec![0; length.min(LARGEST_RECORD) as usize];
+        self.file.read_exact_at(&mut rest, offset).map_err(Error::file("reading", &self.path))?;
+        match rest.iter().position(|&byte| byte != 0) {
+            Some(at) => Err(self.damaged(offset + at as u64, "something follows its end")),
+            None if length > LARGEST_RECORD => {
+                Err(self.damaged(offset + LARGEST_RECORD, "more follows its end than fills up a record of tar"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
 
-    fn with_suffix(&self, suffix: &str) -> Option<&Member> {
-        self.members.iter().find(|member| member.name.ends_with(suffix))
+    /// The name of the file that belongs to the descriptor: its own name with another extension (DSP0243 1.1 §5.1).
+    pub(super) fn companion_name(&self, extension: &str) -> String {
+        let descriptor = &self.members[0].name;
+        format!("{}.{extension}", descriptor.strip_suffix(".ovf").unwrap_or(descriptor))
     }
 
-    fn reader(&self, member: &Member) -> MemberReader<'_> {
+    fn companion(&self, extension: &str) -> Option<&Member> {
+        self.find(&self.companion_name(extension))
+    }
+
+    pub(super) fn reader(&self, member: &Member) -> MemberReader<'_> {
         MemberReader { file: &self.file, offset: member.offset, left: member.size }
     }
 
@@ -254,7 +204,11 @@ impl Archive {
         String::from_utf8(bytes).map_err(|_| self.damaged(member.offset, format!("{} is not text", member.name)))
     }
 
-    fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
         Error::Damaged { path: self.path.clone(), offset, reason: reason.into() }
     }
 }

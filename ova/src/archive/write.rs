@@ -56,7 +56,7 @@ pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progres
     name::check(package.name)?;
     let descriptor = package.descriptor.to_xml()?;
     let disks = open_disks(ova, package)?;
-    let total = disks.iter().map(|disk| disk.described.size).sum();
+    let total = disks.iter().map(|disk| disk.size).sum();
 
     let mut output = NewFile::create(ova).map_err(Error::file("creating", ova))?;
     let mut tar = Tar { file: output.file(), path: ova, modified: package.modified };
@@ -153,6 +153,7 @@ impl FrontMembers {
 struct OpenDisk<'a> {
     path: &'a Path,
     file: File,
+    size: u64,
     described: &'a DiskFile,
 }
 
@@ -173,21 +174,19 @@ fn open_disks<'a>(ova: &Path, package: &Package<'a>) -> Result<Vec<OpenDisk<'a>>
         if !metadata.is_file() {
             return Err(refused("it is not a regular file".into()));
         }
-        if metadata.len() != described.size {
+        let size = metadata.len();
+        if let Some(said) = described.size.filter(|&said| said != size) {
             return Err(refused(format!(
-                "it has {} bytes, the descriptor says {} for {:?}; make the descriptor from this very file",
-                metadata.len(),
-                described.size,
+                "it has {size} bytes, the descriptor says {said} for {:?}; make the descriptor from this very file",
                 described.name
             )));
         }
-        if metadata.len() >= SIZE_LIMIT {
+        if size >= SIZE_LIMIT {
             return Err(refused(format!(
-                "its {} bytes are 8 GiB or more, which a ustar archive cannot hold; make the disk smaller",
-                metadata.len()
+                "its {size} bytes are 8 GiB or more, which a ustar archive cannot hold; make the disk smaller"
             )));
         }
-        Ok(OpenDisk { path, file, described })
+        Ok(OpenDisk { path, file, size, described })
     };
     package.disks.iter().zip(described).map(open).collect()
 }
@@ -212,7 +211,7 @@ impl Tar<'_> {
     }
 
     fn disk(&mut self, disk: &OpenDisk<'_>, copied: &mut dyn FnMut(u64)) -> Result<Sha256, Error> {
-        let size = disk.described.size;
+        let size = disk.size;
         self.put(header::encode(&disk.described.name, size, self.modified).as_bytes())?;
         let mut output = HashingWriter::new(&mut *self.file);
         let mut buffer = vec![0; 1 << 20];

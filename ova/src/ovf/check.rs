@@ -118,7 +118,9 @@ fn check_disks(descriptor: &Descriptor, findings: &mut Findings) {
             if let Err(error) = crate::name::check(&file.name) {
                 findings.add(&subject, format!("has no good file: {error}"));
             }
-            findings.add_if(file.size == 0, &subject, "has an empty file; leave the file out for an empty disk");
+            findings.add_if(file.size.is_none(), &subject, "has a file without a size, which importers compare");
+            let empty = file.size == Some(0);
+            findings.add_if(empty, &subject, "has an empty file; leave the file out for an empty disk");
             let too_much = file.populated.is_some_and(|populated| populated > disk.capacity);
             findings.add_if(too_much, &subject, "has more data than capacity");
         }

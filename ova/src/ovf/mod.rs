@@ -6,24 +6,28 @@
 //!
 //! [`Descriptor`] is the whole of it as one value: [`Descriptor::to_xml`]
 //! checks and writes it, [`Descriptor::parse`] reads what tools need of a
-//! descriptor, also of others' making.
+//! descriptor, also of others' making. [`References`] is what it says of the
+//! files of its package.
 
 pub mod environment;
 
 mod check;
 mod devices;
+mod document;
 mod model;
 mod parse;
 mod property;
+mod references;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write;
 mod xml;
 
 pub use check::{InvalidDescriptor, Problem};
+pub use document::ParseError;
 pub use model::{
     CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
     OperatingSystem, Product, Profile, PropertyGroup, Size, Sizing, Transport,
 };
-pub use parse::ParseError;
 pub use property::{Property, PropertyType, Qualifier, Unsuitable};
+pub use references::{DiskContent, FileReference, References};

@@ -106,8 +106,9 @@ pub struct Disk {
 pub struct DiskFile {
     /// Its name in the archive (`ovf:href`).
     pub name: String,
-    /// Its bytes (`ovf:size`): the real size, which importers compare.
-    pub size: u64,
+    /// Its bytes (`ovf:size`): the real size, which importers compare. Descriptors of others need not have it, what
+    /// is written here has.
+    pub size: Option<u64>,
     /// Bytes of data in it (`ovf:populatedSize`), by which importers show how much room is needed.
     pub populated: Option<u64>,
 }

@@ -1,81 +1,21 @@
-//! XML → descriptor, by namespace and local name, whatever the prefixes.
+//! XML → descriptor.
 //!
 //! Reads what the model holds and passes over the rest, so that descriptors of
 //! other tools can be read too.
 
-use roxmltree::{Document, Node, ParsingOptions};
+use roxmltree::Node;
 
 use super::devices::resource;
+use super::document::{Look, OVF, ParseError, RASD, VMW, VSSD, envelope, number, wrong};
 use super::model::{
     CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
     OperatingSystem, Product, Profile, PropertyGroup, Size, Sizing, Transport,
 };
 use super::property::{Property, PropertyType, Qualifier};
+use super::references::{References, file_of, no_file, populated};
 
-pub(super) const OVF: &str = "http://schemas.dmtf.org/ovf/envelope/1";
-pub(super) const RASD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData";
-pub(super) const VSSD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData";
-pub(super) const VMW: &str = "http://www.vmware.com/schema/ovf";
-
-/// More than any descriptor has; a bound on what a hostile one can cost.
-const MOST_NODES: u32 = 200_000;
-
-/// Why a descriptor cannot be read.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ParseError {
-    /// It is not XML, or too much of it.
-    #[error("the OVF descriptor is not XML that can be read: {0}")]
-    Xml(#[from] roxmltree::Error),
-    /// It lacks something, or has something that makes no sense.
-    #[error("the OVF descriptor cannot be used at line {line}: {reason}")]
-    Content {
-        /// Where.
-        line: u32,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-fn wrong(node: Node<'_, '_>, reason: impl Into<String>) -> ParseError {
-    ParseError::Content { line: node.document().text_pos_at(node.range().start).row, reason: reason.into() }
-}
-
-/// Shorthand for looking around in a document.
-trait Look<'a> {
-    fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>>;
-    fn child(self, name: &'static str) -> Option<Node<'a, 'a>>;
-    fn need(self, name: &'static str) -> Result<Node<'a, 'a>, ParseError>;
-    fn child_text(self, namespace: &str, name: &str) -> Option<String>;
-    fn ovf(self, name: &str) -> Option<&'a str>;
-    fn need_ovf(self, name: &str) -> Result<&'a str, ParseError>;
-}
-
-impl<'a> Look<'a> for Node<'a, 'a> {
-    fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>> {
-        self.children().filter(move |child| child.has_tag_name((OVF, name)))
-    }
-
-    fn child(self, name: &'static str) -> Option<Node<'a, 'a>> {
-        self.children_named(name).next()
-    }
-
-    fn need(self, name: &'static str) -> Result<Node<'a, 'a>, ParseError> {
-        self.child(name).ok_or_else(|| wrong(self, format!("{} has no {name}", self.tag_name().name())))
-    }
-
-    fn child_text(self, namespace: &str, name: &str) -> Option<String> {
-        let child = self.children().find(|child| child.has_tag_name((namespace, name)))?;
-        Some(child.children().filter_map(|part| part.text()).collect())
-    }
-
-    fn ovf(self, name: &str) -> Option<&'a str> {
-        self.attribute((OVF, name))
-    }
-
-    fn need_ovf(self, name: &str) -> Result<&'a str, ParseError> {
-        self.ovf(name).ok_or_else(|| wrong(self, format!("{} has no ovf:{name}", self.tag_name().name())))
-    }
-}
+/// More deployment options than any descriptor has: for each, all the hardware is gone through.
+const MOST_PROFILES: usize = 100;
 
 impl Descriptor {
     /// Reads a descriptor with one virtual system.
@@ -86,12 +26,10 @@ impl Descriptor {
     /// # Errors
     /// When it is not XML, has a document type definition, or lacks what a virtual system needs.
     pub fn parse(xml: &str) -> Result<Descriptor, ParseError> {
-        let options = ParsingOptions { allow_dtd: false, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
-        let document = Document::parse_with_options(xml, options)?;
-        let envelope = document.root_element();
-        if !envelope.has_tag_name((OVF, "Envelope")) {
-            return Err(wrong(envelope, "it is not an OVF 1 Envelope"));
-        }
+        envelope(xml, Descriptor::read)
+    }
+
+    fn read<'a>(envelope: Node<'a, 'a>) -> Result<Descriptor, ParseError> {
         if envelope.child("VirtualSystemCollection").is_some() {
             return Err(wrong(envelope, "it has a collection of virtual systems; only a single one can be read"));
         }
@@ -182,33 +120,23 @@ fn boolean(node: Node<'_, '_>, value: &str) -> Result<bool, ParseError> {
 
 fn disks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Disk>, ParseError> {
     let Some(section) = envelope.child("DiskSection") else { return Ok(Vec::new()) };
-    let files: Vec<_> =
-        envelope.child("References").map(|node| node.children_named("File").collect()).unwrap_or_default();
+    let references = References::read(envelope)?;
     section
         .children_named("Disk")
         .map(|node| {
-            let populated = node.ovf("populatedSize").map(|text| number(node, text)).transpose()?;
-            let file = match node.ovf("fileRef").filter(|reference| !reference.is_empty()) {
-                None => None,
-                Some(reference) => {
-                    let file = files
-                        .iter()
-                        .find(|file| file.ovf("id") == Some(reference))
-                        .ok_or_else(|| wrong(node, format!("there is no file {reference:?} among the References")))?;
-                    let size = file.ovf("size").map_or(Ok(0), |text| number(*file, text))?;
-                    Some(DiskFile { name: file.need_ovf("href")?.into(), size, populated })
-                }
-            };
+            let file = file_of(node)
+                .map(|id| {
+                    let file = references.file(id).ok_or_else(|| no_file(node, id))?;
+                    let (name, size) = (file.name.clone(), file.size);
+                    Ok::<_, ParseError>(DiskFile { name, size, populated: populated(node)? })
+                })
+                .transpose()?;
             Ok(Disk { id: node.need_ovf("diskId")?.into(), capacity: capacity(node)?, file })
         })
         .collect()
 }
 
-fn number<T: std::str::FromStr>(node: Node<'_, '_>, text: &str) -> Result<T, ParseError> {
-    text.trim().parse().map_err(|_| wrong(node, format!("{text:?} is not a number that fits here")))
-}
-
-fn capacity<'a>(node: Node<'a, 'a>) -> Result<u64, ParseError> {
+pub(super) fn capacity<'a>(node: Node<'a, 'a>) -> Result<u64, ParseError> {
     let units = node.ovf("capacityAllocationUnits").unwrap_or("byte");
     let amount: u64 = number(node, node.need_ovf("capacity")?)?;
     scale(units)
@@ -276,6 +204,9 @@ fn sizing<'a>(envelope: Node<'a, 'a>, hardware: Node<'a, 'a>) -> Result<Sizing, 
         .unwrap_or_default();
     if options.is_empty() {
         return Ok(Sizing::Fixed(size(hardware, None)?));
+    }
+    if options.len() > MOST_PROFILES {
+        return Err(wrong(options[0], format!("there are more than {MOST_PROFILES} deployment options")));
     }
     let mut profiles = Vec::new();
     for node in options {

@@ -61,7 +61,11 @@ pub(crate) fn appliance() -> Descriptor {
             Disk {
                 id: "system".into(),
                 capacity: 8 << 30,
-                file: Some(DiskFile { name: "system.vmdk".into(), size: 419_430_400, populated: Some(1_395_864_371) }),
+                file: Some(DiskFile {
+                    name: "system.vmdk".into(),
+                    size: Some(419_430_400),
+                    populated: Some(1_395_864_371),
+                }),
             },
             Disk { id: "data-small".into(), capacity: 20 << 30, file: None },
             Disk { id: "data-large".into(), capacity: 100 << 30, file: None },
@@ -152,7 +156,8 @@ fn each_mistake_is_named() {
         ("disk \"system\" has no capacity", |d| d.disks[0].capacity = 0),
         ("multiple of 1 KiB", |d| d.disks[0].capacity += 512),
         ("more data than capacity", |d| d.disks[0].capacity = 1 << 30),
-        ("empty file", |d| d.disks[0].file.as_mut().unwrap().size = 0),
+        ("empty file", |d| d.disks[0].file.as_mut().unwrap().size = Some(0)),
+        ("file without a size", |d| d.disks[0].file.as_mut().unwrap().size = None),
         ("has no good file", |d| d.disks[0].file.as_mut().unwrap().name = "a/b".into()),
         ("disk \"system\" is there twice", |d| d.disks[1].id = "system".into()),
         ("hangs on no controller", |d| drop(d.hardware.disks.remove(2))),
@@ -223,11 +228,65 @@ fn descriptors_that_make_no_sense_are_refused() {
         ("is not a number", good.replace("8589934592", "-1")),
         ("is not a disk", good.replace("ovf:/disk/", "ovf:/file/")),
         ("neither true nor false", good.replace("userConfigurable=\"true\"", "userConfigurable=\"yes\"")),
+        ("more than 1000 attributes", {
+            let attributes: String = (0..200_000).map(|number| format!(" a{number}=\"\"")).collect();
+            good.replace("<References>", &format!("<References{attributes}>"))
+        }),
+        ("more than 100 namespaces", {
+            let nested: String = (0..5000).map(|number| format!("<a xmlns:p{number}=\"u{number}\">")).collect();
+            good.replace("<References>", &format!("{nested}{}<References>", "</a>".repeat(5000)))
+        }),
+        ("more than 100 deployment options", {
+            let option = "<Configuration ovf:id=\"x\"/>".repeat(100);
+            good.replace("</DeploymentOptionSection>", &format!("{option}</DeploymentOptionSection>"))
+        }),
         ("has no ovf:key", good.replace("ovf:key=", "key=")),
         ("no processors", good.replace("<rasd:ResourceType>3<", "<rasd:ResourceType>33<")),
     ];
     for (expected, xml) in cases {
         let error = Descriptor::parse(&xml).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{expected:?} is not in {error:?}");
+    }
+}
+
+#[test]
+fn references_are_the_files_of_the_package() {
+    let good = appliance().to_xml().unwrap();
+    let files = References::parse(&good).unwrap();
+    let [file] = files.files() else { panic!("{files:?}") };
+    assert_eq!(
+        (file.name.as_str(), file.size, &file.compression, file.in_chunks),
+        ("system.vmdk", Some(419_430_400), &None, false)
+    );
+    let [disk] = &file.disks[..] else { panic!("{file:?}") };
+    assert_eq!((disk.capacity, disk.populated), (8 << 30, Some(1_395_864_371)));
+    assert!(disk.format.ends_with("#streamOptimized"));
+
+    let other = good.replace(" ovf:size=\"419430400\"", " ovf:compression=\"gzip\" ovf:chunkSize=\"1\"").replace(
+        "</References>",
+        "<File ovf:href=\"a.iso\" ovf:id=\"iso\" ovf:compression=\"identity\"/></References>",
+    );
+    let files = References::parse(&other).unwrap();
+    let [file, iso] = files.files() else { panic!("{files:?}") };
+    assert_eq!((file.size, file.compression.as_deref(), file.in_chunks), (None, Some("gzip"), true));
+    assert_eq!((iso.name.as_str(), &iso.compression, iso.disks.len()), ("a.iso", &None, 0));
+    assert_eq!(Descriptor::parse(&other).unwrap().disks[0].file.as_ref().unwrap().size, None);
+
+    let cases = [
+        ("no file \"file-system\"", good.replace("ovf:id=\"file-system\"", "ovf:id=\"x\"")),
+        ("has no ovf:format", good.replace("ovf:format=", "ovf:unknown=")),
+        ("is not a number", good.replace("419430400", "many")),
+        ("has no ovf:href", good.replace("ovf:href=", "ovf:unknown=")),
+        ("more than 1000 files", {
+            let files: String = (0..1000).map(|id| format!("<File ovf:href=\"{id}\" ovf:id=\"{id}\"/>")).collect();
+            good.replace("</References>", &format!("{files}</References>"))
+        }),
+        ("more than 1000 disks", {
+            good.replace("</DiskSection>", &format!("{}</DiskSection>", "<Disk/>".repeat(1000)))
+        }),
+    ];
+    for (expected, xml) in cases {
+        let error = References::parse(&xml).expect_err(expected).to_string();
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
     }
 }

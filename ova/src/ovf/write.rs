@@ -14,11 +14,11 @@ const STREAM_OPTIMIZED: &str = "http://www.vmware.com/interfaces/specifications/
 
 /// Namespaces, with the prefixes that everyone uses.
 const NAMESPACES: [(&str, &str); 6] = [
-    ("xmlns", super::parse::OVF),
-    ("xmlns:ovf", super::parse::OVF),
-    ("xmlns:rasd", super::parse::RASD),
-    ("xmlns:vmw", super::parse::VMW),
-    ("xmlns:vssd", super::parse::VSSD),
+    ("xmlns", super::document::OVF),
+    ("xmlns:ovf", super::document::OVF),
+    ("xmlns:rasd", super::document::RASD),
+    ("xmlns:vmw", super::document::VMW),
+    ("xmlns:vssd", super::document::VSSD),
     ("xmlns:xsi", "http://www.w3.org/2001/XMLSchema-instance"),
 ];
 
@@ -51,7 +51,10 @@ fn files(disks: &[Disk]) -> impl Iterator<Item = (String, &DiskFile)> {
 fn references(xml: &mut Xml, disks: &[Disk]) {
     xml.element("References", &[], |xml| {
         for (id, file) in files(disks) {
-            xml.empty("File", &[("ovf:href", &file.name), ("ovf:id", &id), ("ovf:size", &file.size.to_string())]);
+            let size = file.size.map(|size| size.to_string());
+            let mut attributes = vec![("ovf:href", file.name.as_str()), ("ovf:id", &id)];
+            attributes.extend(size.iter().map(|size| ("ovf:size", size.as_str())));
+            xml.empty("File", &attributes);
         }
     });
 }

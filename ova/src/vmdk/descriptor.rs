@@ -60,7 +60,7 @@ impl Descriptor<'_> {
              version=1\n\
              encoding=\"UTF-8\"\n\
              CID={cid}\n\
-             parentCID=ffffffff\n\
+             parentCID={NO_PARENT}\n\
              createType=\"streamOptimized\"\n\
              \n\
              # Extent description\n\
@@ -90,6 +90,8 @@ impl Descriptor<'_> {
     }
 }
 
+/// `parentCID` of a disk that is one by itself, not a difference to another.
+const NO_PARENT: &str = "ffffffff";
 /// `ddb.toolsInstallType`: installed and updated by the guest itself, as open-vm-tools are.
 const TOOLS_UNMANAGED: u32 = 4;
 /// `ddb.toolsVersion` of unmanaged tools. Without it, vSphere counts a guest as having no tools until it has run once.
@@ -108,33 +110,43 @@ pub fn content_id(digest: &crate::Sha256) -> [u8; 16] {
 /// Checks a descriptor read from a file against the header beside it.
 ///
 /// # Errors
-/// The reason when it is not the descriptor of one streamOptimized extent of `capacity` sectors.
+/// The reason when it is not the descriptor of one streamOptimized extent of `capacity` sectors, without a parent.
 pub fn check(bytes: &[u8], capacity: u64) -> Result<(), String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its descriptor is not text")?;
     let mut create_type = None;
+    let mut parent = None;
     let mut extents = Vec::new();
     for line in text.lines().map(str::trim) {
-        if let Some((key, value)) = line.split_once('=')
-            && key.trim().eq_ignore_ascii_case("createType")
-        {
-            create_type = Some(value.trim().trim_matches('"'));
+        let pair = line.split_once('=').map(|(key, value)| (key.trim(), value.trim().trim_matches('"')));
+        if let Some((_, value)) = pair.filter(|(key, _)| key.eq_ignore_ascii_case("createType")) {
+            create_type = Some(value);
+        } else if let Some((_, value)) = pair.filter(|(key, _)| key.eq_ignore_ascii_case("parentCID")) {
+            parent = Some(value);
         } else if ["RW ", "RDONLY ", "NOACCESS "].iter().any(|access| line.starts_with(access)) {
             extents.push(line);
         }
     }
     match create_type {
         Some("streamOptimized") => {}
-        Some(other) => return Err(format!("its descriptor says createType {other:?}")),
+        Some(other) => return Err(format!("its descriptor says createType {:?}", shortened(other))),
         None => return Err("its descriptor has no createType".into()),
+    }
+    if let Some(parent) = parent.filter(|parent| !parent.eq_ignore_ascii_case(NO_PARENT)) {
+        return Err(format!("its descriptor says that it is a difference to the disk {:?}", shortened(parent)));
     }
     let [extent] = extents[..] else {
         return Err(format!("its descriptor lists {} extents, not one", extents.len()));
     };
     match extent.split_whitespace().nth(1).and_then(|sectors| sectors.parse::<u64>().ok()) {
         Some(sectors) if sectors == capacity => Ok(()),
-        _ => Err(format!("its descriptor's extent {extent:?} is not the header's {capacity} sectors")),
+        _ => Err(format!("its descriptor's extent {:?} is not the header's {capacity} sectors", shortened(extent))),
     }
+}
+
+/// As much of a descriptor's text as goes into a message.
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
 }
 
 /// Sectors before the first grain: header and descriptor, filled up to a whole grain as vSphere does.

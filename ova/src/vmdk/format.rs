@@ -154,6 +154,11 @@ impl Header {
         Ok(())
     }
 
+    /// Where a second grain directory is, with tables of its own, if there is one.
+    pub fn redundant_directory(&self) -> Option<u64> {
+        (self.flags & FLAG_REDUNDANT_TABLE != 0).then_some(self.redundant_directory)
+    }
+
     /// Grains of the disk, the last one perhaps in part.
     pub fn grains(&self) -> u64 {
         self.capacity.div_ceil(GRAIN_SECTORS)

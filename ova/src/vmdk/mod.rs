@@ -13,16 +13,15 @@
 mod descriptor;
 mod error;
 mod format;
-mod input;
 mod read;
 mod source;
 mod tables;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 pub use descriptor::AdapterType;
 pub use error::Error;
 pub use format::GRAIN_BYTES;
-pub use read::{Contents, inspect, read_stream, to_raw};
+pub use read::{Contents, read_stream, to_raw, verify};
 pub use write::{Options, Written, from_raw};

@@ -10,12 +10,11 @@ use ova::ovf::{
     OperatingSystem, Product, Property, PropertyGroup, PropertyType, Qualifier, Size, Sizing, Transport,
 };
 use ova::signature::Signer;
+use ova::vmdk;
 use tempfile::TempDir;
 
 use super::fake::new;
 use crate::upgrade::Target;
-
-const DISK: &[u8] = &[7; 5000];
 
 /// An OVA that the image of the fakes comes in, signed, and the directory that it goes with.
 pub fn target() -> (TempDir, Target) {
@@ -35,17 +34,28 @@ pub fn signer() -> Signer {
 
 /// Writes the OVA of version 0.2.0 into a directory.
 pub fn write(directory: &Path, full_version: &str, signer: Option<&Signer>) -> PathBuf {
+    static DISK: LazyLock<(vmdk::Written, Vec<u8>)> = LazyLock::new(disk);
+    let (written, bytes) = &*DISK;
     let disk = directory.join("disk");
-    fs::write(&disk, DISK).unwrap();
+    fs::write(&disk, bytes).unwrap();
     let ova = directory.join("appliance.ova");
-    let descriptor = descriptor(full_version);
+    let descriptor = descriptor(full_version, written);
     let package =
         Package { name: "appliance", descriptor: &descriptor, disks: &[disk], modified: 1_700_000_000, signer };
     ova::archive::write(&ova, &package, &mut |_| {}).unwrap();
     ova
 }
 
-fn descriptor(full_version: &str) -> Descriptor {
+/// A disk with nothing on it that starts.
+fn disk() -> (vmdk::Written, Vec<u8>) {
+    let directory = tempfile::tempdir().unwrap();
+    let (raw, disk) = (directory.path().join("raw"), directory.path().join("disk.vmdk"));
+    fs::write(&raw, [7; 1 << 20]).unwrap();
+    let written = vmdk::from_raw(&raw, &disk, &vmdk::Options::default(), &mut |_| {}).unwrap();
+    (written, fs::read(disk).unwrap())
+}
+
+fn descriptor(full_version: &str, disk: &vmdk::Written) -> Descriptor {
     let minor = Property {
         key: "kubernetes-version".into(),
         kind: PropertyType::String,
@@ -56,7 +66,6 @@ fn descriptor(full_version: &str) -> Descriptor {
         label: "Kubernetes".into(),
         description: "Minor".into(),
     };
-    let size = DISK.len() as u64;
     Descriptor {
         name: "kaas-control-plane".into(),
         annotation: None,
@@ -72,8 +81,12 @@ fn descriptor(full_version: &str) -> Descriptor {
         },
         disks: vec![Disk {
             id: "system".into(),
-            capacity: 1 << 20,
-            file: Some(DiskFile { name: "appliance-disk1.vmdk".into(), size, populated: None }),
+            capacity: disk.capacity,
+            file: Some(DiskFile {
+                name: "appliance-disk1.vmdk".into(),
+                size: Some(disk.size),
+                populated: Some(disk.populated),
+            }),
         }],
         networks: vec![Network { name: "Management".into(), description: "Nodes".into() }],
         sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),

@@ -2,8 +2,8 @@
 
 use std::io::{BufReader, ErrorKind, Read};
 
-use super::error::Error;
-use super::format::{SECTOR, SECTOR_BYTES};
+use crate::vmdk::error::Error;
+use crate::vmdk::format::{SECTOR, SECTOR_BYTES};
 
 /// A stream that knows where it is and where it ought to end.
 pub struct Input<R> {

@@ -1,0 +1,132 @@
+//! A descriptor's XML: read within bounds, and looked around in by namespace and local name, whatever the prefixes.
+
+use quick_xml::events::Event;
+use roxmltree::{Document, Node, ParsingOptions};
+
+pub(super) const OVF: &str = "http://schemas.dmtf.org/ovf/envelope/1";
+pub(super) const RASD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData";
+pub(super) const VSSD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData";
+pub(super) const VMW: &str = "http://www.vmware.com/schema/ovf";
+
+/// More than any descriptor has; a bound on what a hostile one can cost.
+const MOST_NODES: u32 = 200_000;
+/// More attributes than any element has. The parser compares them each with each.
+const MOST_ATTRIBUTES: usize = 1000;
+/// More namespaces than are declared anywhere for an element and those around it. The parser compares them each with
+/// each, for each element that declares one.
+const MOST_NAMESPACES: usize = 100;
+
+/// Why a descriptor cannot be read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// It is not XML, or too much of it.
+    #[error("the OVF descriptor is not XML that can be read: {0}")]
+    Xml(#[from] roxmltree::Error),
+    /// It lacks something, or has something that makes no sense.
+    #[error("the OVF descriptor cannot be used at line {line}: {reason}")]
+    Content {
+        /// Where.
+        line: u32,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What is wrong with an element.
+pub(super) fn wrong(node: Node<'_, '_>, reason: impl Into<String>) -> ParseError {
+    ParseError::Content { line: node.document().text_pos_at(node.range().start).row, reason: reason.into() }
+}
+
+/// Shorthand for looking around in a document.
+pub(super) trait Look<'a> {
+    fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>>;
+    fn child(self, name: &'static str) -> Option<Node<'a, 'a>>;
+    fn need(self, name: &'static str) -> Result<Node<'a, 'a>, ParseError>;
+    fn child_text(self, namespace: &str, name: &str) -> Option<String>;
+    fn ovf(self, name: &str) -> Option<&'a str>;
+    fn need_ovf(self, name: &str) -> Result<&'a str, ParseError>;
+}
+
+impl<'a> Look<'a> for Node<'a, 'a> {
+    fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>> {
+        self.children().filter(move |child| child.has_tag_name((OVF, name)))
+    }
+
+    fn child(self, name: &'static str) -> Option<Node<'a, 'a>> {
+        self.children_named(name).next()
+    }
+
+    fn need(self, name: &'static str) -> Result<Node<'a, 'a>, ParseError> {
+        self.child(name).ok_or_else(|| wrong(self, format!("{} has no {name}", self.tag_name().name())))
+    }
+
+    fn child_text(self, namespace: &str, name: &str) -> Option<String> {
+        let child = self.children().find(|child| child.has_tag_name((namespace, name)))?;
+        Some(child.children().filter_map(|part| part.text()).collect())
+    }
+
+    fn ovf(self, name: &str) -> Option<&'a str> {
+        self.attribute((OVF, name))
+    }
+
+    fn need_ovf(self, name: &str) -> Result<&'a str, ParseError> {
+        self.ovf(name).ok_or_else(|| wrong(self, format!("{} has no ovf:{name}", self.tag_name().name())))
+    }
+}
+
+/// Gives the root element of a descriptor to `read`.
+pub(super) fn envelope<T>(
+    xml: &str,
+    read: impl for<'a> FnOnce(Node<'a, 'a>) -> Result<T, ParseError>,
+) -> Result<T, ParseError> {
+    check_attributes(xml)?;
+    let options = ParsingOptions { allow_dtd: false, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(xml, options)?;
+    let envelope = document.root_element();
+    if !envelope.has_tag_name((OVF, "Envelope")) {
+        return Err(wrong(envelope, "it is not an OVF 1 Envelope"));
+    }
+    read(envelope)
+}
+
+/// Checks that no element has so many attributes or namespaces that the parser would take minutes over them.
+fn check_attributes(xml: &str) -> Result<(), ParseError> {
+    let mut reader = quick_xml::Reader::from_str(xml);
+    // Namespaces that are declared for each of the open elements.
+    let mut declared = Vec::new();
+    loop {
+        let before = reader.buffer_position() as usize;
+        let content = |reason| {
+            let lines = xml.as_bytes()[..before].iter().filter(|&&byte| byte == b'\n').count();
+            ParseError::Content { line: lines as u32 + 1, reason }
+        };
+        let not_xml = |error: &dyn std::fmt::Display| content(format!("it is not XML that can be read: {error}"));
+        let event = reader.read_event().map_err(|error| not_xml(&error))?;
+        match &event {
+            Event::Start(element) | Event::Empty(element) => {
+                let mut namespaces = declared.last().copied().unwrap_or(0);
+                for (number, attribute) in element.attributes().with_checks(false).enumerate() {
+                    let attribute = attribute.map_err(|error| not_xml(&error))?;
+                    namespaces += usize::from(attribute.key.as_namespace_binding().is_some());
+                    if number == MOST_ATTRIBUTES {
+                        return Err(content(format!("an element has more than {MOST_ATTRIBUTES} attributes")));
+                    }
+                }
+                if namespaces > MOST_NAMESPACES {
+                    return Err(content(format!("more than {MOST_NAMESPACES} namespaces are declared")));
+                }
+                if matches!(event, Event::Start(_)) {
+                    declared.push(namespaces);
+                }
+            }
+            Event::End(_) => drop(declared.pop()),
+            Event::Eof => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+/// The number that a text is.
+pub(super) fn number<T: std::str::FromStr>(node: Node<'_, '_>, text: &str) -> Result<T, ParseError> {
+    text.trim().parse().map_err(|_| wrong(node, format!("{text:?} is not a number that fits here")))
+}
