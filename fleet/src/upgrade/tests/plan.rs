@@ -14,6 +14,7 @@ fn target() -> Target {
         name: "kaas-control-plane".into(),
         image: new(),
         upgrades_from: Some(">=0.1.0".parse().unwrap()),
+        etcd: Some("3.6".parse().unwrap()),
         kubernetes: vec!["1.36".into(), "1.35".into()],
         signer: Some("SHA256:publisher".into()),
     }
