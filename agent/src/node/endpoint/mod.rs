@@ -12,6 +12,8 @@
 //! | `/v1/swap/<id>` | administrators | DELETE: withdraw it                              |
 //! | `/v1/commit` | administrators   | POST: commit the swap                             |
 //! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
+//! | `/v1/evacuate` | administrators | POST: let the VM be shut down; 200 done, 202 under way |
+//! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
 //!
 //! What is refused is a 409 with code and reason as JSON; see [`contract::swap`].
 //!

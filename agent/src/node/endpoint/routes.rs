@@ -56,6 +56,8 @@ const ROUTES: &[Route] = &[
     slow(Method::POST, "/v1/commit", swap::commit),
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
 ];
+    slow(Method::POST, "/v1/evacuate", swap::evacuate),
+    slow(Method::DELETE, "/v1/evacuate/", swap::cancel),
 
 impl Route {
     /// The last name of the path, empty if there is none; nothing if the path is another one.

@@ -12,7 +12,11 @@ pub mod context;
 pub mod evacuate;
 pub mod facts;
 #[cfg(test)]
+mod fake_api;
+#[cfg(test)]
 mod fake_etcd;
+#[cfg(test)]
+mod fake_server;
 pub mod force_adopt;
 pub mod good;
 mod judge;
@@ -21,4 +25,5 @@ pub mod node_record;
 mod prepare;
 pub mod publisher;
 pub mod release;
+pub mod quorum;
 mod saved;

@@ -120,11 +120,36 @@ pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
 /// # Errors
 /// It does not answer.
 pub fn list(etcd: &EtcdClient) -> anyhow::Result<Known> {
-    let pairs = etcd.list(PREFIX)?;
-    let known = pairs
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), serde_json::from_slice(&value).ok()?)));
-    Ok(known.collect())
+    Ok(records(etcd)?.into_iter().filter_map(|(name, record)| Some((name, record.ok()?))).collect())
+}
+
+/// The nodes other than `own` that are being swapped, or upgraded to another Kubernetes, as the member behind `etcd`
+/// knows.
+///
+/// # Errors
+/// It does not answer, or a record is not understood: what that node does cannot be known.
+pub fn others_under_way(etcd: &EtcdClient, own: &str) -> anyhow::Result<Vec<String>> {
+    under_way(records(etcd)?, own)
+}
+
+fn under_way(records: Vec<(String, serde_json::Result<NodeRecord>)>, own: &str) -> anyhow::Result<Vec<String>> {
+    let mut others = Vec::new();
+/// The restored cluster that a node joins, which the `known` of a member tells of, if it was ever restored: the latest.
+pub fn epoch(known: &Known) -> Option<&Epoch> {
+    known.iter().filter_map(|(_, record)| record.restored.as_ref()).max_by(|one, other| one.at.cmp(&other.at))
+}
+
+    for (name, record) in records.into_iter().filter(|(name, _)| name != own) {
+        let record = record.with_context(|| format!("understanding what {name} has told the cluster of itself"))?;
+        others.extend(record.swap.map(|_| name));
+    }
+    Ok(others)
+}
+
+fn records(etcd: &EtcdClient) -> anyhow::Result<Vec<(String, serde_json::Result<NodeRecord>)>> {
+    let named =
+        |(key, value): (String, Vec<u8>)| Some((key.strip_prefix(PREFIX)?.to_owned(), serde_json::from_slice(&value)));
+    Ok(etcd.list(PREFIX)?.into_iter().filter_map(named).collect())
 }
 
 /// Whether every control node runs the image with this build for good. Pure.
@@ -327,6 +352,29 @@ mod tests {
         let found = |released: Option<Uuid>| {
             let swap =
                 Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false, publisher: None };
+    #[test]
+    fn a_record_that_is_not_understood_does_not_count_as_no_swap() {
+        let told = |swap: Option<u128>| Ok(NodeRecord { swap: swap.map(Uuid::from_u128), ..disk() });
+        let named = |name: &str, record| (name.to_owned(), record);
+        let all = |third| vec![named("cp1", told(Some(1))), named("cp2", told(None)), named("cp3", third)];
+        assert_eq!(under_way(all(told(None)), "cp1").unwrap(), Vec::<String>::new());
+        assert_eq!(under_way(all(told(Some(2))), "cp1").unwrap(), ["cp3"]);
+        let error = under_way(all(serde_json::from_str("{}")), "cp1").unwrap_err();
+        assert_eq!(error.to_string(), "understanding what cp3 has told the cluster of itself");
+    }
+
+    #[test]
+    fn a_node_that_has_taken_a_lost_ones_place_belongs_to_the_restored_cluster() {
+        let at = |restored| ("cp".to_owned(), NodeRecord { restored, ..disk() });
+        let (early, late) = (epoch("s", "2026-11-21T10:00:00Z"), epoch("t", "2026-11-21T11:00:00Z"));
+        let known = vec![at(None), at(late.clone()), at(early)];
+        let joined = super::epoch(&known).cloned();
+        assert_eq!((&joined, super::epoch(&known[..1].to_vec())), (&late, None));
+        // With it the node is let in again when it restarts; without it, it would pass for one from before.
+        assert_eq!(verdict(&NodeRecord { restored: joined, ..disk() }, None, late.clone()), None);
+        assert_eq!(verdict(&disk(), None, late).as_deref(), Some("disk.superseded"));
+    }
+
             let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };
             NodeRecord::of_disk(&identity, "b", &records).unwrap()
         };
