@@ -186,6 +186,7 @@ codes! {
     DNS_SILENT, "dns-servers.no-answer", Warning, "A DNS server does not answer.";
     NTP_SILENT, "ntp-servers.no-answer", Warning, "A time server does not answer, or does not know the time.";
     PEER_UNREACHABLE, "peer.unreachable", Warning, "Another control node of the cluster cannot be reached.";
+    ETCD_OTHER_MINOR, "etcd.other-minor", Error, "The etcd data on the data disk were last used by another minor of etcd than this VM's image has. etcd is not started.";
     ETCD_NOSPACE, "etcd.no-space", Error, "etcd has reached its quota and refuses writes until objects are deleted.";
     ETCD_CORRUPT, "etcd.corrupt", Error, "etcd has found that its members' data differ.";
     ETCD_NEARLY_FULL, "etcd.nearly-full", Warning, "etcd's database has more than 80 % of its quota.";

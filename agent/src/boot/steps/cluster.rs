@@ -12,6 +12,7 @@ use super::{StepContext, StepError, StepOutcome};
 use crate::boot::run;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::restore::Restored;
 use crate::cluster::pki;
@@ -104,6 +105,9 @@ impl StepContext {
             return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
         }
         let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped {
+            data_version::check(&self.node.records, &self.node.image.etcd)??;
+        }
         if stopped && self.progress.formed {
             self.is_the_true_disk()?;
         }
@@ -123,6 +127,7 @@ impl StepContext {
                 member::configuration(&self.node.config, &beginning).context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
+        data_version::note(&self.node.records, &self.node.image.etcd)?;
         let started = self.node.services().start_with(etcd::UNIT, changed)?;
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
