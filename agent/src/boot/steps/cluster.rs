@@ -14,7 +14,7 @@ use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::pki;
 use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::host::disk;
@@ -24,7 +24,7 @@ use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
 use crate::upgrade::swap::adopt;
 use crate::upgrade::swap::context::SwapContext;
-use crate::upgrade::swap::node_record::{self, Announcer};
+use crate::upgrade::swap::node_record::{self, Announcer, Epoch};
 use crate::upgrade::swap::publisher;
 
 /// How long another node tries to tell the first one that it has joined
@@ -99,12 +99,15 @@ impl StepContext {
     }
 
     pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
+        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped {
+            restore::settle(self.node.root(), &self.node.records)?;
+        }
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";
             let action = "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk";
             return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
         }
-        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
         if stopped {
             data_version::check(&self.node.records, &self.node.image.etcd)??;
         }
@@ -132,6 +135,9 @@ impl StepContext {
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
         }
+        if joining {
+            self.note_epoch()?;
+        }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
     }
@@ -142,6 +148,14 @@ impl StepContext {
         let build = &self.node.image.build;
         node_record::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
             .map_err(StepError::Refused)
+    }
+
+    /// A node that has taken a lost one's place in a restored cluster is of that cluster from now on.
+    fn note_epoch(&self) -> anyhow::Result<()> {
+        let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
+        let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
+        let members = self.node.config.cluster.control_nodes.iter().map(|node| node.name.clone()).collect();
+        self.node.records.begin_entry(&Restored { token, members, at }).map(drop)
     }
 
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
