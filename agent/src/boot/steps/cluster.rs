@@ -2,7 +2,7 @@
 //! the end of the forming.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use contract::codes;
@@ -25,7 +25,12 @@ use crate::status::{self, Phase, Reporter};
 use crate::upgrade::swap::adopt;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record::{self, Announcer, Epoch};
+use crate::upgrade::swap::peers::{self, Verdict};
 use crate::upgrade::swap::publisher;
+
+/// How long the others may take to say whether the data disk is an old copy, times the timeout factor. Nodes that start
+/// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
+const ANSWERING: Duration = Duration::from_secs(180);
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, times the timeout factor.
@@ -143,11 +148,24 @@ impl StepContext {
     }
 
     /// An old copy of the data disk must not come near the cluster's store.
-    fn is_the_true_disk(&self) -> Result<(), StepError> {
+    fn is_the_true_disk(&mut self) -> Result<(), StepError> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
-        let build = &self.node.image.build;
-        node_record::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
-            .map_err(StepError::Refused)
+        let (node, build) = (&self.node, &self.node.image.build);
+        match peers::judge(&node.config, identity, build, &node.records, &node.pki())? {
+            Verdict::True => Ok(()),
+            Verdict::Refused(findings) => Err(StepError::Refused(findings)),
+            Verdict::Unknown => {
+                let limit = node.config.timeout(ANSWERING);
+                if self.unanswered.get_or_insert_with(Instant::now).elapsed() < limit {
+                    return Err(StepError::Waiting(
+                        "waiting for another control node, which knows whether this data disk is an old copy"
+                            .to_owned(),
+                    ));
+                }
+                log::warn!("no other control node has said within {} s whose this data disk is", limit.as_secs());
+                Ok(())
+            }
+        }
     }
 
     /// A node that has taken a lost one's place in a restored cluster is of that cluster from now on.

@@ -14,6 +14,7 @@ use super::answer::{self, Answer};
 use crate::host::command::Host;
 use crate::upgrade::kubernetes;
 use crate::upgrade::swap::facts;
+use crate::upgrade::swap::peers::KnownDisks;
 
 /// The longest time that pods may be given to move away, in seconds.
 const LONGEST_DRAIN: u64 = 6 * 60 * 60;
@@ -26,6 +27,18 @@ pub(super) fn node(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
     };
     match facts::node(&node, context.swaps.state(), context.swaps.evacuation()) {
         Ok(facts) => json(StatusCode::OK, &facts),
+        Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
+    }
+}
+
+/// What this node knows of the nodes' data disks, for one of them that is about to start its etcd.
+pub(super) fn disks(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
+    let Some(node) = context.swaps.context() else {
+        return answer::line(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
+    };
+    let told = || KnownDisks::told(&node.config.node.name, &node.identity()?, &node.image.build, &node.records());
+    match told() {
+        Ok(known) => json(StatusCode::OK, &known),
         Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
     }
 }
