@@ -1,11 +1,13 @@
 //! What an image says of itself, and the names of the container images in it.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
-use semver::VersionReq;
+use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
-use crate::minor;
+use crate::minor::{self, Minor};
 use crate::role::Role;
 
 /// Where the image builder leaves the description.
@@ -92,11 +94,104 @@ impl ImageFacts {
         minor::newest(self.kubernetes.iter().map(|release| release.minor.as_str()))
     }
 
+    /// The minor of etcd that it runs; none if its version has none.
+    pub fn etcd_minor(&self) -> Option<Minor> {
+        Minor::of(&self.etcd)
+    }
+
+    /// What the OVA says of it.
+    pub fn full_version(&self) -> FullVersion {
+        FullVersion {
+            version: self.version.clone(),
+            build: self.build.clone(),
+            etcd: self.etcd_minor(),
+            upgrades_from: self.upgrades_from.clone(),
+        }
+    }
+
     /// Name, version and publisher in one line, for status.
     pub fn title(&self) -> String {
         let publisher = self.publisher.as_deref().unwrap_or("development image");
         format!("{} {} ({publisher})", self.name, self.version)
     }
+}
+
+/// How many hexadecimal digits a build identifier has.
+pub const BUILD_DIGITS: usize = 32;
+
+/// What an OVF descriptor's `FullVersion`, a free text (DSP0243 2.1.1, 9.5.2), says of an image:
+/// `0.2.0+0123… (etcd 3.6) (upgrades from >=0.1.0)`. Whoever swaps images reads it there, before anything is imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullVersion {
+    /// The image's version.
+    pub version: String,
+    /// Its build identifier.
+    pub build: String,
+    /// The minor of etcd that it runs; none of an image from before this was said.
+    pub etcd: Option<Minor>,
+    /// Of which images it may take the place; none for any that is not newer.
+    pub upgrades_from: Option<VersionReq>,
+}
+
+/// Why a text is no [`FullVersion`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoFullVersion {
+    /// It does not begin with version and build.
+    #[error("{0:?} does not begin with a version, a plus sign and the {BUILD_DIGITS} hexadecimal digits of a build")]
+    Build(String),
+    /// What it says of etcd is no minor.
+    #[error("{0:?} does not say which minor of etcd the image runs")]
+    Etcd(String),
+    /// What it says of other images names no versions.
+    #[error("{0:?} does not say clearly of which versions the image may take the place")]
+    UpgradesFrom(String),
+    /// It says more than is known, or not in the known form.
+    #[error("{0:?} says more than this program understands")]
+    More(String),
+}
+
+impl fmt::Display for FullVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.version, self.build)?;
+        if let Some(etcd) = self.etcd {
+            write!(f, " (etcd {etcd})")?;
+        }
+        match &self.upgrades_from {
+            Some(from) => write!(f, " (upgrades from {from})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Strict: what it says decides whether an image may be swapped in, so that a text is understood to its end or not at
+/// all.
+impl FromStr for FullVersion {
+    type Err = NoFullVersion;
+
+    fn from_str(text: &str) -> Result<Self, NoFullVersion> {
+        let (image, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
+        let hexadecimal = |build: &str| build.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        let (version, build) = image
+            .split_once('+')
+            .filter(|(version, build)| {
+                Version::parse(version).is_ok() && build.len() == BUILD_DIGITS && hexadecimal(build)
+            })
+            .ok_or_else(|| NoFullVersion::Build(text.to_owned()))?;
+        let (etcd, rest) = part(rest, "etcd", || NoFullVersion::Etcd(text.to_owned()))?;
+        let (upgrades_from, rest) = part(rest, "upgrades from", || NoFullVersion::UpgradesFrom(text.to_owned()))?;
+        let read = Self { version: version.to_owned(), build: build.to_owned(), etcd, upgrades_from };
+        match rest.is_empty() && read.to_string() == text {
+            true => Ok(read),
+            false => Err(NoFullVersion::More(text.to_owned())),
+        }
+    }
+}
+
+/// The value in ` (NAME VALUE)`, if `text` begins so, and what follows it.
+fn part<'t, T: FromStr, E>(text: &'t str, name: &str, wrong: impl Fn() -> E) -> Result<(Option<T>, &'t str), E> {
+    let Some(value) = text.strip_prefix(&format!(" ({name} ")) else { return Ok((None, text)) };
+    let (value, rest) = value.split_once(')').ok_or_else(&wrong)?;
+    Ok((Some(value.parse().map_err(|_| wrong())?), rest))
 }
 
 /// The reference of one of the container images that the appliance carries.
@@ -120,5 +215,70 @@ mod tests {
         assert_eq!(facts.kubernetes("1.9").unwrap().version, "1.9.1");
         assert_eq!(facts.kubernetes("1.35"), None);
         assert_eq!(facts.title(), "kaas-control-plane 0.1.0 (development image)");
+        assert_eq!(facts.full_version().to_string(), "0.1.0+0123456789abcdef0123456789abcdef (etcd 3.6)");
+    }
+
+    const BUILD: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_full_version_is_read_as_it_was_written() {
+        let full = |etcd: Option<&str>, from: Option<&str>| FullVersion {
+            version: "0.2.0-rc.1".into(),
+            build: BUILD.into(),
+            etcd: etcd.map(|etcd| etcd.parse().unwrap()),
+            upgrades_from: from.map(|from| from.parse().unwrap()),
+        };
+        let table = [
+            (full(None, None), ""),
+            (full(Some("3.6"), None), " (etcd 3.6)"),
+            (full(None, Some(">=0.1.0")), " (upgrades from >=0.1.0)"),
+            (full(Some("3.6"), Some(">=0.1.0, <1.0.0")), " (etcd 3.6) (upgrades from >=0.1.0, <1.0.0)"),
+        ];
+        for (full, rest) in table {
+            let text = format!("0.2.0-rc.1+{BUILD}{rest}");
+            assert_eq!(full.to_string(), text);
+            assert_eq!(text.parse(), Ok(full));
+        }
+    }
+
+    #[test]
+    fn a_full_version_that_is_not_understood_to_its_end_is_refused() {
+        type Wrong = fn(String) -> NoFullVersion;
+        let table: [(&[&str], Wrong); 4] = [
+            (
+                &[
+                    "",
+                    "0.2.0",
+                    "0.2.0 (development image)",
+                    "0.2.0+0123",
+                    "0.2.0+0123456789ABCDEF0123456789abcdef",
+                    "0.2.0+0123456789abcdef0123456789abcdef0",
+                    "two+0123456789abcdef0123456789abcdef",
+                    "0.2.0+x+0123456789abcdef0123456789abcdef",
+                ],
+                NoFullVersion::Build,
+            ),
+            (&["B (etcd 3.6", "B (etcd three)", "B (etcd 3.6.16)", "B (etcd )"], NoFullVersion::Etcd),
+            (&["B (upgrades from >=0.1.0", "B (upgrades from whatever)"], NoFullVersion::UpgradesFrom),
+            (
+                &[
+                    "B ",
+                    "B (etcd)",
+                    "B (signed)",
+                    "B (etcd 3.6) (etcd 3.6)",
+                    "B (upgrades from >=0.1.0) (etcd 3.6)",
+                    "B  (etcd 3.6)",
+                    "B (etcd 03.6)",
+                    "B (etcd 3.6) and more",
+                ],
+                NoFullVersion::More,
+            ),
+        ];
+        for (texts, wrong) in table {
+            for text in texts {
+                let text = text.replace('B', &format!("0.2.0+{BUILD}"));
+                assert_eq!(text.parse::<FullVersion>(), Err(wrong(text.clone())), "{text}");
+            }
+        }
     }
 }

@@ -22,4 +22,7 @@ pub struct UpgradeState {
     pub to: String,
     /// Why it was given up, if it was: the node is as before then.
     pub error: Option<String>,
+    /// The stable code of why it was given up, such as `drain.blocked`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }

@@ -1,16 +1,31 @@
-//! A Kubernetes minor version.
+//! A minor version of Kubernetes or etcd.
 
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Such as 1.36; in the order of releases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Minor {
     major: u32,
     minor: u32,
 }
 
+/// A text that is no minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a minor is two numbers with a dot between them, such as 1.36")]
+pub struct NoMinor;
+
 impl Minor {
+    /// The minor of a version such as `3.6.16`; none of what is no version.
+    pub fn of(version: &str) -> Option<Self> {
+        let (major, rest) = version.split_once('.')?;
+        let (minor, _) = rest.split_once('.')?;
+        format!("{major}.{minor}").parse().ok()
+    }
+
     /// The one that comes after it: Kubernetes is upgraded one minor at a time
     /// (version skew policy, "Supported component upgrade order").
     pub fn next(self) -> Self {
@@ -24,11 +39,29 @@ pub fn newest<'a>(minors: impl IntoIterator<Item = &'a str>) -> Option<&'a str> 
 }
 
 impl FromStr for Minor {
-    type Err = ();
+    type Err = NoMinor;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (major, minor) = text.split_once('.').ok_or(())?;
-        Ok(Self { major: major.parse().map_err(drop)?, minor: minor.parse().map_err(drop)? })
+    fn from_str(text: &str) -> Result<Self, NoMinor> {
+        let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => text.parse().map_err(|_| NoMinor),
+            false => Err(NoMinor),
+        };
+        let (major, minor) = text.split_once('.').ok_or(NoMinor)?;
+        Ok(Self { major: number(major)?, minor: number(minor)? })
+    }
+}
+
+impl TryFrom<String> for Minor {
+    type Error = NoMinor;
+
+    fn try_from(text: String) -> Result<Self, NoMinor> {
+        text.parse()
+    }
+}
+
+impl From<Minor> for String {
+    fn from(minor: Minor) -> Self {
+        minor.to_string()
     }
 }
 
@@ -47,8 +80,12 @@ mod tests {
         let minor = |text: &str| text.parse::<Minor>().unwrap();
         assert!(minor("1.9") < minor("1.10"));
         assert_eq!(minor("1.35").next().to_string(), "1.36");
-        for text in ["1", "1.x", "1.36.3", "v1.36", ""] {
+        for text in ["1", "1.x", "1.36.3", "v1.36", "1.+36", ""] {
             assert!(text.parse::<Minor>().is_err(), "{text}");
+        }
+        assert_eq!((Minor::of("3.6.16"), Minor::of("3.6.16-rc.0")), (Some(minor("3.6")), Some(minor("3.6"))));
+        for text in ["3.6", "v3.6.16", "3.x.16", "new", ""] {
+            assert_eq!(Minor::of(text), None, "{text}");
         }
         assert_eq!(newest(["1.9", "1.36", "1.35"]), Some("1.36"));
         assert_eq!(newest([]), None);

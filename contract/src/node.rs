@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::kubernetes_upgrade;
-use crate::swap::{Image, SwapState};
+use crate::swap::{EvacuationState, Image, Losses, SwapState};
 
 /// A node, as `GET /v1/node` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Node {
     pub generation: u64,
     /// Its Kubernetes.
     pub kubernetes: Kubernetes,
-    /// Its etcd member; none while it does not answer.
+    /// Its etcd member; none while it does not answer, or cannot say which members there are.
     pub etcd: Option<Etcd>,
     /// The cluster's virtual IP, if it has one.
     pub virtual_address: Option<VirtualAddress>,
@@ -36,6 +36,21 @@ pub struct Node {
     pub good: Option<Good>,
     /// The swap that is under way, or not committed yet.
     pub swap: Option<SwapState>,
+    /// The evacuation that was asked for since power-on: under way, done, or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evacuation: Option<EvacuationState>,
+    /// Its pods, as far as an upgrade goes by them; none of an image that does not tell of them yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Pods>,
+}
+
+/// The pods of a node, as its API server has them. What is none cannot be known now, and says nothing good.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pods {
+    /// Whether the node is cordoned: no new pods come to it.
+    pub cordoned: Option<bool>,
+    /// What a drain would delete for good.
+    pub losses: Option<Losses>,
 }
 
 /// The image that a VM runs.
@@ -81,7 +96,7 @@ pub struct Etcd {
     pub leader: bool,
     /// The index that it has applied.
     pub applied: u64,
-    /// All members.
+    /// All members, as a majority agrees on them: never empty.
     pub members: Vec<Member>,
 }
 

@@ -82,8 +82,8 @@ pub const TABLE: &[Port] = &[
     tcp(API, "Kubernetes clients, control nodes, pods", "the Kubernetes API, on each node and on the virtual IP"),
     tcp(
         NODE,
-        "load balancers, monitoring, administrators",
-        "the node's endpoint: status, metrics, snapshots, upgrades",
+        "load balancers, monitoring, administrators, control nodes",
+        "the node's endpoint: status, metrics, snapshots, upgrades; control nodes ask it about data disks",
     ),
     tcp(ETCD_CLIENT, PEERS, "etcd for API servers and agents, with client certificates of etcd's authority"),
     tcp(ETCD_PEER, PEERS, "etcd's members among themselves, with certificates of etcd's authority"),

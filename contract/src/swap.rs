@@ -1,4 +1,5 @@
-//! An image swap as a node takes and tells it: `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`.
+//! An image swap as a node takes and tells it: `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`, and on
+//! the way back, or before any other shutdown, `POST /v1/evacuate` and `DELETE /v1/evacuate/<id>`.
 //! The files in `testdata` show the JSON.
 
 use std::fmt;
@@ -49,7 +50,7 @@ impl fmt::Display for Image {
     }
 }
 
-/// How far a swap is.
+/// How far a swap is, or an evacuation, which is never taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -85,6 +86,12 @@ pub struct SwapState {
     pub stage: Stage,
     /// Why it failed.
     pub error: Option<String>,
+    /// The stable code of why it failed, such as `drain.blocked`: whoever asks for swaps goes by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What its drain deletes for good, known once it drains.
+    #[serde(default, skip_serializing_if = "Losses::is_empty")]
+    pub losses: Losses,
     /// Who may take the disk back.
     pub from: Use,
     /// Which image may take the disk; none for a swap by hand.
@@ -101,10 +108,15 @@ impl fmt::Display for SwapState {
             Stage::MovingLeader => write!(f, "swap{to}: moving etcd's leadership"),
             Stage::Draining => write!(f, "swap{to}: moving the pods away"),
             Stage::Prepared => write!(f, "swap{to} prepared: shut this VM down"),
-            Stage::Failed => write!(f, "swap{to} failed: {}", self.error.as_deref().unwrap_or("see the journal")),
+            Stage::Failed => write!(f, "swap{to} failed: {}", why(self.error.as_deref(), self.code.as_deref())),
             Stage::Taken => write!(f, "taken over from image {}, not committed yet", self.from.version),
         }
     }
+}
+
+fn why(error: Option<&str>, code: Option<&str>) -> String {
+    let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
+    format!("{}{code}", error.unwrap_or("see the journal"))
 }
 
 /// What `POST /v1/swap` takes.
@@ -139,6 +151,85 @@ impl Request {
     }
 }
 
+/// What `POST /v1/evacuate` takes: the node leaves its work to the others, so that its VM may be shut down. No swap
+/// begins with it: one that is taken stays so, and the disk may go to whom it may go.
+///
+/// 202 while it is under way, 200 once the VM may be shut down, 409 where it is refused. An image that does not know of
+/// it answers 404.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvacuationRequest {
+    /// The caller's identifier of the evacuation: asking again with it changes nothing.
+    pub id: Uuid,
+    /// How long pods may take to move away, in seconds.
+    pub drain_seconds: u64,
+}
+
+/// An evacuation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvacuationState {
+    /// Its identifier.
+    pub id: Uuid,
+    /// How far it is; [`Stage::Prepared`] once the VM may be shut down.
+    pub stage: Stage,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// The stable code of why it failed, such as `drain.blocked`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What its drain deletes for good, known once it drains.
+    #[serde(default, skip_serializing_if = "Losses::is_empty")]
+    pub losses: Losses,
+}
+
+/// For pages and terminals.
+impl fmt::Display for EvacuationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stage {
+            Stage::Judging => f.write_str("evacuation: looking whether it may be done"),
+            Stage::Yielding => f.write_str("evacuation: yielding the virtual IP"),
+            Stage::MovingLeader => f.write_str("evacuation: moving etcd's leadership"),
+            Stage::Draining => f.write_str("evacuation: moving the pods away"),
+            Stage::Prepared | Stage::Taken => f.write_str("evacuated: shut this VM down"),
+            Stage::Failed => {
+                write!(f, "evacuation failed: {}", why(self.error.as_deref(), self.code.as_deref()))
+            }
+        }
+    }
+}
+
+/// What a drain of a node deletes for good. Pods are named `namespace/name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Pods without a controller: nothing makes them anew.
+    #[serde(default)]
+    pub bare_pods: Vec<String>,
+    /// Pods with `emptyDir` volumes: what these hold is deleted, also where a controller makes the pod anew.
+    #[serde(default)]
+    pub empty_dirs: Vec<String>,
+}
+
+impl Losses {
+    /// Whether nothing is lost.
+    pub fn is_empty(&self) -> bool {
+        self.bare_pods.is_empty() && self.empty_dirs.is_empty()
+    }
+}
+
+/// For pages and terminals: in one line.
+impl fmt::Display for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bare_pods, empty_dirs } = self;
+        if !bare_pods.is_empty() {
+            write!(f, "these pods have no controller and are deleted: {}", bare_pods.join(", "))?;
+        }
+        if !empty_dirs.is_empty() {
+            let more = if bare_pods.is_empty() { "" } else { "; " };
+            write!(f, "{more}what these pods keep in emptyDir volumes is deleted: {}", empty_dirs.join(", "))?;
+        }
+        if self.is_empty() { f.write_str("nothing is deleted for good") } else { Ok(()) }
+    }
+}
+
 /// Why something is not done, as a 409 says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason} [{code}]")]
@@ -167,5 +258,31 @@ mod tests {
         assert!(request.words("0.1.0").ends_with("to image 0.2.0"));
         let words = Request { publisher: Some("SHA256:other".into()), ..request }.words("0.3.0");
         assert!(words.contains("older than 0.3.0") && words.contains("the key SHA256:other"), "{words}");
+    }
+
+    #[test]
+    fn what_a_drain_deletes_is_said_in_one_line() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let both = Losses { bare_pods: names(&["a/debug", "b/job"]), empty_dirs: names(&["b/cache"]) };
+        assert_eq!(
+            both.to_string(),
+            "these pods have no controller and are deleted: a/debug, b/job; what these pods keep in emptyDir volumes \
+             is deleted: b/cache"
+        );
+        assert!(Losses { bare_pods: vec![], ..both }.to_string().starts_with("what these pods keep"));
+        assert_eq!(Losses::default().to_string(), "nothing is deleted for good");
+    }
+
+    #[test]
+    fn a_failure_is_said_with_its_code() {
+        let state = |code: Option<&str>| EvacuationState {
+            id: Uuid::nil(),
+            stage: Stage::Failed,
+            error: Some("web/a stays".into()),
+            code: code.map(str::to_owned),
+            losses: Losses::default(),
+        };
+        assert_eq!(state(Some("drain.blocked")).to_string(), "evacuation failed: web/a stays [drain.blocked]");
+        assert_eq!(state(None).to_string(), "evacuation failed: web/a stays");
     }
 }

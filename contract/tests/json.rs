@@ -6,7 +6,7 @@ use std::path::Path;
 use contract::json::read_strictly;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap::{Refused, Request};
+use contract::swap::{EvacuationRequest, Refused, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,19 +20,21 @@ fn is_as_the_file_shows<T: Serialize + DeserializeOwned>(name: &str) {
 
 #[test]
 fn what_is_said_is_as_the_files_show() {
-    for name in ["node.json", "node-prepared.json", "node-taken.json"] {
+    for name in ["node.json", "node-prepared.json", "node-taken.json", "node-evacuation.json"] {
         is_as_the_file_shows::<Node>(name);
     }
     is_as_the_file_shows::<Node>("node-upgrading.json");
     for name in ["swap-request.json", "swap-request-publisher.json"] {
         is_as_the_file_shows::<Request>(name);
     }
+    is_as_the_file_shows::<EvacuationRequest>("evacuation-request.json");
     is_as_the_file_shows::<kubernetes_upgrade::Request>("kubernetes-request.json");
     is_as_the_file_shows::<Refused>("refused.json");
-    // A node that knows nothing of pinned keys.
+    // A node that knows nothing of pinned keys, nor tells of its pods.
     let text = include_str!("../testdata/node.json");
     let older = text.replace("\"pinned\": \"SHA256:publisher\",", "");
-    assert_eq!(serde_json::from_str::<Node>(&older).unwrap().pinned, None);
+    let older = serde_json::from_str::<Node>(&older).unwrap();
+    assert_eq!((older.pinned, older.pods, older.evacuation), (None, None, None));
 }
 
 /// The file with a field more in each of its objects, one after the other.
@@ -59,7 +61,7 @@ fn with_more(name: &str) -> Vec<String> {
 
 #[test]
 fn what_is_told_may_say_more_and_what_is_asked_may_not() {
-    for text in with_more("node-prepared.json") {
+    for text in ["node-prepared.json", "node-evacuation.json"].into_iter().flat_map(with_more) {
         serde_json::from_str::<Node>(&text).unwrap();
     }
     for text in with_more("refused.json") {
@@ -70,6 +72,9 @@ fn what_is_told_may_say_more_and_what_is_asked_may_not() {
     for text in requests {
         let error = read_strictly::<Request>(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("unknown field `of-a-later-version`"), "{error}");
+    }
+    for text in with_more("evacuation-request.json") {
+        assert!(read_strictly::<EvacuationRequest>(text.as_bytes()).is_err());
     }
     for text in with_more("kubernetes-request.json") {
         assert!(read_strictly::<kubernetes_upgrade::Request>(text.as_bytes()).is_err());

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use contract::image::ImageFacts;
 use contract::properties::{FormProperty, form};
 use ova::archive::Package;
 use ova::ovf::{
@@ -16,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::BuildContext;
 use crate::cache::{Key, Stage};
-use crate::identifier;
 use crate::spec::Spec;
 
 /// "Debian GNU/Linux 64-Bit" of `CIM_OperatingSystem.OsType`.
@@ -59,12 +59,11 @@ pub fn compress(spec: &Spec, disk: &Path, context: &BuildContext<'_>) -> Result<
 /// whole.
 ///
 /// # Errors
-/// When the descriptor breaks a rule of OVF, or the OVA cannot be written.
+/// When the descriptor breaks a rule of OVF, etcd's version has no minor, or the OVA cannot be written.
 pub fn pack(
     spec: &Spec,
-    build: &str,
+    facts: &ImageFacts,
     disk: &CompressedDisk,
-    kubernetes_minors: &[String],
     signer: Option<&Signer>,
     directory: &Path,
     context: &BuildContext<'_>,
@@ -72,7 +71,7 @@ pub fn pack(
     let running = context.progress.begin("ova");
     let name = spec.full_name();
     let place = directory.join(format!("{name}.ova"));
-    let descriptor = describe(spec, build, disk.sizes, kubernetes_minors, signer.is_some());
+    let descriptor = describe(spec, facts, disk.sizes, signer.is_some())?;
     let disks = [disk.file.clone()];
     let package = Package { name: &name, descriptor: &descriptor, disks: &disks, modified: context.epoch, signer };
     let written =
@@ -85,13 +84,17 @@ fn disk_name(spec: &Spec) -> String {
     format!("{}-disk1.vmdk", spec.full_name())
 }
 
-fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String], signed: bool) -> Descriptor {
+fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Result<Descriptor> {
     let identity = &spec.identity;
     let annotation = match signed {
         true => identity.description.clone(),
         false => format!("{}\nA development image: not signed.", identity.description),
     };
-    Descriptor {
+    let full_version = facts.full_version();
+    // Without it nobody could tell whether the image may be swapped in.
+    ensure!(full_version.etcd.is_some(), "etcd's version {} has no minor: give it one such as 3.6.16", facts.etcd);
+    let minors: Vec<String> = facts.kubernetes.iter().map(|release| release.minor.clone()).collect();
+    Ok(Descriptor {
         name: identity.name.clone(),
         annotation: Some(annotation),
         eula: None,
@@ -104,8 +107,8 @@ fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String]
             name: identity.product.clone(),
             vendor: identity.vendor.clone(),
             version: identity.version.clone(),
-            full_version: Some(identifier::full_version(&identity.version, build, identity.upgrades_from.as_ref())),
-            groups: groups(form(identity.role, kubernetes_minors)),
+            full_version: Some(full_version.to_string()),
+            groups: groups(form(identity.role, &minors)),
             ..Product::default()
         },
         disks: vec![
@@ -150,7 +153,7 @@ fn describe(spec: &Spec, build: &str, sizes: Sizes, kubernetes_minors: &[String]
             // Without it the guest does not see by which UUID vSphere knows a disk.
             extra_config: vec![("disk.EnableUUID".to_owned(), "TRUE".to_owned())],
         },
-    }
+    })
 }
 
 /// The form's properties under their headings.

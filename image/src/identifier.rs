@@ -1,5 +1,5 @@
 //! The build identifier: 32 hexadecimal digits by which a VM and an OVA are
-//! known to be of the same image. It comes from the content of the image alone, so
+//! known to be of the same image: half of a SHA-256. It comes from the content of the image alone, so
 //! equal inputs give equal identifiers, wherever they are built.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use semver::VersionReq;
+use contract::image::BUILD_DIGITS;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -15,9 +15,6 @@ use crate::cache::{Cache, Key, Parts, Stage, file_digest, hex};
 use crate::initial_root;
 use crate::progress::Progress;
 use crate::tree::Tree;
-
-/// How many digits it has: half of a SHA-256.
-const DIGITS: usize = 32;
 
 /// What an image is made of.
 pub struct Content<'c> {
@@ -60,20 +57,13 @@ pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<S
             .text("parameters", &parameters)
             .text("facts", &facts)
             .finish();
-        fs::write(directory.join("identifier"), &whole[..DIGITS]).context("noting the build identifier")
+        fs::write(directory.join("identifier"), &whole[..BUILD_DIGITS]).context("noting the build identifier")
     })?;
     let build = fs::read_to_string(place.join("identifier")).context("reading the build identifier")?;
-    if build.len() != DIGITS {
+    if build.len() != BUILD_DIGITS {
         bail!("the cache gave the build identifier {build:?}");
     }
     Ok(build)
-}
-
-/// The version with the build and of which versions it may take the place, as the OVF descriptor's `FullVersion` has
-/// it, a free text (DSP0243 2.1.1, 9.5.2): `0.2.0+0123… (upgrades from >=0.1.0)`. Whoever swaps images reads it there.
-pub fn full_version(version: &str, build: &str, upgrades_from: Option<&VersionReq>) -> String {
-    let from = upgrades_from.map(|from| format!(" (upgrades from {from})")).unwrap_or_default();
-    format!("{version}+{build}{from}")
 }
 
 /// Takes what is written into a digest.
@@ -127,12 +117,5 @@ mod tests {
             assert!(!all.contains(&identifier), "{part} does not count");
             all.push(identifier);
         }
-    }
-
-    #[test]
-    fn the_full_version_is_version_and_build() {
-        assert_eq!(full_version("0.1.0", "0123", None), "0.1.0+0123");
-        let from = VersionReq::parse(">=0.1.0, <1.0.0").unwrap();
-        assert_eq!(full_version("0.2.0", "0123", Some(&from)), "0.2.0+0123 (upgrades from >=0.1.0, <1.0.0)");
     }
 }

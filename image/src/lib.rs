@@ -125,16 +125,15 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let facts = rootfs::without_build(&description)?;
     let content =
         identifier::Content { tree: &root, initial: &initial, vmlinuz, stub: &stub, parameters, facts: &facts, epoch };
-    let build = identifier::of(&content, &cache, progress)?;
-    description.facts.build.clone_from(&build);
+    description.facts.build = identifier::of(&content, &cache, progress)?;
     rootfs::add_description(&mut root, &description)?;
 
     let image = root_image::pack(&root, &spec.disk.compression, &context)?;
     let kernel_image = kernel_image::assemble(&spec, &root, &initial, &kernel, &image, &context)?;
     let disk = disk::make(&spec.disk, &kernel_image, &image, &context)?;
     let compressed = appliance::compress(&spec, &disk, &context)?;
-    let minors = kubernetes_minors(&spec, &components)?;
-    let (ova, size) = appliance::pack(&spec, &build, &compressed, &minors, request.signer, request.output, &context)?;
+    let facts = &description.facts;
+    let (ova, size) = appliance::pack(&spec, facts, &compressed, request.signer, request.output, &context)?;
     Ok(Made { ova, size, disk })
 }
 
@@ -212,14 +211,6 @@ fn build_components(spec: &Spec, described: &[Component], cache: &Cache, progres
 fn compose_payload(spec: &Spec, components: &[Built], epoch: u64) -> Result<tree::Tree> {
     let all = |names: &[String]| names.iter().map(|name| rootfs::find(components, name)).collect::<Result<Vec<_>>>();
     payload::compose(&all(&spec.components.kubernetes)?, &all(&spec.components.images)?, epoch)
-}
-
-fn kubernetes_minors(spec: &Spec, components: &[Built]) -> Result<Vec<String>> {
-    let minor = |name: &String| {
-        let version = &rootfs::find(components, name)?.component.version;
-        component::minor(version).with_context(|| format!("{name} has no minor"))
-    };
-    spec.components.kubernetes.iter().map(minor).collect()
 }
 
 fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {

@@ -132,7 +132,7 @@ pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
 /// The file system's.
 pub fn give_up(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<bool> {
     let until = Instant::now() + timeout;
-    while held(address) {
+    while !gone(address) {
         if Instant::now() >= until {
             return Ok(false);
         }
@@ -146,6 +146,11 @@ pub fn give_up(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<
 /// Whether this node holds the address now.
 pub fn held(address: Ipv4Addr) -> bool {
     address::device(address).is_ok()
+}
+
+/// Whether it is certain that this node does not hold the address now.
+pub fn gone(address: Ipv4Addr) -> bool {
+    address::device(address).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tells the cluster each minute how this node's data disk stands, goes on with an upgrade of
+//! Tells the cluster each minute how this node's data disk stands and remembers how the others' do, goes on with an upgrade of
 //! Kubernetes, and lets pods come back once a node that they had left is ready.
 
 use contract::finding::Findings;
@@ -10,11 +10,16 @@ use crate::host::command::Host;
 use crate::node::context::NodeContext;
 use crate::upgrade::kubernetes;
 use crate::upgrade::swap::evacuate::uncordon as undo;
+use crate::upgrade::swap::peers::KnownDisks;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let manager = node.endpoint.swaps().clone();
     let Some(context) = manager.context() else { return Ok(None) };
-    Ok(Some(Box::new(move |_| context.announcer.tell(manager.under_way()).map(|()| Findings::default()))))
+    Ok(Some(Box::new(move |_| {
+        context.announcer.tell(manager.under_way())?;
+        KnownDisks::remember(&context.etcd()?, &context.records())?;
+        Ok(Findings::default())
+    })))
 }
 
 /// The upgrade of Kubernetes leaves the node as a swap does.

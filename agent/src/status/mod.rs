@@ -14,7 +14,7 @@ use std::{fs, io};
 
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
-use contract::swap::SwapState;
+use contract::swap::{EvacuationState, SwapState};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::certificates::Certificate;
@@ -118,6 +118,9 @@ pub struct Status {
     /// The swap that is under way, or not committed yet.
     #[serde(default)]
     pub swap: Option<SwapState>,
+    /// The evacuation that was asked for since power-on.
+    #[serde(default)]
+    pub evacuation: Option<EvacuationState>,
     /// When things were reached.
     pub times: Times,
 }

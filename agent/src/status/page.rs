@@ -25,6 +25,9 @@ pub(crate) fn page(status: &Status) -> String {
     if let Some(swap) = &status.swap {
         line("image swap", &swap.to_string());
     }
+    if let Some(evacuation) = &status.evacuation {
+        line("evacuation", &evacuation.to_string());
+    }
     if let Some(health) = &status.health {
         line("API on this node", if health.api { "serving" } else { "not serving" });
         let list = |items: Vec<(&str, bool)>, good: &str, bad: &str| {

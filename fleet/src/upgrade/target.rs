@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use contract::image::FullVersion;
+use contract::minor::Minor;
 use contract::swap::Image;
 use ova::Sha256;
 use ova::archive::{Archive, Error};
@@ -15,9 +17,6 @@ use serde::{Deserialize, Serialize};
 
 /// The property whose choices are the Kubernetes minors that an image carries.
 const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
-
-/// Hexadecimal digits of a build identifier.
-const BUILD: usize = 32;
 
 /// A verified image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +32,9 @@ pub struct Target {
     /// Of which versions it may take the place; none for any that is not newer.
     #[serde(default)]
     pub upgrades_from: Option<VersionReq>,
+    /// The minor of etcd that it runs; none of an image from before this was said.
+    #[serde(default)]
+    pub etcd: Option<Minor>,
     /// Kubernetes minors that it carries, such as `1.36`.
     pub kubernetes: Vec<String>,
     /// Fingerprint of the key that signed it, the signature verified; none if it is not signed.
@@ -49,19 +51,14 @@ impl Target {
         let archive = Archive::open(&path)?;
         let (descriptor, manifest) = archive.verify(&mut |_| {})?;
         let signer = signer(&archive)?;
-        let product = &descriptor.product;
+        let full = full_version(&descriptor).with_context(|| {
+            format!("{} does not say clearly which image it holds; build it anew with this release", path.display())
+        })?;
         Ok(Self {
             digest: digest(&manifest),
-            image: build(&descriptor).with_context(|| {
-                let named = product.full_version.as_deref().unwrap_or_default();
-                format!(
-                    "{} does not say which build it is (its full version is {named:?}); build it anew with this release",
-                    path.display()
-                )
-            })?,
-            upgrades_from: upgrades_from(&descriptor).with_context(|| {
-                format!("{} does not say clearly of which versions it may take the place", path.display())
-            })?,
+            image: Image { version: full.version, build: full.build },
+            upgrades_from: full.upgrades_from,
+            etcd: full.etcd,
             kubernetes: kubernetes(&descriptor),
             name: descriptor.name,
             ova: path,
@@ -98,22 +95,12 @@ fn digest(manifest: &Manifest) -> String {
     Sha256::of(lines.as_bytes()).to_string()
 }
 
-/// The full version is `<version>+<build>`, and what follows (the text is free: DSP0243 1.1, section 9.5).
-fn build(descriptor: &Descriptor) -> Option<Image> {
+/// What the descriptor says of the image.
+fn full_version(descriptor: &Descriptor) -> anyhow::Result<FullVersion> {
     let product = &descriptor.product;
-    let rest = product.full_version.as_deref()?.strip_prefix(&product.version)?.strip_prefix('+')?;
-    let build = rest.get(..BUILD)?;
-    let hexadecimal = build.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f'));
-    hexadecimal.then(|| Image { version: product.version.clone(), build: build.to_owned() })
-}
-
-/// What follows the build: ` (upgrades from <requirement>)`, or nothing.
-fn upgrades_from(descriptor: &Descriptor) -> anyhow::Result<Option<VersionReq>> {
-    let full = descriptor.product.full_version.as_deref().unwrap_or_default();
-    let Some((_, from)) = full.split_once(" (upgrades from ") else { return Ok(None) };
-    let from = from.strip_suffix(')').with_context(|| format!("its full version is {full:?}"))?;
-    let from = VersionReq::parse(from).with_context(|| format!("its full version is {full:?}"))?;
-    Ok(Some(from))
+    let full: FullVersion = product.full_version.as_deref().unwrap_or_default().parse().context("its full version")?;
+    ensure!(full.version == product.version, "its version is {}, its full version {full}", product.version);
+    Ok(full)
 }
 
 fn kubernetes(descriptor: &Descriptor) -> Vec<String> {

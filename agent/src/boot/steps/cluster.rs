@@ -2,7 +2,7 @@
 //! the end of the forming.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use contract::codes;
@@ -12,8 +12,9 @@ use super::{StepContext, StepError, StepOutcome};
 use crate::boot::run;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::pki;
 use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::host::disk;
@@ -23,8 +24,13 @@ use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
 use crate::upgrade::swap::adopt;
 use crate::upgrade::swap::context::SwapContext;
-use crate::upgrade::swap::node_record::{self, Announcer};
+use crate::upgrade::swap::node_record::{self, Announcer, Epoch};
+use crate::upgrade::swap::peers::{self, Verdict};
 use crate::upgrade::swap::publisher;
+
+/// How long the others may take to say whether the data disk is an old copy, times the timeout factor. Nodes that start
+/// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
+const ANSWERING: Duration = Duration::from_secs(180);
 
 /// How long another node tries to tell the first one that it has joined
 /// before the boot goes on, times the timeout factor.
@@ -98,12 +104,18 @@ impl StepContext {
     }
 
     pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
+        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped {
+            restore::settle(self.node.root(), &self.node.records)?;
+        }
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";
             let action = "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk";
             return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
         }
-        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped {
+            data_version::check(&self.node.records, &self.node.image.etcd)??;
+        }
         if stopped && self.progress.formed {
             self.is_the_true_disk()?;
         }
@@ -123,20 +135,45 @@ impl StepContext {
                 member::configuration(&self.node.config, &beginning).context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
+        data_version::note(&self.node.records, &self.node.image.etcd)?;
         let started = self.node.services().start_with(etcd::UNIT, changed)?;
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
+        }
+        if joining {
+            self.note_epoch()?;
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
     }
 
     /// An old copy of the data disk must not come near the cluster's store.
-    fn is_the_true_disk(&self) -> Result<(), StepError> {
+    fn is_the_true_disk(&mut self) -> Result<(), StepError> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
-        let build = &self.node.image.build;
-        node_record::check(&self.node.config, identity, build, &self.node.records, &self.node.pki())?
-            .map_err(StepError::Refused)
+        let (node, build) = (&self.node, &self.node.image.build);
+        match peers::judge(&node.config, identity, build, &node.records, &node.pki())? {
+            Verdict::True => Ok(()),
+            Verdict::Refused(findings) => Err(StepError::Refused(findings)),
+            Verdict::Unknown => {
+                let limit = node.config.timeout(ANSWERING);
+                if self.unanswered.get_or_insert_with(Instant::now).elapsed() < limit {
+                    return Err(StepError::Waiting(
+                        "waiting for another control node, which knows whether this data disk is an old copy"
+                            .to_owned(),
+                    ));
+                }
+                log::warn!("no other control node has said within {} s whose this data disk is", limit.as_secs());
+                Ok(())
+            }
+        }
+    }
+
+    /// A node that has taken a lost one's place in a restored cluster is of that cluster from now on.
+    fn note_epoch(&self) -> anyhow::Result<()> {
+        let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
+        let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
+        let members = self.node.config.cluster.control_nodes.iter().map(|node| node.name.clone()).collect();
+        self.node.records.begin_entry(&Restored { token, members, at }).map(drop)
     }
 
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.

@@ -61,6 +61,8 @@ pub struct StepContext {
     pub environment: Option<String>,
     throttle: Throttle,
     time_asked: Option<Instant>,
+    /// Since when no other control node has answered about the data disk.
+    unanswered: Option<Instant>,
     rendezvous: Option<Rendezvous>,
     warnings: Findings,
 }
@@ -79,6 +81,7 @@ impl StepContext {
             environment: None,
             throttle: Throttle::default(),
             time_asked: None,
+            unanswered: None,
             rendezvous: None,
             warnings: Findings::default(),
         }

@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod command;
+pub mod data_version;
 mod log;
 pub mod member;
 pub mod replace;

@@ -8,10 +8,12 @@
 //! older counts as compacted (etcd's "Disaster recovery"), so that whoever watches
 //! lists anew.
 //!
-//! The new data are made whole beside the old ones, which stay; only renames
-//! come after that. Cut off at any moment, it is called again.
+//! The new data are made whole beside the old ones, which stay; only renames come after that. What was restored is noted
+//! in the member's own directory, so that data and note change places together: a member with the data from before
+//! never passes for a restored one, nor the other way round. Cut off at any moment, the next start of the agent settles
+//! whose data the node goes on with: see [`settle`]. The command may then be given again.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -39,6 +41,18 @@ const BUMP: u64 = 1_000_000_000;
 
 /// How long the control plane and each service may take to stop, times the timeout factor.
 const STOPPING: Duration = Duration::from_secs(90);
+
+/// The member's directory among etcd's data, its place among what etcdutl makes, too.
+const MEMBER: &str = "member";
+
+/// What etcdutl makes, until it is whole.
+const MAKING: &str = "restoring";
+
+/// The new member's directory, whole, until the old one has given way.
+const MADE: &str = "member.restored";
+
+/// What was restored, as [`Restored`], in the member's directory: etcd leaves it alone.
+const NOTE: &str = "restored.json";
 
 /// What an administrator says.
 #[derive(Args)]
@@ -150,18 +164,16 @@ impl Restoring {
         runner: &dyn Runner,
         now: SystemTime,
     ) -> anyhow::Result<Option<PathBuf>> {
+        settle(root, records).context("settling an earlier restore")?;
         let data = files::below(root, DATA);
-        let made = data.join("restoring");
-        match fs::remove_dir_all(&made) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("clearing up"),
-            _ => {}
-        }
+        let (making, made, member) = (data.join(MAKING), data.join(MADE), data.join(MEMBER));
+        remove(&making).context("clearing up")?;
         let members: Vec<String> =
             self.members.iter().map(|node| format!("{}={}", node.name, peer_url(node))).collect();
         let command = Command::new("etcdutl")
             .args(["snapshot", "restore"])
             .arg(&self.file)
-            .arg(format!("--data-dir={}", made.display()))
+            .arg(format!("--data-dir={}", making.display()))
             .arg(format!("--name={}", self.node.name))
             .arg(format!("--initial-cluster={}", members.join(",")))
             .arg(format!("--initial-cluster-token={}", self.token))
@@ -170,16 +182,18 @@ impl Restoring {
             .arg("--mark-compacted");
         runner.run(&command).context("restoring the snapshot")?;
         let at = humantime::format_rfc3339_seconds(now).to_string();
+        let kept = data.join(format!("member.before-restore-{at}"));
         let members = self.members.iter().map(|node| node.name.clone()).collect();
-        records.begin_entry(&Restored { token: self.token.clone(), members, at: at.clone() })?;
-        let (member, kept) = (data.join("member"), data.join(format!("member.before-restore-{at}")));
-        let had = member.exists();
+        let note = serde_json::to_vec_pretty(&Restored { token: self.token.clone(), members, at })?;
+        files::write_atomically(&making.join(MEMBER).join(NOTE), &note, 0o600).context("noting what is restored")?;
+        files::put_in_place(&making.join(MEMBER), &made).context("making the new data whole")?;
+        let had = member.try_exists().context("looking for the old data")?;
         if had {
-            fs::rename(&member, &kept).context("keeping the old data")?;
+            files::put_in_place(&member, &kept).context("keeping the old data")?;
         }
-        fs::rename(made.join("member"), &member).context("putting the new data in place")?;
-        File::open(&data)?.sync_all()?;
-        fs::remove_dir_all(&made).context("clearing up")?;
+        files::put_in_place(&made, &member).context("putting the new data in place")?;
+        settle(root, records)?;
+        remove(&making).context("clearing up")?;
         Ok(had.then_some(kept))
     }
 
@@ -204,6 +218,44 @@ impl Restoring {
             _ => {}
         }
         text
+    }
+}
+
+/// Sees to it that the node goes on with one cluster's data, whole, and remembers which, whatever a restore was in the
+/// midst of when it was cut off. etcd must not be running.
+///
+/// | Cut off                                | The node goes on with        |
+/// |----------------------------------------|------------------------------|
+/// | before the old data have given way     | the old data, as if nothing had been restored |
+/// | after that                             | the new data                 |
+///
+/// # Errors
+/// The file system's, or a note that is not understood; doing it again goes on.
+pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
+    let data = files::below(root, DATA);
+    let (made, member) = (data.join(MADE), data.join(MEMBER));
+    if made.try_exists()? {
+        match member.try_exists()? {
+            true => remove(&made).context("clearing up a restore that was cut off")?,
+            false => {
+                log::warn!("a restore was cut off once the old data had given way: the new data take their place");
+                files::put_in_place(&made, &member).context("putting the restored data in place")?;
+            }
+        }
+    }
+    if let Some(restored) = files::read_record::<Restored>(&member.join(NOTE))?
+        && records.entry::<Restored>()?.as_ref() != Some(&restored)
+    {
+        records.begin_entry(&restored)?;
+    }
+    Ok(())
+}
+
+/// Removes a directory, if it is there.
+fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -304,6 +356,55 @@ mod tests {
             &restored.token,
         ] {
             assert!(asked.contains(part), "{part} is not in {asked}");
+        }
+    }
+
+    /// What a node goes on with: whose data it has, and which restored cluster it remembers.
+    fn goes_on_with(root: &Path) -> (bool, Option<String>) {
+        settle(root, &Records::new(root)).unwrap();
+        let member = root.join("var/lib/etcd/member");
+        let (old, new) = (member.join("old").exists(), member.join("new").exists());
+        assert!(old != new && member.join("wal").is_dir(), "old: {old}, new: {new}");
+        assert!(!root.join("var/lib/etcd").join(MADE).exists());
+        let token = Records::new(root).entry::<Restored>().unwrap().map(|restored| restored.token);
+        (new, token)
+    }
+
+    #[test]
+    fn a_restore_that_is_cut_off_anywhere_leaves_data_and_epoch_of_one_cluster() {
+        let now = humantime::parse_rfc3339("2026-11-21T14:30:05Z").unwrap();
+        for before in [None, Some("earlier")] {
+            for things in 0.. {
+                let root = tempfile::tempdir().unwrap();
+                let records = Records::new(root.path());
+                let data = root.path().join("var/lib/etcd");
+                fs::create_dir_all(data.join("member/wal")).unwrap();
+                fs::write(data.join("member/old"), "").unwrap();
+                // The old data may be of a restored cluster, too, also of one from before it was noted beside them.
+                if let Some(token) = before {
+                    let (token, at) = (token.to_owned(), "2026-11-20T14:30:05Z".to_owned());
+                    records.begin_entry(&Restored { token, members: vec![], at }).unwrap();
+                }
+                let runner = Etcdutl::default();
+                let options = options(&root.path().join("s.db"));
+                let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
+                let restore = || restoring.put_in_place(root.path(), &records, &runner, now);
+                let (done, cut) = files::power::with(things, restore);
+                let (new, token) = goes_on_with(root.path());
+                let expected = if new { Some(restoring.token.as_str()) } else { before };
+                assert_eq!(token.as_deref(), expected, "after {things} things");
+                // Given again, the command completes it, and the data from before are kept.
+                let later = now + Duration::from_secs(60);
+                restoring.put_in_place(root.path(), &records, &runner, later).unwrap();
+                assert_eq!(goes_on_with(root.path()), (true, Some(restoring.token.clone())), "after {things} things");
+                let kept = |name: &str| data.join(format!("member.before-restore-2026-11-21T14:3{name}")).join("old");
+                assert!(kept("0:05Z").exists() || kept("1:05Z").exists(), "after {things} things");
+                if !cut {
+                    done.unwrap();
+                    assert!(things > 6, "only {things} things were saved");
+                    break;
+                }
+            }
         }
     }
 

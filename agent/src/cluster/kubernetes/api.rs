@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{ADMINISTRATOR, PROGRAMS};
 use crate::cluster::pki::{Leaf, read_kubeconfig};
 use crate::host::command::{Command, Runner};
-use crate::host::https::Client;
+use crate::host::files;
+use crate::host::https::{Answer, Client};
 
 /// The agent's own client certificate, on the data disk.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
@@ -49,6 +50,22 @@ impl Api {
         let client = Client::new(server, &config.authority, &config.certificate, key, timeout)
             .with_context(|| format!("using {}", kubeconfig.display()))?;
         Ok(Self { client })
+    }
+
+    /// As [`Api::new`], with the node's administrator credentials below `root`: for what the agent's own may not do.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be read.
+    pub fn as_administrator(address: Ipv4Addr, root: &Path, timeout: Duration) -> anyhow::Result<Self> {
+        Self::new(address, &files::below(root, ADMINISTRATOR), timeout)
+    }
+
+    pub(super) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.client.get(path)
+    }
+
+    pub(super) fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<Answer> {
+        self.client.post(path, body)
     }
 
     /// Whether it says of itself that it serves.

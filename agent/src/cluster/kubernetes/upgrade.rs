@@ -19,6 +19,9 @@ pub struct Begun {
     pub drain_seconds: u64,
     /// Why it was given up before anything changed, if it was.
     pub error: Option<String>,
+    /// The stable code of why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 impl Entry for Begun {
@@ -36,5 +39,5 @@ impl Begun {
 /// The upgrade that is under way or was given up, if one is.
 pub fn state(records: &Records) -> Option<UpgradeState> {
     let begun = records.entry::<Begun>().ok()??;
-    Some(UpgradeState { to: begun.to, error: begun.error })
+    Some(UpgradeState { to: begun.to, error: begun.error, code: begun.code })
 }

@@ -182,6 +182,9 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
     if let Some(swap) = &status.swap {
         page.row("image swap", &swap.to_string(), width, WORSE);
     }
+    if let Some(evacuation) = &status.evacuation {
+        page.row("evacuation", &evacuation.to_string(), width, WORSE);
+    }
     health(&mut page, facts, width);
     if let Some(disk) = &facts.disk {
         page.row("data disk", disk, width, NORMAL);

@@ -8,9 +8,12 @@
 //! | `/metrics`   | monitoring       | metrics in Prometheus' text format                |
 //! | `/v1/snapshot` | administrators | a fresh snapshot of etcd; 202 while it is taken   |
 //! | `/v1/node`   | administrators   | the node as a swap sees it, JSON                  |
+//! | `/v1/disks`  | administrators   | what the node knows of the nodes' data disks, JSON: for its peers |
 //! | `/v1/swap`   | administrators   | POST: prepare a swap; 200 prepared, 202 under way |
 //! | `/v1/swap/<id>` | administrators | DELETE: withdraw it                              |
 //! | `/v1/commit` | administrators   | POST: commit the swap                             |
+//! | `/v1/evacuate` | administrators | POST: let the VM be shut down; 200 done, 202 under way |
+//! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
 //! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
 //!
 //! What is refused is a 409 with code and reason as JSON; see [`contract::swap`].

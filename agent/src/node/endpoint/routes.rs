@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::access::Right;
 use super::answer::{self, Answer};
 use super::{EndpointContext, metrics, snapshot, swap};
+use crate::upgrade::swap::peers;
 
 /// The longest body that is read, in bytes …
 const LONGEST: usize = 16 << 10;
@@ -51,9 +52,12 @@ const ROUTES: &[Route] = &[
     get("/metrics", Right::Monitoring, metrics),
     get("/v1/snapshot", Right::Administrator, snapshot::answer),
     slow(Method::GET, "/v1/node", swap::node),
+    slow(Method::GET, peers::PATH, swap::disks),
     slow(Method::POST, "/v1/swap", swap::begin),
     slow(Method::DELETE, "/v1/swap/", swap::cancel),
     slow(Method::POST, "/v1/commit", swap::commit),
+    slow(Method::POST, "/v1/evacuate", swap::evacuate),
+    slow(Method::DELETE, "/v1/evacuate/", swap::cancel),
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
 ];
 

@@ -1,9 +1,10 @@
-//! The routes of the image swap and of Kubernetes' upgrade: translates between HTTP and [`crate::upgrade::swap`]
+//! The routes of the image swap, of the evacuation and of Kubernetes' upgrade: translates between HTTP and [`crate::upgrade::swap`]
 //! and [`crate::upgrade::kubernetes`].
 
 use contract::codes;
+use contract::image::BUILD_DIGITS;
 use contract::json;
-use contract::swap::{Refused, Request, Stage};
+use contract::swap::{EvacuationRequest, Refused, Request, Stage};
 use hyper::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
@@ -13,20 +14,31 @@ use super::answer::{self, Answer};
 use crate::host::command::Host;
 use crate::upgrade::kubernetes;
 use crate::upgrade::swap::facts;
+use crate::upgrade::swap::peers::KnownDisks;
 
 /// The longest time that pods may be given to move away, in seconds.
 const LONGEST_DRAIN: u64 = 6 * 60 * 60;
 
-/// How many hexadecimal digits a build identifier has.
-const BUILD: usize = 32;
+const NOT_YET: &str = "this node has not come far enough since power-on: ask again in a moment";
 
 pub(super) fn node(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
     let Some(node) = context.swaps.context() else {
-        let reason = "this node has not come far enough since power-on: ask again in a moment";
-        return answer::line(StatusCode::SERVICE_UNAVAILABLE, reason);
+        return answer::line(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
-    match facts::node(&node, context.swaps.state()) {
+    match facts::node(&node, context.swaps.state(), context.swaps.evacuation()) {
         Ok(facts) => json(StatusCode::OK, &facts),
+        Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
+    }
+}
+
+/// What this node knows of the nodes' data disks, for one of them that is about to start its etcd.
+pub(super) fn disks(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
+    let Some(node) = context.swaps.context() else {
+        return answer::line(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
+    };
+    let told = || KnownDisks::told(&node.config.node.name, &node.identity()?, &node.image.build, &node.records());
+    match told() {
+        Ok(known) => json(StatusCode::OK, &known),
         Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
     }
 }
@@ -36,7 +48,22 @@ pub(super) fn begin(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
         Ok(request) => request,
         Err(reason) => return answer::line(StatusCode::BAD_REQUEST, &reason),
     };
-    match context.swaps.begin(request) {
+    leaving(context.swaps.begin(request))
+}
+
+pub(super) fn evacuate(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
+    let request: EvacuationRequest = match json::read_strictly(body) {
+        Ok(request) => request,
+        Err(error) => return answer::line(StatusCode::BAD_REQUEST, &format!("this is no evacuation: {error}")),
+    };
+    if request.drain_seconds > LONGEST_DRAIN {
+        return answer::line(StatusCode::BAD_REQUEST, &too_long(request.drain_seconds));
+    }
+    leaving(context.swaps.evacuate(request))
+}
+
+fn leaving(begun: Result<Stage, Refused>) -> Answer {
+    match begun {
         Ok(Stage::Prepared) => answer::line(StatusCode::OK, "prepared: the VM may be shut down"),
         Ok(_) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
         Err(refused) => conflict(&refused),
@@ -46,8 +73,8 @@ pub(super) fn begin(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
 fn understand(body: &[u8]) -> Result<Request, String> {
     let request: Request = json::read_strictly(body).map_err(|error| format!("this is no swap: {error}"))?;
     let build = &request.to.build;
-    if build.len() != BUILD || !build.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(format!("the build {build:?} is not {BUILD} hexadecimal digits"));
+    if build.len() != BUILD_DIGITS || !build.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("the build {build:?} is not {BUILD_DIGITS} hexadecimal digits"));
     }
     if request.to.version.is_empty() || request.to.version.len() > 64 {
         return Err("the image has no version, or one of more than 64 characters".to_owned());
@@ -60,7 +87,7 @@ fn understand(body: &[u8]) -> Result<Request, String> {
 
 pub(super) fn cancel(context: &EndpointContext, id: &str, _: &[u8]) -> Answer {
     let Ok(id) = Uuid::try_parse(id) else {
-        return answer::line(StatusCode::BAD_REQUEST, &format!("{id:?} is no identifier of a swap"));
+        return answer::line(StatusCode::BAD_REQUEST, &format!("{id:?} is no identifier of a swap or an evacuation"));
     };
     match context.swaps.cancel(id, &Host) {
         Ok(true) => answer::line(StatusCode::OK, "withdrawn"),

@@ -178,7 +178,10 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     };
     let monitoring = stage.client(Some("kaas:monitoring"));
     let id = "22222222-2222-4222-8222-222222222222";
-    let routes = ["GET /v1/node", "POST /v1/swap", &format!("DELETE /v1/swap/{id}"), "POST /v1/commit"];
+    let (withdraw, back) = (format!("DELETE /v1/swap/{id}"), format!("DELETE /v1/evacuate/{id}"));
+    let reads = ["GET /v1/node", "GET /v1/disks"];
+    let routes = ["POST /v1/swap", &withdraw, "POST /v1/commit", "POST /v1/evacuate", &back];
+    let routes = reads.iter().chain(&routes).copied();
     for line in routes {
         assert_eq!(ask(None, line, request).0, 401, "{line}");
         assert_eq!(ask(Some(&monitoring), line, request).0, 403, "{line}");
@@ -186,7 +189,12 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     let administrator = stage.client(Some("kubeadm:cluster-admins"));
     let ask = |line: &str, body: &str| ask(Some(&administrator), line, body);
     // The boot flow has not come so far here.
-    assert_eq!(ask("GET /v1/node", "").0, 503);
+    assert_eq!((ask("GET /v1/node", "").0, ask("GET /v1/disks", "").0), (503, 503));
+    let evacuation = include_str!("../../../../contract/testdata/evacuation-request.json");
+    let (code, body) = ask("POST /v1/evacuate", evacuation);
+    assert!(code == 409 && body.contains("swap.not-ready"), "{code} {body}");
+    assert_eq!((ask("POST /v1/evacuate", "{}").0, ask(&back, "").0), (400, 200));
+    assert_eq!(ask("POST /v1/evacuate", &evacuation.replace(": 120", ": 1000000")).0, 400);
     let (code, body) = ask("POST /v1/swap", request);
     let refused: contract::swap::Refused = serde_json::from_str(&body).unwrap();
     assert_eq!((code, refused.code.as_str()), (409, "swap.not-ready"));
@@ -200,6 +208,49 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     if let Ok(answer) = stage.send(Some(&administrator), &long) {
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     }
+}
+
+/// The scenario of all nodes that start together, one of them with an old copy of its data disk: no etcd runs yet.
+#[test]
+fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
+    use crate::cluster::records::{DiskCounter, Records};
+    use crate::host::disk::{self, DiskState, Identity};
+    use crate::upgrade::swap::manager::tests::context;
+    use crate::upgrade::swap::peers::{self, Verdict};
+
+    let mut config = three_nodes();
+    let low = std::process::id().to_be_bytes();
+    for (node, last) in config.cluster.control_nodes.iter_mut().zip(1..) {
+        node.address = Ipv4Addr::new(127, 128 | low[2] & 63, low[3], last);
+    }
+    let (root, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    let pki = root.path().join("etc/kubernetes/pki");
+    Authorities::make(now).unwrap().ensure(&pki).unwrap();
+    let identity = Identity { node: "node1".into(), state: DiskState::Formed, ..disk::fixture::identity() };
+    let judged = |counter| {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        records.save_disk_counter(DiskCounter { counter }).unwrap();
+        peers::judge(&config, &identity, "b", &records, &pki).unwrap()
+    };
+    assert_eq!(judged(9), Verdict::Unknown, "nobody answers yet");
+
+    // The second node's agent, which remembers what its member knew last.
+    let second = config.cluster.control_nodes[1].clone();
+    let endpoint = Endpoint::new(root.path(), Reporter::new(root.path(), Status::default()));
+    let mut own = context(root.path(), None);
+    own.config.node.name.clone_from(&second.name);
+    endpoint.swaps().open(own).unwrap();
+    let of_second = Leaf { addresses: [IpAddr::V4(second.address)].into(), ..leaf(&config) };
+    endpoint.open_at(SocketAddr::from((second.address, ports::NODE)), &of_second, now).unwrap();
+    let known = serde_json::json!({"nodes": {"node1": {
+        "disk": identity.disk, "generation": identity.generation, "holder": identity.holder,
+        "build": "b", "counter": 9, "restored": null,
+    }}});
+    fs::write(root.path().join("data/kaas/known-disks.json"), known.to_string()).unwrap();
+    assert_eq!((judged(9), judged(12)), (Verdict::True, Verdict::True));
+    let Verdict::Refused(findings) = judged(8) else { panic!("an old copy is let in") };
+    assert!(findings.to_string().contains("disk.stale"), "{findings}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> R
     if context.config.cluster.kubernetes_minor == request.to {
         return Ok(false);
     }
-    judge::judge(&look::look(&context, &request.to, manager.state().as_ref(), runner))?;
+    judge::judge(&look::look(&context, &request.to, in_the_way(manager), runner))?;
     let release = context.image.kubernetes(&request.to);
     let version = release.map_or_else(|| request.to.clone(), |release| release.version.clone());
     look::preflight(&context, &request.to, &version, runner)?;
@@ -47,6 +47,13 @@ pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> R
     Ok(true)
 }
 
+/// What of a swap or an evacuation of this node stands in the way, in words.
+fn in_the_way(manager: &SwapManager) -> Option<String> {
+    let swap = manager.state().map(|swap| format!("the swap {} is under way or not committed", swap.id));
+    let evacuation = manager.evacuation().filter(|evacuation| evacuation.stage.is_under_way());
+    swap.or_else(|| evacuation.map(|evacuation| format!("the evacuation {} is under way", evacuation.id)))
+}
+
 fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::Result<()> {
     let begun = Begun {
         id: Uuid::new_v4(),
@@ -54,6 +61,7 @@ fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::
         to: request.to.clone(),
         drain_seconds: request.drain_seconds,
         error: None,
+        code: None,
     };
     records.begin_entry(&begun)?;
     context.note(&format!("Kubernetes is being upgraded from {} to {}", begun.from, begun.to));

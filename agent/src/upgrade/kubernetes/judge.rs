@@ -18,12 +18,14 @@ pub(super) struct Seen {
     pub(super) carried: Vec<String>,
     /// Whether the node does its part of the cluster, and its boot was found good.
     pub(super) ready: bool,
-    /// What stands in the way on this node, in words: a swap under way or not committed.
+    /// What stands in the way on this node, in words: a swap under way or not committed, an evacuation.
     pub(super) swap: Option<String>,
     /// Other nodes that are being swapped or upgraded.
     pub(super) others: Result<Vec<String>, String>,
     /// Control nodes that Kubernetes does not call ready.
     pub(super) not_ready: Result<Vec<String>, String>,
+    /// What of etcd's members stands against leaving them for a while.
+    pub(super) quorum: Result<(), String>,
     /// Each control node's version of etcd; none if its member is not healthy.
     pub(super) etcd: Vec<(String, Option<String>)>,
     /// APIs that `to` does not have and that somebody uses.
@@ -61,6 +63,7 @@ pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
         }
         Err(why) => return refuse(&codes::KUBERNETES_NOT_READY, format!("the nodes cannot be listed: {why}")),
     }
+    seen.quorum.clone().map_err(|reason| Refused::of(&codes::KUBERNETES_ETCD, reason))?;
     etcd(&seen.etcd)?;
     match &seen.removed {
         Ok(removed) if removed.is_empty() => Ok(()),
@@ -142,6 +145,7 @@ mod tests {
             swap: None,
             others: Ok(vec![]),
             not_ready: Ok(vec![]),
+            quorum: Ok(()),
             etcd: vec![("cp1".into(), Some("3.6.16".into())), ("cp2".into(), Some("3.5.24".into()))],
             removed: Ok(vec![]),
         }
@@ -166,6 +170,7 @@ mod tests {
             (Box::new(|seen| seen.others = Err("away".into())), "kubernetes.another", "away"),
             (Box::new(|seen| seen.not_ready = Ok(vec!["cp2".into()])), "kubernetes.not-ready", "cp2"),
             (Box::new(|seen| seen.not_ready = Err("away".into())), "kubernetes.not-ready", "away"),
+            (Box::new(|seen| seen.quorum = Err("cp3 has no member".into())), "kubernetes.etcd", "cp3 has no member"),
             (Box::new(|seen| seen.etcd[1].1 = None), "kubernetes.etcd", "cp2"),
             (Box::new(move |seen| seen.etcd = old("3.5.9")), "kubernetes.etcd", "cp3 (3.5.9)"),
             (Box::new(move |seen| seen.etcd = old("new")), "kubernetes.etcd", "cp3 (new)"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::{Refused, SwapState};
+use contract::swap::Refused;
 
 use super::deprecated;
 use super::judge::Seen;
@@ -18,7 +18,7 @@ use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 use crate::status::Phase;
 use crate::upgrade::swap::context::SwapContext;
-use crate::upgrade::swap::good;
+use crate::upgrade::swap::{good, quorum};
 
 /// How long a member or an API server may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
@@ -29,8 +29,8 @@ const DRY_RUN_DIRECTORY: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
 /// What the image answers for itself: its kernel and cgroups, and the cluster DNS that it brings.
 const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
 
-/// Looks at the node and its cluster. `swap` is the node's own.
-pub(super) fn look(context: &SwapContext, to: &str, swap: Option<&SwapState>, runner: &dyn Runner) -> Seen {
+/// Looks at the node and its cluster. `swap` is what stands in the way on the node itself.
+pub(super) fn look(context: &SwapContext, to: &str, swap: Option<String>, runner: &dyn Runner) -> Seen {
     let (config, status) = (&context.config, context.reporter.status());
     let timeout = config.timeout(ASKING);
     let members = at_once::ask(&config.cluster.control_nodes, |node| {
@@ -43,9 +43,10 @@ pub(super) fn look(context: &SwapContext, to: &str, swap: Option<&SwapState>, ru
         to: to.to_owned(),
         carried: context.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
         ready: status.phase == Phase::Done && status.is_ready() && good::read(&context.root).is_some(),
-        swap: swap.map(|swap| format!("the swap {} is under way or not committed", swap.id)),
+        swap,
         others: context.others_under_way().map_err(said),
         not_ready: not_ready(context).map_err(said),
+        quorum: quorum::look(context),
         etcd: members.into_iter().map(|(node, version)| (node.name.clone(), version)).collect(),
         removed: removed(context, to, runner).map_err(said),
     }
@@ -65,7 +66,7 @@ fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
 
 /// Each API server counts for itself.
 fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<String>> {
-    let Ok(to) = to.parse() else { return Ok(Vec::new()) };
+    let to = to.parse().with_context(|| format!("{to:?}"))?;
     let mut all = Vec::new();
     for node in &context.config.cluster.control_nodes {
         let ask = api::kubectl(node.address).args(["get", "--raw", "/metrics"]);

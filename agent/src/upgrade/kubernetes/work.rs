@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, bail};
 use contract::codes;
 use contract::finding::Findings;
+use contract::swap::Refused;
 
 use crate::cluster::addons;
 use crate::cluster::kubernetes::api::{self, Api};
@@ -15,7 +16,7 @@ use crate::cluster::virtual_address;
 use crate::host::command::{Host, Runner};
 use crate::host::services;
 use crate::upgrade::swap::context::SwapContext;
-use crate::upgrade::swap::evacuate::{Evacuation, uncordon};
+use crate::upgrade::swap::evacuate::{Evacuation, failure, uncordon};
 use crate::upgrade::swap::good;
 use crate::upgrade::swap::manager::SwapManager;
 
@@ -40,11 +41,11 @@ pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
             Ok(Findings::default())
         }
         Err(error) => {
-            let error = format!("{error:#}");
-            log::warn!("the upgrade to Kubernetes {} is given up: {error}", begun.to);
+            let Refused { code, reason: error } = failure(&error, &codes::KUBERNETES_FAILED);
+            log::warn!("the upgrade to Kubernetes {} is given up: {error} [{code}]", begun.to);
             virtual_address::hold_back(&context.root, false)?;
             uncordon(context, &Host)?;
-            let given = Begun { error: Some(error.clone()), ..begun };
+            let given = Begun { error: Some(error.clone()), code: Some(code), ..begun };
             records.update_entry(&given)?;
             context.announcer.tell(None)?;
             Ok(given_up(&given, &error))
@@ -73,6 +74,8 @@ fn change_over(context: &SwapContext, begun: &Begun) -> anyhow::Result<()> {
     let leave =
         Evacuation { context, id: begun.id, drain_seconds: begun.drain_seconds, cancelled: &never, runner: &Host };
     leave.yield_address()?;
+    leave.cordon()?;
+    leave.losses()?;
     leave.drain()?;
     let records = context.records();
     let mut config = records.config()?.context("this node has no configuration")?;
@@ -133,6 +136,7 @@ mod tests {
             to: "1.36".into(),
             drain_seconds: 1,
             error: Some("draining cp1".into()),
+            code: None,
         };
         let said = given_up(&begun, "draining cp1").to_string();
         assert!(said.contains("from 1.35 to 1.36 was given up: draining cp1"), "{said}");

@@ -50,7 +50,7 @@ pub struct Options {
     /// commit
     #[arg(long, value_name = "FINGERPRINT", requires = "to_version")]
     publisher: Option<String>,
-    /// Undo what was prepared
+    /// Undo what was prepared: a swap, or an evacuation that an upgrade has asked for
     #[arg(long, conflicts_with_all = ["to_version", "to_build", "downgrade", "publisher"])]
     cancel: bool,
     /// The form of the answer
@@ -65,16 +65,7 @@ pub struct Options {
 pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     if options.cancel {
-        let Some(state) = agent.node()?.swap else {
-            writeln!(out, "no swap is under way")?;
-            return Ok(());
-        };
-        agent.cancel(state.id)?;
-        while agent.node()?.swap.is_some_and(|now| now.id == state.id && now.stage != Stage::Failed) {
-            thread::sleep(PACE);
-        }
-        writeln!(out, "the swap is withdrawn: this node goes on as before")?;
-        return Ok(());
+        return cancel(&agent, out);
     }
     let (version, build) = options.to_version.clone().zip(options.to_build.clone()).context("version and build")?;
     let to = Image { version, build };
@@ -86,10 +77,14 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let mut said = None;
     loop {
         let state = agent.node()?.swap.filter(|swap| swap.id == id).context("the swap was cancelled")?;
-        if options.output == Output::Text && said != Some(state.stage) {
+        let now = Some((state.stage, state.losses.clone()));
+        if options.output == Output::Text && said != now {
             writeln!(out, "{state}")?;
+            if state.stage == Stage::Draining && !state.losses.is_empty() {
+                writeln!(out, "{}", state.losses)?;
+            }
         }
-        said = Some(state.stage);
+        said = now;
         match state.stage {
             Stage::Prepared => {
                 if options.output == Output::Json {
@@ -97,10 +92,33 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
                 }
                 return Ok(());
             }
-            Stage::Failed => bail!("{}", state.error.unwrap_or_default()),
+            Stage::Failed => bail!("{state}"),
             _ => thread::sleep(PACE),
         }
     }
+}
+
+/// Withdraws the swap that was prepared, or else the evacuation, whoever has asked for it.
+fn cancel(agent: &Agent, out: &mut impl Write) -> anyhow::Result<()> {
+    let node = agent.node()?;
+    let swap = node.swap.map(|swap| ("swap", swap.id));
+    let evacuation = node.evacuation.map(|evacuation| ("evacuation", evacuation.id));
+    // A swap that was taken is turned back, not withdrawn; an evacuation beside it is.
+    let Some((what, id)) = evacuation.or(swap) else {
+        writeln!(out, "no swap is under way")?;
+        return Ok(());
+    };
+    agent.cancel(what, id)?;
+    let goes_on = |now: &Node| {
+        let swap = now.swap.as_ref().map(|swap| (swap.id, swap.stage));
+        let evacuation = now.evacuation.as_ref().map(|evacuation| (evacuation.id, evacuation.stage));
+        [swap, evacuation].into_iter().flatten().any(|(now, stage)| now == id && stage != Stage::Failed)
+    };
+    while goes_on(&agent.node()?) {
+        thread::sleep(PACE);
+    }
+    writeln!(out, "the {what} is withdrawn: this node goes on as before")?;
+    Ok(())
 }
 
 /// Commits the swap of this node.
@@ -161,8 +179,9 @@ impl Agent {
         expect(self.client.post(path, &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
     }
 
-    fn cancel(&self, id: Uuid) -> anyhow::Result<()> {
-        expect(self.client.delete(&format!("/v1/swap/{id}"))?, &[200, 202]).map(drop)
+    fn cancel(&self, what: &str, id: Uuid) -> anyhow::Result<()> {
+        let path = if what == "swap" { "swap" } else { "evacuate" };
+        expect(self.client.delete(&format!("/v1/{path}/{id}"))?, &[200, 202]).map(drop)
     }
 }
 

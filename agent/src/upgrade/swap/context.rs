@@ -93,12 +93,10 @@ impl SwapContext {
     /// The other nodes that are being swapped, or upgraded to another Kubernetes.
     ///
     /// # Errors
-    /// The own member does not answer.
+    /// The own member does not answer, or one of them has told what is not understood.
     pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
         let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.timeout(ASKING))?;
-        let own = &self.config.node.name;
-        let known = node_record::list(&etcd)?.into_iter();
-        Ok(known.filter(|(name, record)| name != own && record.swap.is_some()).map(|(name, _)| name).collect())
+        node_record::others_under_way(&etcd, &self.config.node.name)
     }
 
     /// Notes a change on the data disk, as far as it can be written.

@@ -2,16 +2,20 @@
 //! leadership, pods. Each part looks first, so that doing it again completes it, and ends early,
 //! with `false`, when what it is done for was cancelled.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use contract::codes::{self, Code};
+use contract::swap::{Losses, Refused};
 use uuid::Uuid;
 
 use super::context::SwapContext;
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::kubernetes::api;
+use crate::cluster::kubernetes::api::{self, Api};
+use crate::cluster::kubernetes::pods::{self, Stay};
 use crate::cluster::records::Cordon;
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
@@ -70,7 +74,7 @@ impl Evacuation<'_> {
         }
         virtual_address::hold_back(&self.context.root, true).context("yielding the virtual IP")?;
         let limit = config.timeout(MOVING);
-        self.until(&format!("this node still holds {address}"), limit, || !virtual_address::held(address))
+        self.until(&format!("this node still holds {address}"), limit, || virtual_address::gone(address))
     }
 
     /// Lets another member lead etcd.
@@ -91,15 +95,15 @@ impl Evacuation<'_> {
         });
         let (_, next) = candidates.max().context("no other member can take etcd's leadership")?;
         own.move_leader(next)?;
-        let is_leader = || own.status().is_ok_and(|status| status.is_leader());
-        self.until("this node still leads etcd", config.timeout(MOVING), || !is_leader())
+        let follows = || own.status().is_ok_and(|status| status.has_leader() && !status.is_leader());
+        self.until("this node still leads etcd", config.timeout(MOVING), follows)
     }
 
-    /// Moves the pods away. Notes first that it was us who cordoned the node.
+    /// Keeps new pods away. Notes first that it was us who cordoned the node.
     ///
     /// # Errors
-    /// Pods are still there at the end of the time.
-    pub fn drain(&self) -> anyhow::Result<bool> {
+    /// The API does not take it.
+    pub fn cordon(&self) -> anyhow::Result<()> {
         let (context, node) = (self.context, &self.context.config.node.name);
         let records = context.records();
         let noted = records.entry::<Cordon>()?;
@@ -116,6 +120,39 @@ impl Evacuation<'_> {
             }
             self.kubectl(&["cordon", node])?;
         }
+        Ok(())
+    }
+
+    /// What [`Evacuation::drain`] will delete for good, once the node is cordoned. Noted on the data disk.
+    ///
+    /// # Errors
+    /// It cannot be known.
+    pub fn losses(&self) -> anyhow::Result<Losses> {
+        let (config, node) = (&self.context.config, &self.context.config.node.name);
+        let until = Instant::now() + config.timeout(MOVING);
+        let pods = loop {
+            match self.api().and_then(|api| api.pods_to_move(node)) {
+                Ok(pods) => break pods,
+                // One slow answer is no reason to give up.
+                Err(error) if self.is_cancelled() || Instant::now() >= until => return Err(error),
+                Err(error) => log::info!("{error:#}"),
+            }
+            thread::sleep(POLL);
+        };
+        let losses = pods::losses(&pods);
+        if !losses.is_empty() {
+            self.context.note(&format!("{node} is drained: {losses}"));
+        }
+        Ok(losses)
+    }
+
+    /// Moves the pods away. What nothing makes anew is deleted; [`Evacuation::losses`] names it before.
+    ///
+    /// # Errors
+    /// Pods are still there at the end of the time: a [`Refused`] names them, what keeps them and whether that is a
+    /// budget.
+    pub fn drain(&self) -> anyhow::Result<bool> {
+        let node = &self.context.config.node.name;
         let until = Instant::now() + Duration::from_secs(self.drain_seconds);
         loop {
             let turn = TURN.min(until.saturating_duration_since(Instant::now())).max(Duration::from_secs(1));
@@ -124,11 +161,7 @@ impl Evacuation<'_> {
             match self.kubectl(&drain) {
                 Ok(_) => return Ok(true),
                 Err(_) if self.is_cancelled() => return Ok(false),
-                Err(error) if Instant::now() >= until => {
-                    return Err(error).with_context(|| {
-                        format!("draining {node}: pods are still there after {} s", self.drain_seconds)
-                    });
-                }
+                Err(error) if Instant::now() >= until => return Err(self.why_not_drained(error)),
                 Err(error) => log::info!("draining {node}: {error:#}"),
             }
             if self.is_cancelled() {
@@ -136,6 +169,33 @@ impl Evacuation<'_> {
             }
             thread::sleep(POLL);
         }
+    }
+
+    /// What kept the pods, as the API server says it; kubectl's own `error` if it does not.
+    fn why_not_drained(&self, error: anyhow::Error) -> anyhow::Error {
+        let (node, seconds) = (&self.context.config.node.name, self.drain_seconds);
+        let ask = |api: Api| api.why_they_stay(&api.pods_to_move(node)?);
+        let stay = self.api().and_then(ask).unwrap_or_else(|unknown| {
+            log::warn!("which pods stay on {node} cannot be known: {unknown:#}");
+            Stay::default()
+        });
+        let refused = match stay {
+            Stay { blocked, .. } if !blocked.is_empty() => Refused::of(
+                &codes::DRAIN_BLOCKED,
+                format!("draining {node}: these pods may not be evicted after {seconds} s: {}", blocked.join(", ")),
+            ),
+            Stay { ending, .. } if !ending.is_empty() => Refused::of(
+                &codes::DRAIN_UNFINISHED,
+                format!("draining {node}: these pods have not ended after {seconds} s: {}", ending.join(", ")),
+            ),
+            _ => return error.context(format!("draining {node}: it did not end within {seconds} s")),
+        };
+        refused.into()
+    }
+
+    fn api(&self) -> anyhow::Result<Api> {
+        let config = &self.context.config;
+        Api::as_administrator(config.address(), &self.context.root, config.timeout(ASKING))
     }
 
     fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
@@ -157,7 +217,29 @@ pub fn uncordon(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<bo
     Ok(true)
 }
 
+/// Why something was given up: with the code that a [`Refused`] in the error has, or else this one.
+pub fn failure(error: &anyhow::Error, otherwise: &Code) -> Refused {
+    let refused = |cause: &(dyn Error + 'static)| cause.downcast_ref::<Refused>().cloned();
+    let words: Vec<String> =
+        error.chain().map(|cause| refused(cause).map_or_else(|| cause.to_string(), |refused| refused.reason)).collect();
+    let code = error.chain().find_map(refused).map_or_else(|| otherwise.code.to_owned(), |refused| refused.code);
+    Refused { code, reason: words.join(": ") }
+}
+
 fn kubectl(context: &SwapContext, runner: &dyn Runner, arguments: &[&str]) -> anyhow::Result<String> {
     let command = api::kubectl(context.config.address()).args(arguments);
     Ok(String::from_utf8_lossy(&runner.run(&command)?).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_has_the_code_of_its_cause_and_the_words_of_all() {
+        let plain = anyhow::anyhow!("no route").context("asking");
+        assert_eq!(failure(&plain, &codes::SWAP_FAILED).to_string(), "asking: no route [swap.failed]");
+        let blocked = anyhow::Error::from(Refused::of(&codes::DRAIN_BLOCKED, "web/a stays")).context("leaving");
+        assert_eq!(failure(&blocked, &codes::SWAP_FAILED).to_string(), "leaving: web/a stays [drain.blocked]");
+    }
 }

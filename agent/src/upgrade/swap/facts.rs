@@ -3,25 +3,30 @@
 
 use std::time::Duration;
 
-use contract::node::{Etcd, Kubernetes, Member, Node, RunningImage, VirtualAddress};
-use contract::swap::SwapState;
+use contract::node::{Etcd, Kubernetes, Member, Node, Pods, RunningImage, VirtualAddress};
+use contract::swap::{EvacuationState, SwapState};
 
 use super::context::SwapContext;
 use super::good;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
-use crate::cluster::kubernetes::upgrade;
+use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::{pods, upgrade};
 use crate::cluster::virtual_address;
 use crate::host::at_once;
 
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// The node as it is now, with the swap that is under way.
+/// The node as it is now, with the swap and the evacuation that it was asked for.
 ///
 /// # Errors
 /// The data disk's identity cannot be read.
-pub fn node(context: &SwapContext, swap: Option<SwapState>) -> anyhow::Result<Node> {
+pub fn node(
+    context: &SwapContext,
+    swap: Option<SwapState>,
+    evacuation: Option<EvacuationState>,
+) -> anyhow::Result<Node> {
     let (identity, image, config) = (context.identity()?, &context.image, &context.config);
     let minor = &config.cluster.kubernetes_minor;
     let release = image.kubernetes(minor);
@@ -50,17 +55,31 @@ pub fn node(context: &SwapContext, swap: Option<SwapState>) -> anyhow::Result<No
         ready: context.reporter.status().is_ready(),
         good: good::read(&context.root),
         swap,
+        evacuation,
+        pods: Some(pods(context)),
     })
 }
 
-/// The own member and how the others are, asked all at once; none if the own one does not answer.
+/// The node's pods; what the API server here does not say is none.
+fn pods(context: &SwapContext) -> Pods {
+    let (config, name) = (&context.config, &context.config.node.name);
+    let Ok(api) = Api::as_administrator(config.address(), &context.root, config.timeout(ASKING)) else {
+        return Pods::default();
+    };
+    // One that is away is not waited for twice.
+    let cordoned = api.cordoned(name).ok();
+    let moved = cordoned.and_then(|_| api.pods_to_move(name).ok());
+    Pods { cordoned, losses: moved.map(|moved| pods::losses(&moved)) }
+}
+
+/// The own member and how the others are, asked all at once; none if the own one does not answer, or without a quorum:
+/// nobody may take a list that could not be had for one on which nobody is ill.
 fn etcd(context: &SwapContext) -> Option<Etcd> {
     let timeout = context.config.timeout(ASKING);
     let ask = |node| EtcdClient::new(node, &context.pki, timeout);
     let own = ask(&context.announcer.node).ok()?;
     let status = own.status().ok()?;
-    // Without a quorum there is no list, but the own member is still told of.
-    let members = own.members().unwrap_or_default();
+    let members = own.members().ok()?;
     let healthy = |member: &crate::cluster::etcd::client::Member| {
         let node = context.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
         node.is_some_and(|node| ask(node).is_ok_and(|etcd| etcd.healthy()))

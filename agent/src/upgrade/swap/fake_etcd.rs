@@ -2,20 +2,19 @@
 //! know who leads, and forget nothing.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::SystemTime;
 
 use contract::ports;
 use contract::properties::ControlNode;
 use serde_json::{Value, json};
 
+use super::fake_server;
+use crate::cluster::etcd::peer_url;
 use crate::cluster::pki::{self, Authorities};
-use crate::host::tls;
 use crate::intake::config::Config;
 
 /// All members.
@@ -27,6 +26,12 @@ struct Store {
     /// Keys and values, both in base64.
     pairs: BTreeMap<String, String>,
     leader: u64,
+    /// Identity, name and peer URL of each.
+    members: Vec<(u64, String, String)>,
+    /// The member that is not well.
+    ill: Option<u64>,
+    /// Whether nobody can say who the members are.
+    unlisted: bool,
 }
 
 impl FakeEtcd {
@@ -52,7 +57,19 @@ impl FakeEtcd {
 
     /// Forgets everything after all.
     pub(super) fn begin_anew(&self) {
-        *self.0.lock().unwrap() = Store { leader: 1, ..Store::default() };
+        let mut store = self.0.lock().unwrap();
+        let members = std::mem::take(&mut store.members);
+        *store = Store { leader: 1, members, ..Store::default() };
+    }
+
+    /// From now on this member is not well; none is otherwise.
+    pub(super) fn make_ill(&self, member: Option<u64>) {
+        self.0.lock().unwrap().ill = member;
+    }
+
+    /// From now on nobody can say who the members are.
+    pub(super) fn lose_list(&self) {
+        self.0.lock().unwrap().unlisted = true;
     }
 
     /// What is known of a node.
@@ -70,40 +87,26 @@ impl FakeEtcd {
     }
 
     fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
-        let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
-        let chain = tls::certificates(&read("server.crt")).unwrap();
-        let key = tls::key(&read("server.key")).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let tls = Arc::new(tls.with_no_client_auth().with_single_cert(chain, key).unwrap());
-        let listener = TcpListener::bind((node.address, ports::ETCD_CLIENT)).unwrap();
+        self.0.lock().unwrap().members.push((id, node.name.clone(), peer_url(node)));
         let etcd = self.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let session = rustls::ServerConnection::new(Arc::clone(&tls)).unwrap();
-                // A client that goes away ends its connection; no more than that.
-                let _ = etcd.answer(id, rustls::StreamOwned::new(session, stream));
-            }
-        });
+        let address = SocketAddr::from((node.address, ports::ETCD_CLIENT));
+        fake_server::serve(address, pki, Box::new(move |path, question| etcd.answer(id, path, question)));
     }
 
-    fn answer(&self, id: u64, stream: rustls::StreamOwned<rustls::ServerConnection, TcpStream>) -> std::io::Result<()> {
-        let mut stream = BufReader::new(stream);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if stream.read_line(&mut head)? == 0 {
-                return Ok(());
+    fn answer(&self, id: u64, path: &str, question: &Value) -> (u16, Value) {
+        let store = self.0.lock().unwrap();
+        match path {
+            "/health" => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
+            "/v3/cluster/member/list" if store.unlisted => (503, json!({"message": "no quorum"})),
+            "/v3/cluster/member/list" => {
+                let member = |(id, name, url): &(u64, String, String)| json!({"ID": id.to_string(), "name": name, "peerURLs": [url]});
+                (200, json!({"members": store.members.iter().map(member).collect::<Vec<_>>()}))
+            }
+            _ => {
+                drop(store);
+                (200, self.told(id, path, question))
             }
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-        let mut body = vec![0; length.unwrap_or(0)];
-        stream.read_exact(&mut body)?;
-        let path = head.split(' ').nth(1).unwrap_or_default();
-        let answer = self.told(id, path, &serde_json::from_slice(&body).unwrap_or_default()).to_string();
-        let stream = stream.get_mut();
-        write!(stream, "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len())?;
-        stream.conn.send_close_notify();
-        stream.flush()
     }
 
     fn told(&self, id: u64, path: &str, question: &Value) -> Value {

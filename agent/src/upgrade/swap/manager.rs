@@ -1,25 +1,30 @@
-//! Where a swap is asked for, and where it stands: begun, cancelled and committed
+//! Where a swap or an evacuation is asked for, and where it stands: begun, cancelled and committed
 //! one at a time. What was begun goes on after a restart of the agent; a restart of the VM
 //! ends it. Knows nothing of HTTP.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::{Refused, Request, Stage, SwapState};
+use contract::swap::{EvacuationRequest, EvacuationState, Losses, Refused, Request, Stage, SwapState};
 
 use super::context::SwapContext;
+use super::evacuate::failure;
 use super::judge::{self, Seen};
 use super::prepare::Work;
-use super::saved::Saved;
+use super::saved::{Leaving, Purpose};
 use super::{good, publisher};
 use crate::host::command::{Host, Runner};
 use crate::host::disk::Identity;
 use crate::host::disk::ownership::Swap;
 
-/// A handle on the one swap of a node; clones share it.
+/// How long etcd may take to be well again once the pods have moved, times the timeout factor.
+const SETTLING: Duration = Duration::from_secs(20);
+
+/// A handle on what the one node leaves its work for; clones share it.
 #[derive(Clone, Default)]
 pub struct SwapManager {
     inner: Arc<Mutex<Inner>>,
@@ -28,8 +33,10 @@ pub struct SwapManager {
 #[derive(Default)]
 struct Inner {
     context: Option<Arc<SwapContext>>,
-    state: Option<SwapState>,
-    request: Option<Request>,
+    /// The swap by which this VM has the disk of another one.
+    taken: Option<SwapState>,
+    /// What was asked for since power-on: under way, done or failed.
+    leaving: Option<Leaving>,
     way: Option<JoinHandle<()>>,
     cancelled: Arc<AtomicBool>,
 }
@@ -44,9 +51,9 @@ impl SwapManager {
         let context = Arc::new(context);
         let mut inner = self.lock();
         if inner.context.is_none()
-            && let Some(request) = inner.recall(Arc::clone(&context))?
+            && let Some(purpose) = inner.recall(Arc::clone(&context))?
         {
-            self.set_out(&mut inner, context, request)?;
+            self.set_out(&mut inner, context, purpose)?;
         }
         Ok(())
     }
@@ -60,7 +67,8 @@ impl SwapManager {
         if let Some(context) = inner.context.clone()
             && let Some(taken) = taken(&context)?
         {
-            inner.show(Some(taken));
+            inner.taken = Some(taken);
+            inner.show();
         }
         Ok(())
     }
@@ -72,13 +80,18 @@ impl SwapManager {
 
     /// How the swap stands.
     pub fn state(&self) -> Option<SwapState> {
-        self.lock().state.clone()
+        self.lock().swap()
     }
 
-    /// The swap that is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
+    /// How the evacuation stands.
+    pub fn evacuation(&self) -> Option<EvacuationState> {
+        self.lock().leaving.as_ref().and_then(Leaving::evacuation)
+    }
+
+    /// What is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
     pub fn under_way(&self) -> Option<uuid::Uuid> {
-        let swap = self.state().filter(|state| state.stage.is_under_way()).map(|state| state.id);
-        swap.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
+        let leaving = self.lock().leaving().map(|leaving| leaving.purpose.id());
+        leaving.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
     }
 
     /// Begins to prepare a swap, and says how far it is. Asks the other members first, so it
@@ -87,23 +100,43 @@ impl SwapManager {
     /// # Errors
     /// Why it is refused: nothing was changed.
     pub fn begin(&self, request: Request) -> Result<Stage, Refused> {
+        self.leave(Purpose::Swap(request))
+    }
+
+    /// Begins an evacuation, as [`SwapManager::begin`] a swap: this VM is to be shut down, and who may take the disk
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// Why it is refused: nothing was changed.
+    pub fn evacuate(&self, request: EvacuationRequest) -> Result<Stage, Refused> {
+        self.leave(Purpose::Evacuation(request))
+    }
+
+    fn leave(&self, purpose: Purpose) -> Result<Stage, Refused> {
         let context = self.context().ok_or_else(not_open)?;
-        if let Some(stage) = judge::repeated(self.state().as_ref(), &request)? {
+        if let Some(stage) = self.lock().repeated(&purpose)? {
             return Ok(stage);
         }
         if let Some(begun) = context.upgrade() {
             let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
             return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
         }
-        judge::judge(&Seen::look(&context, &request))?;
+        let own = &context.image.version;
+        if let Purpose::Swap(request) = &purpose {
+            judge::version(own, request)?;
+        }
+        judge::judge(&Seen::look(&context))?;
         let mut inner = self.lock();
         // Somebody else may have been quicker.
-        if let Some(stage) = judge::repeated(inner.state.as_ref(), &request)? {
+        if let Some(stage) = inner.repeated(&purpose)? {
             return Ok(stage);
         }
-        context.note(&format!("preparing {}", request.words(&context.image.version)));
-        inner.begin(&context, &request);
-        self.set_out(&mut inner, context, request).map_err(|error| failed(&error))?;
+        context.note(&match &purpose {
+            Purpose::Swap(request) => format!("preparing {}", request.words(own)),
+            Purpose::Evacuation(_) => format!("preparing {purpose}"),
+        });
+        inner.begin(purpose.clone());
+        self.set_out(&mut inner, context, purpose).map_err(|error| failed(&error))?;
         Ok(Stage::Judging)
     }
 
@@ -113,32 +146,33 @@ impl SwapManager {
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
     pub fn cancel(&self, id: uuid::Uuid, runner: &dyn Runner) -> Result<bool, Refused> {
-        let (context, request) = {
+        let (context, purpose) = {
             let mut inner = self.lock();
-            let Some(state) = inner.state.clone().filter(|state| state.id == id) else { return Ok(true) };
-            if state.stage == Stage::Taken {
+            if inner.taken.as_ref().is_some_and(|taken| taken.id == id) {
                 return Err(Refused::of(
                     &codes::SWAP_TAKEN,
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
             }
-            let Some((context, request)) = inner.context.clone().zip(inner.request.clone()) else { return Ok(true) };
+            let leaving = inner.leaving.clone().filter(|leaving| leaving.purpose.id() == id);
+            let Some((context, leaving)) = inner.context.clone().zip(leaving) else { return Ok(true) };
             // Remembered first: it holds even if the agent is cut off now.
             inner.cancelled.store(true, Ordering::SeqCst);
-            inner.keep(&context, &request, state.stage, state.error).map_err(|error| failed(&error))?;
-            let under_way = ![Stage::Prepared, Stage::Failed].contains(&state.stage);
+            let (stage, purpose) = (leaving.stage, leaving.purpose.clone());
+            inner.keep(&context, leaving).map_err(|error| failed(&error))?;
+            let under_way = ![Stage::Prepared, Stage::Failed].contains(&stage);
             if under_way && inner.way.as_ref().is_some_and(|way| !way.is_finished()) {
                 return Ok(false);
             }
-            (context, request)
+            (context, purpose)
         };
-        if let Err(error) = Work::undo(&context, id, runner) {
+        if let Err(error) = Work::undo(&context, &purpose, runner) {
             // It is no longer what it was, so that asking for it again begins anew.
-            let words = format!("withdrawing it: {error:#}");
-            self.set(&context, Some((&request, Stage::Failed, Some(words)))).map_err(|error| failed(&error))?;
-            return Err(failed(&error));
+            let refused = failed(&error.context("withdrawing it"));
+            self.gave_up(&context, &refused).map_err(|error| failed(&error))?;
+            return Err(refused);
         }
-        self.set(&context, None).map_err(|error| failed(&error))?;
+        self.lock().forget(&context).map_err(|error| failed(&error))?;
         Ok(true)
     }
 
@@ -146,10 +180,16 @@ impl SwapManager {
     /// have committed; that is maintenance's. Says whether there was anything to commit.
     ///
     /// # Errors
-    /// This boot is not good yet, or the disk cannot be written.
+    /// This boot is not good yet, the node is leaving its work, or the disk cannot be written.
     pub fn commit(&self) -> Result<bool, Refused> {
         let context = self.context().ok_or_else(not_open)?;
-        let Some(state) = self.state().filter(|state| state.stage == Stage::Taken) else { return Ok(false) };
+        // Nothing else begins meanwhile.
+        let mut inner = self.lock();
+        let Some(state) = inner.taken.clone() else { return Ok(false) };
+        if let Some(leaving) = inner.leaving() {
+            let reason = format!("{} of this node is under way: cancel it first", leaving.purpose);
+            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+        }
         if good::read(&context.root).is_none() {
             return Err(Refused::of(
                 &codes::SWAP_NOT_GOOD,
@@ -169,58 +209,55 @@ impl SwapManager {
             if let Some(key) = next {
                 context.note(&format!("the publisher's key {key} is pinned, as was asked for with this swap"));
             }
-            self.set(&context, None)
+            Ok(())
         };
         commit().map_err(|error| failed(&error))?;
+        inner.taken = None;
+        inner.show();
         Ok(true)
     }
 
-    fn set_out(&self, inner: &mut Inner, context: Arc<SwapContext>, request: Request) -> anyhow::Result<()> {
+    fn set_out(&self, inner: &mut Inner, context: Arc<SwapContext>, purpose: Purpose) -> anyhow::Result<()> {
         let (manager, cancelled) = (self.clone(), Arc::clone(&inner.cancelled));
         let way = thread::Builder::new().name("swap".to_owned());
-        let way = way.spawn(move || manager.carry_out(&context, &request, &cancelled, &Host));
-        inner.way = Some(way.context("starting to prepare the swap")?);
+        let way = way.spawn(move || manager.carry_out(&context, &purpose, &cancelled, &Host));
+        inner.way = Some(way.context("starting to prepare this node")?);
         Ok(())
     }
 
-    /// Prepares the swap, to its end.
-    fn carry_out(&self, context: &SwapContext, request: &Request, cancelled: &AtomicBool, runner: &dyn Runner) {
-        let mut tell = |stage| self.come_to(context, request, stage);
-        let work = Work { context, request, cancelled, runner };
+    /// Prepares the node, to its end.
+    fn carry_out(&self, context: &SwapContext, purpose: &Purpose, cancelled: &AtomicBool, runner: &dyn Runner) {
+        let mut tell = |stage, losses: &Losses| self.come_to(context, stage, losses);
+        let patience = context.config.timeout(SETTLING);
+        let work = Work { context, purpose, cancelled, runner, patience };
         let told = match work.run(&mut tell) {
             Ok(true) => Ok(()),
-            Ok(false) => self.set(context, None),
+            Ok(false) => self.lock().forget(context),
             Err(error) => {
-                log::warn!("the swap {} could not be prepared: {error:#}", request.id);
-                self.set(context, Some((request, Stage::Failed, Some(format!("{error:#}")))))
+                log::warn!("{purpose} could not be prepared: {error:#}");
+                self.gave_up(context, &failed(&error))
             }
         };
         if let Err(error) = told {
-            log::warn!("remembering the swap: {error:#}");
+            log::warn!("remembering {purpose}: {error:#}");
         }
     }
 
-    /// Notes that a stage is reached, unless the swap was cancelled. Says so.
-    fn come_to(&self, context: &SwapContext, request: &Request, stage: Stage) -> anyhow::Result<bool> {
+    /// Notes that a stage is reached, unless it was cancelled. Says so.
+    fn come_to(&self, context: &SwapContext, stage: Stage, losses: &Losses) -> anyhow::Result<bool> {
         let mut inner = self.lock();
         let goes_on = !inner.cancelled.load(Ordering::SeqCst);
-        if goes_on {
-            inner.keep(context, request, stage, None)?;
+        if goes_on && let Some(leaving) = inner.leaving.clone() {
+            inner.keep(context, Leaving { stage, losses: losses.clone(), ..leaving })?;
         }
         Ok(goes_on)
     }
 
-    fn set(&self, context: &SwapContext, now: Option<(&Request, Stage, Option<String>)>) -> anyhow::Result<()> {
+    fn gave_up(&self, context: &SwapContext, why: &Refused) -> anyhow::Result<()> {
         let mut inner = self.lock();
-        match now {
-            None => {
-                Saved::forget(&context.root)?;
-                inner.request = None;
-                inner.show(None);
-            }
-            Some((request, stage, error)) => inner.keep(context, request, stage, error)?,
-        }
-        Ok(())
+        let Some(leaving) = inner.leaving.clone() else { return Ok(()) };
+        let failure = Some((why.reason.clone(), why.code.clone()));
+        inner.keep(context, Leaving { stage: Stage::Failed, failure, ..leaving })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -229,65 +266,74 @@ impl SwapManager {
 }
 
 impl Inner {
-    /// Finds out where a swap stands after the agent was started again. Gives the request that is
-    /// to be continued, or withdrawn.
-    fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Request>> {
-        let taken = taken(&context)?;
-        let saved = Saved::load(&context.root).unwrap_or_else(|error| {
-            log::warn!("what was begun of a swap is not known any more: {error:#}");
+    /// What is being prepared, or is.
+    fn leaving(&self) -> Option<&Leaving> {
+        self.leaving.as_ref().filter(|leaving| leaving.stage.is_under_way())
+    }
+
+    fn swap(&self) -> Option<SwapState> {
+        let own = self.context.as_ref().map(|context| &context.own);
+        let leaving = self.leaving.as_ref().zip(own).and_then(|(leaving, own)| leaving.swap(own));
+        self.taken.clone().or(leaving)
+    }
+
+    fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Refused> {
+        judge::repeated(self.taken.as_ref(), self.leaving.as_ref(), purpose)
+    }
+
+    /// Finds out where the node stands after the agent was started again. Gives what is to be continued, or withdrawn.
+    fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Purpose>> {
+        self.taken = taken(&context)?;
+        let saved = Leaving::load(&context.root).unwrap_or_else(|error| {
+            log::warn!("what this node left its work for is not known any more: {error:#}");
             None
         });
+        // Whoever has another one's disk is prepared for no further swap.
+        self.leaving = saved.filter(|saved| self.taken.is_none() || saved.evacuation().is_some());
         let mut goes_on = None;
-        match saved {
-            Some(Saved { request, stage, error, cancelled }) if taken.is_none() => {
-                self.state = Some(state(&context, &request, stage, error));
-                self.cancelled = Arc::new(AtomicBool::new(cancelled));
-                let stands = !cancelled && stage == Stage::Prepared;
-                match stage {
-                    Stage::Failed => Work::put_back(&context)?,
-                    _ if stands => {}
-                    _ => {
-                        log::info!("the preparation of the swap {} goes on", request.id);
-                        goes_on = Some(request.clone());
-                    }
-                }
-                self.request = Some(request);
-            }
-            _ => {
-                self.state = taken;
-                Work::put_back(&context)?;
+        match &self.leaving {
+            Some(Leaving { stage: Stage::Failed, .. }) | None => Work::put_back(&context)?,
+            Some(Leaving { stage: Stage::Prepared, cancelled: false, .. }) => {}
+            Some(Leaving { purpose, .. }) => {
+                log::info!("the preparation of {purpose} goes on");
+                goes_on = Some(purpose.clone());
             }
         }
+        self.cancelled = Arc::new(AtomicBool::new(self.leaving.as_ref().is_some_and(|leaving| leaving.cancelled)));
         self.context = Some(context);
-        let state = self.state.clone();
-        self.show(state);
+        self.show();
         Ok(goes_on)
     }
 
-    fn begin(&mut self, context: &SwapContext, request: &Request) {
+    fn begin(&mut self, purpose: Purpose) {
         self.cancelled = Arc::default();
-        self.request = Some(request.clone());
-        self.show(Some(state(context, request, Stage::Judging, None)));
+        self.leaving = Some(Leaving::begun(purpose));
+        self.show();
     }
 
-    /// Remembers how far the swap is.
-    fn keep(
-        &mut self,
-        context: &SwapContext,
-        request: &Request,
-        stage: Stage,
-        error: Option<String>,
-    ) -> anyhow::Result<()> {
-        let cancelled = self.cancelled.load(Ordering::SeqCst);
-        Saved { request: request.clone(), stage, error: error.clone(), cancelled }.save(&context.root)?;
-        self.show(Some(state(context, request, stage, error)));
+    /// Remembers how far it is.
+    fn keep(&mut self, context: &SwapContext, leaving: Leaving) -> anyhow::Result<()> {
+        let leaving = Leaving { cancelled: self.cancelled.load(Ordering::SeqCst), ..leaving };
+        leaving.save(&context.root)?;
+        self.leaving = Some(leaving);
+        self.show();
         Ok(())
     }
 
-    fn show(&mut self, state: Option<SwapState>) {
-        self.state = state;
+    fn forget(&mut self, context: &SwapContext) -> anyhow::Result<()> {
+        Leaving::forget(&context.root)?;
+        self.leaving = None;
+        self.show();
+        Ok(())
+    }
+
+    fn show(&self) {
         if let Some(context) = &self.context {
-            context.reporter.update(|status| status.swap = self.state.clone());
+            let evacuation = self.leaving.as_ref().and_then(Leaving::evacuation);
+            context.reporter.update(|status| {
+                status.swap = self.swap();
+                status.evacuation = evacuation;
+            });
         }
     }
 }
@@ -296,11 +342,8 @@ impl Inner {
 fn taken(context: &SwapContext) -> anyhow::Result<Option<SwapState>> {
     let Identity { holder, swap, .. } = context.identity()?;
     let swap = swap.filter(|swap| holder == context.own.vm && !swap.from.is(&context.own));
-    Ok(swap.map(|Swap { id, from, to, .. }| SwapState { id, stage: Stage::Taken, error: None, from, to }))
-}
-
-fn state(context: &SwapContext, request: &Request, stage: Stage, error: Option<String>) -> SwapState {
-    SwapState { id: request.id, stage, error, from: context.own.clone(), to: Some(request.to.clone()) }
+    let (stage, losses) = (Stage::Taken, Losses::default());
+    Ok(swap.map(|Swap { id, from, to, .. }| SwapState { id, stage, error: None, code: None, losses, from, to }))
 }
 
 fn not_open() -> Refused {
@@ -308,12 +351,15 @@ fn not_open() -> Refused {
 }
 
 fn failed(error: &anyhow::Error) -> Refused {
-    Refused::of(&codes::SWAP_FAILED, format!("{error:#}"))
+    failure(error, &codes::SWAP_FAILED)
 }
 
 #[cfg(test)]
 #[path = "manager_cuts.rs"]
 mod cuts;
+#[cfg(test)]
+#[path = "manager_drain_tests.rs"]
+mod drain_tests;
 #[cfg(test)]
 #[path = "manager_tests.rs"]
 pub(crate) mod tests;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use contract::swap::Use;
 use uuid::Uuid;
 
-use super::tests::{candidate, context, request, taken};
+use super::tests::{candidate, context, evacuation, request, taken};
 use super::*;
 use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
@@ -17,25 +17,28 @@ use crate::host::files::{self, power};
 use crate::intake::config::Config;
 use crate::intake::config::fixture::three_nodes;
 use crate::upgrade::swap::evacuate::uncordon;
+use crate::upgrade::swap::fake_api::FakeApi;
 use crate::upgrade::swap::fake_etcd::FakeEtcd;
 use crate::upgrade::swap::{adopt, node_record};
 
-/// Three nodes' configuration, keys and etcd: the same for all that one test does.
-struct Cluster {
+/// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.
+pub(super) struct Cluster {
     config: Config,
     keys: tempfile::TempDir,
-    etcd: FakeEtcd,
+    pub(super) etcd: FakeEtcd,
+    pub(super) api: FakeApi,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (mut config, keys) = (three_nodes(), tempfile::tempdir().unwrap());
         let etcd = FakeEtcd::start(&mut config, keys.path());
-        Self { config, keys, etcd }
+        let api = FakeApi::start(config.control_node().unwrap(), keys.path());
+        Self { config, keys, etcd, api }
     }
 
     /// The first node, with this on its disk, and its agent.
-    fn started(&self, swap: Option<Swap>) -> (Rig, SwapManager) {
+    pub(super) fn started(&self, swap: Option<Swap>) -> (Rig, SwapManager) {
         let rig = Rig::new(self, swap);
         let manager = rig.start();
         (rig, manager)
@@ -43,27 +46,49 @@ impl Cluster {
 }
 
 /// The first node.
-struct Rig {
+pub(super) struct Rig {
     root: tempfile::TempDir,
-    context: SwapContext,
+    /// What is on its disk while nothing is prepared.
+    before: Option<Swap>,
+    pub(super) context: SwapContext,
     etcd: FakeEtcd,
-    kubernetes: Kubernetes,
+    pub(super) kubernetes: Kubernetes,
 }
 
-/// What kubectl would change: whether the node is cordoned.
+/// What kubectl would change: whether the node is cordoned. And what happens while it drains.
 #[derive(Default)]
-struct Kubernetes(Mutex<bool>);
+pub(super) struct Kubernetes {
+    cordoned: Mutex<bool>,
+    drain: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
+}
+
+impl Kubernetes {
+    fn is_cordoned(&self) -> bool {
+        *self.cordoned.lock().unwrap()
+    }
+
+    /// From now on a drain does this, and says whether it succeeds.
+    pub(super) fn on_drain(&self, happens: impl Fn() -> bool + Send + 'static) {
+        *self.drain.lock().unwrap() = Some(Box::new(happens));
+    }
+}
 
 impl Runner for Kubernetes {
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
         let command = command.to_string();
         power::step().map_err(|source| Error::Start { command: command.clone(), source })?;
         let asked = |word: &str| command.contains(&format!(" {word} "));
-        let mut cordoned = self.0.lock().unwrap();
+        let mut cordoned = self.cordoned.lock().unwrap();
+        let drains = || self.drain.lock().unwrap().as_ref().is_none_or(|happens| happens());
         match () {
             () if asked("get") => return Ok(cordoned.then_some("true").unwrap_or_default().into()),
             () if asked("uncordon") => *cordoned = false,
-            () if asked("cordon") || asked("drain") => *cordoned = true,
+            () if asked("cordon") => *cordoned = true,
+            () if asked("drain") && drains() => {}
+            () if asked("drain") => {
+                let source = std::io::Error::other("timed out");
+                return Err(Error::Start { command, source });
+            }
             () => panic!("{command}"),
         }
         Ok(Vec::new())
@@ -79,20 +104,22 @@ enum Cut {
     Power,
 }
 
-const ID: Uuid = Uuid::from_u128(3);
+pub(super) const ID: Uuid = Uuid::from_u128(3);
 
 impl Rig {
-    fn new(Cluster { config, keys, etcd }: &Cluster, swap: Option<Swap>) -> Self {
+    fn new(Cluster { config, keys, etcd, api }: &Cluster, swap: Option<Swap>) -> Self {
         etcd.begin_anew();
+        api.has(vec![], None);
         let (root, pki) = (tempfile::tempdir().unwrap(), keys.path().to_owned());
         let mut old = context(root.path(), swap.clone());
-        old.image.publisher = swap.and_then(|swap| swap.publisher);
+        old.image.publisher = swap.as_ref().and_then(|swap| swap.publisher.clone());
+        FakeApi::lay_kubeconfig(root.path(), &pki);
         let announcer = node_record::Announcer::new(config, &pki, root.path(), &old.disk, "b").unwrap();
         let context = SwapContext { config: config.clone(), pki, announcer, ..old };
-        Self { root, context, etcd: etcd.clone(), kubernetes: Kubernetes::default() }
+        Self { root, before: swap, context, etcd: etcd.clone(), kubernetes: Kubernetes::default() }
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(super) fn path(&self, path: &str) -> PathBuf {
         files::below(self.root.path(), path)
     }
 
@@ -101,8 +128,8 @@ impl Rig {
         let manager = SwapManager::default();
         adopt::take(self.root.path(), &self.context.disk, &candidate(&self.context)).unwrap();
         let goes_on = manager.lock().recall(Arc::new(self.context.clone())).unwrap();
-        if let Some(request) = goes_on {
-            self.carry_out(&manager, &request);
+        if let Some(purpose) = goes_on {
+            self.carry_out(&manager, &purpose);
         }
         self.maintain(&manager);
         manager
@@ -122,38 +149,44 @@ impl Rig {
         }
     }
 
-    fn carry_out(&self, manager: &SwapManager, request: &Request) {
+    fn carry_out(&self, manager: &SwapManager, purpose: &Purpose) {
         let cancelled = Arc::clone(&manager.lock().cancelled);
-        manager.carry_out(&self.context, request, &cancelled, &self.kubernetes);
+        manager.carry_out(&self.context, purpose, &cancelled, &self.kubernetes);
     }
 
     /// As [`SwapManager::begin`] does, on this thread and without judging first.
-    fn prepare(&self, manager: &SwapManager) {
-        let request = request(ID.as_u128());
-        if judge::repeated(manager.state().as_ref(), &request).unwrap().is_none() {
-            manager.lock().begin(&self.context, &request);
-            self.carry_out(manager, &request);
+    pub(super) fn prepare(&self, manager: &SwapManager) {
+        self.leave(manager, Purpose::Swap(request(ID.as_u128())));
+    }
+
+    /// As [`SwapManager::evacuate`] does, on this thread and without judging first.
+    pub(super) fn evacuate(&self, manager: &SwapManager) {
+        self.leave(manager, Purpose::Evacuation(evacuation(ID.as_u128())));
+    }
+
+    fn leave(&self, manager: &SwapManager, purpose: Purpose) {
+        let begins = manager.lock().repeated(&purpose).unwrap().is_none();
+        if begins {
+            manager.lock().begin(purpose.clone());
+            self.carry_out(manager, &purpose);
         }
     }
 
-    fn goes_on_as_before(&self, manager: &SwapManager, when: &str) {
+    pub(super) fn goes_on_as_before(&self, manager: &SwapManager, when: &str) {
         assert_eq!(manager.under_way(), None, "{when}");
-        assert_eq!(self.context.identity().unwrap().swap, None, "{when}");
+        let taken = manager.state().and_then(|_| self.before.clone());
+        assert_eq!(self.context.identity().unwrap().swap, taken, "{when}");
         assert!(!self.path("/run/kaas/virtual-address-held-back").exists(), "{when}: the address is held back");
-        assert!(!*self.kubernetes.0.lock().unwrap(), "{when}: the node is cordoned");
+        assert!(!self.kubernetes.is_cordoned(), "{when}: the node is cordoned");
         assert_eq!(self.context.records().entry::<Cordon>().unwrap(), None, "{when}");
         let told = self.etcd.standing("node1").unwrap();
         assert!(told.get("swap").is_none(), "{when}: {told}");
     }
 
-    fn is_prepared(&self, manager: &SwapManager, when: &str) {
+    pub(super) fn is_prepared(&self, manager: &SwapManager, when: &str) {
         let state = manager.state().unwrap_or_else(|| panic!("{when}: there is no swap"));
         assert_eq!((state.id, state.stage, state.error), (ID, Stage::Prepared, None), "{when}");
-        assert!(self.path("/run/kaas/virtual-address-held-back").exists(), "{when}: the address is here");
-        assert!(*self.kubernetes.0.lock().unwrap(), "{when}: the node is not cordoned");
-        assert!(self.context.records().entry::<Cordon>().unwrap().is_some(), "{when}: nobody will uncordon it");
-        assert_ne!(self.etcd.leader(), 1, "{when}: it leads etcd");
-        assert_eq!(self.etcd.standing("node1").unwrap()["swap"], ID.to_string(), "{when}");
+        self.has_left(when);
         // Cut off or shut down, the named image may take the disk, and this VM have it back.
         let held = self.context.identity().unwrap();
         let off = ownership::released(&held, &self.context.own, ID).unwrap();
@@ -165,6 +198,26 @@ impl Rig {
                 assert_eq!(ownership::may_take(&identity, &candidate), Ok(()), "{when}: {own:?}");
             }
         }
+    }
+}
+
+impl Rig {
+    /// The VM may be shut down.
+    fn has_left(&self, when: &str) {
+        assert!(self.path("/run/kaas/virtual-address-held-back").exists(), "{when}: the address is here");
+        assert!(self.kubernetes.is_cordoned(), "{when}: the node is not cordoned");
+        assert!(self.context.records().entry::<Cordon>().unwrap().is_some(), "{when}: nobody will uncordon it");
+        assert_ne!(self.etcd.leader(), 1, "{when}: it leads etcd");
+        assert_eq!(self.etcd.standing("node1").unwrap()["swap"], ID.to_string(), "{when}");
+    }
+
+    /// The VM may be shut down, and who may take the disk is as before.
+    fn is_evacuated(&self, manager: &SwapManager, when: &str) {
+        let state = manager.evacuation().unwrap_or_else(|| panic!("{when}: there is no evacuation"));
+        assert_eq!((state.id, state.stage, state.error), (ID, Stage::Prepared, None), "{when}");
+        assert_eq!(manager.state().map(|swap| swap.stage), self.before.as_ref().map(|_| Stage::Taken), "{when}");
+        assert_eq!(self.context.identity().unwrap().swap, self.before, "{when}");
+        self.has_left(when);
     }
 }
 
@@ -234,8 +287,8 @@ fn a_withdrawal_is_not_forgotten_by_an_agent_that_starts_again() {
     rig.prepare(&manager);
     rig.is_prepared(&manager, "at first");
     // The agent was killed in the midst of the draining, after it had said that it would stop.
-    let request = request(ID.as_u128());
-    Saved { request, stage: Stage::Draining, error: None, cancelled: true }.save(rig.root.path()).unwrap();
+    let purpose = Purpose::Swap(request(ID.as_u128()));
+    Leaving { stage: Stage::Draining, cancelled: true, ..Leaving::begun(purpose) }.save(rig.root.path()).unwrap();
     rig.goes_on_as_before(&rig.start(), "withdrawn");
 }
 
@@ -246,6 +299,61 @@ fn what_cannot_be_understood_any_more_holds_nothing_back() {
     rig.prepare(&manager);
     std::fs::write(rig.path("/run/kaas/swap.json"), "{").unwrap();
     rig.goes_on_as_before(&rig.start(), "damaged");
+}
+
+#[test]
+fn an_evacuation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before() {
+    let cluster = Cluster::new();
+    for swap in [taken(), None] {
+        let before = || cluster.started(swap.clone());
+        let things = cut_everywhere(&before, &|rig, manager| rig.evacuate(manager), &|rig, cut, when| {
+            let manager = rig.start_after(cut);
+            if cut == Cut::Agent && manager.under_way().is_some() {
+                rig.is_evacuated(&manager, when);
+            } else {
+                rig.goes_on_as_before(&manager, when);
+            }
+            rig.evacuate(&manager);
+            rig.is_evacuated(&manager, when);
+        });
+        assert!(things > 10, "only {things} things were saved");
+    }
+}
+
+#[test]
+fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
+    let cluster = Cluster::new();
+    let evacuated = || {
+        let (rig, manager) = cluster.started(taken());
+        rig.evacuate(&manager);
+        rig.is_evacuated(&manager, "at first");
+        (rig, manager)
+    };
+    let cancel = |rig: &Rig, manager: &SwapManager| _ = manager.cancel(ID, &rig.kubernetes);
+    cut_everywhere(&evacuated, &cancel, &|rig, cut, when| {
+        let manager = rig.start_after(cut);
+        match manager.under_way() {
+            // It was cut off before it was remembered.
+            Some(_) => rig.is_evacuated(&manager, when),
+            None => rig.goes_on_as_before(&manager, when),
+        }
+        assert_eq!(manager.cancel(ID, &rig.kubernetes), Ok(true), "{when}");
+        rig.goes_on_as_before(&manager, when);
+        assert_eq!(
+            (manager.evacuation(), manager.state().map(|swap| swap.stage)),
+            (None, Some(Stage::Taken)),
+            "{when}"
+        );
+    });
+    let (rig, _) = evacuated();
+    rig.goes_on_as_before(&rig.start_after(Cut::Power), "the VM is started again");
+    // The former VM has the disk back: what the record on the disk says of the cordon is enough.
+    let (mut rig, _) = evacuated();
+    let from = rig.before.take().unwrap().from;
+    rig.context.own = from;
+    let identity = rig.context.identity().unwrap();
+    rig.context.write(&ownership::taken(&identity, &rig.context.own)).unwrap();
+    rig.goes_on_as_before(&rig.start_after(Cut::Power), "the former VM is started");
 }
 
 #[test]

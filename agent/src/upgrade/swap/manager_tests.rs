@@ -72,6 +72,10 @@ pub(crate) fn taken() -> Option<Swap> {
     })
 }
 
+pub(crate) fn evacuation(id: u128) -> EvacuationRequest {
+    EvacuationRequest { id: Uuid::from_u128(id), drain_seconds: 1 }
+}
+
 /// Answers nothing, as kubectl on no cluster.
 struct Nothing;
 
@@ -96,7 +100,8 @@ fn a_node_that_is_not_ready_is_not_swapped() {
     let manager = SwapManager::default();
     manager.open(context(root.path(), None)).unwrap();
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
-    assert_eq!((manager.state(), manager.under_way()), (None, None));
+    assert_eq!(manager.evacuate(evacuation(1)).unwrap_err().code, "swap.not-ready");
+    assert_eq!((manager.state(), manager.evacuation(), manager.under_way()), (None, None, None));
 }
 
 #[test]
@@ -180,7 +185,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     let context = context(root.path(), None);
     adopt::take(root.path(), &context.disk, &candidate(&context)).unwrap();
     context.set_swap(Some(prepared(3))).unwrap();
-    let saved = Saved { request: request(3), stage: Stage::Prepared, error: None, cancelled: false };
+    let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Swap(request(3))) };
     saved.save(root.path()).unwrap();
     let manager = SwapManager::default();
     manager.open(context.clone()).unwrap();
@@ -193,6 +198,27 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     // There is no etcd to tell of it here; the disk is as before all the same.
     assert_eq!(manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err().code, "swap.failed");
     assert_eq!(context.identity().unwrap().swap, None);
+}
+
+#[test]
+fn a_node_that_is_evacuated_is_not_committed_and_its_swap_stays_taken() {
+    let root = tempfile::tempdir().unwrap();
+    let context = context(root.path(), taken());
+    let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Evacuation(evacuation(5))) };
+    saved.save(root.path()).unwrap();
+    let good = files::below(root.path(), good::GOOD);
+    files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    let (manager, reporter) = (SwapManager::default(), context.reporter.clone());
+    manager.open(context.clone()).unwrap();
+    assert_eq!(manager.state().map(|state| state.stage), Some(Stage::Taken));
+    assert_eq!(manager.under_way(), Some(Uuid::from_u128(5)));
+    assert_eq!(manager.evacuate(evacuation(5)), Ok(Stage::Prepared));
+    assert!(reporter.status().page().contains("evacuated: shut this VM down"));
+    assert_eq!(manager.evacuate(evacuation(6)).unwrap_err().code, "swap.another");
+    assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.another");
+    let refused = manager.commit().unwrap_err();
+    assert!(refused.code == "swap.another" && refused.reason.contains("the evacuation 0"), "{refused}");
+    assert_eq!(context.identity().unwrap().swap, taken());
 }
 
 #[test]

@@ -12,13 +12,19 @@ pub mod context;
 pub mod evacuate;
 pub mod facts;
 #[cfg(test)]
+mod fake_api;
+#[cfg(test)]
 mod fake_etcd;
+#[cfg(test)]
+mod fake_server;
 pub mod force_adopt;
 pub mod good;
 mod judge;
 pub mod manager;
 pub mod node_record;
+pub mod peers;
 mod prepare;
 pub mod publisher;
+pub mod quorum;
 pub mod release;
 mod saved;

@@ -1,5 +1,5 @@
 //! How the cluster tells a node's data disk from its copies: each node writes to
-//! etcd what it knows of its own disk, and asks the others for it before its own
+//! etcd what it knows of its own disk, and [asks the others](super::peers) for it before its own
 //! etcd starts. A member with old data would be forgiven once by etcd and then panic.
 //!
 //! A counter is raised on the disk first and in the cluster after that, so the cluster
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::finding::{Finding, Findings};
+use contract::finding::Finding;
 use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -18,15 +18,11 @@ use uuid::Uuid;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::restore::Restored;
 use crate::cluster::records::{DiskCounter, Records};
-use crate::host::at_once;
 use crate::host::disk::Identity;
 use crate::intake::config::Config;
 
 /// Below it each node has a key of its name.
 const PREFIX: &str = "/kaas/nodes/";
-
-/// How long a peer may take to answer, times the timeout factor. A node that is off does not answer at all.
-const ASKING: Duration = Duration::from_secs(2);
 
 /// How long the own member may take, times the timeout factor.
 const TELLING: Duration = Duration::from_secs(5);
@@ -97,34 +93,37 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
 /// What one peer knows: each node's record by its name.
 pub type Known = Vec<(String, NodeRecord)>;
 
-/// Asks the peers of this node what they know, all at once. One that does not answer is passed
-/// over: three nodes that were off begin together.
-pub fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
-    let timeout = config.timeout(ASKING);
-    let asked = at_once::ask(config.peers(), |peer| list(&EtcdClient::new(peer, pki, timeout)?));
-    asked
-        .into_iter()
-        .filter_map(|(peer, answer)| match answer {
-            Ok(known) => Some((peer.name.clone(), known)),
-            Err(error) => {
-                log::info!("{} cannot be asked about this data disk: {error:#}", peer.name);
-                None
-            }
-        })
-        .collect()
-}
-
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
 /// newer image may have written it.
 ///
 /// # Errors
 /// It does not answer.
 pub fn list(etcd: &EtcdClient) -> anyhow::Result<Known> {
-    let pairs = etcd.list(PREFIX)?;
-    let known = pairs
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), serde_json::from_slice(&value).ok()?)));
-    Ok(known.collect())
+    Ok(records(etcd)?.into_iter().filter_map(|(name, record)| Some((name, record.ok()?))).collect())
+}
+
+/// The nodes other than `own` that are being swapped, or upgraded to another Kubernetes, as the member behind `etcd`
+/// knows.
+///
+/// # Errors
+/// It does not answer, or a record is not understood: what that node does cannot be known.
+pub fn others_under_way(etcd: &EtcdClient, own: &str) -> anyhow::Result<Vec<String>> {
+    under_way(records(etcd)?, own)
+}
+
+fn under_way(records: Vec<(String, serde_json::Result<NodeRecord>)>, own: &str) -> anyhow::Result<Vec<String>> {
+    let mut others = Vec::new();
+    for (name, record) in records.into_iter().filter(|(name, _)| name != own) {
+        let record = record.with_context(|| format!("understanding what {name} has told the cluster of itself"))?;
+        others.extend(record.swap.map(|_| name));
+    }
+    Ok(others)
+}
+
+fn records(etcd: &EtcdClient) -> anyhow::Result<Vec<(String, serde_json::Result<NodeRecord>)>> {
+    let named =
+        |(key, value): (String, Vec<u8>)| Some((key.strip_prefix(PREFIX)?.to_owned(), serde_json::from_slice(&value)));
+    Ok(etcd.list(PREFIX)?.into_iter().filter_map(named).collect())
 }
 
 /// Whether every control node runs the image with this build for good. Pure.
@@ -133,6 +132,11 @@ pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
         let mut records_of_node = known.iter().filter(|(name, _)| *name == node.name);
         records_of_node.any(|(_, record)| record.build == build && !record.open && record.swap.is_none())
     })
+}
+
+/// The restored cluster that a node joins, which the `known` of a member tells of, if it was ever restored: the latest.
+pub fn epoch(known: &Known) -> Option<&Epoch> {
+    known.iter().filter_map(|(_, record)| record.restored.as_ref()).max_by(|one, other| one.at.cmp(&other.at))
 }
 
 /// Whether a disk may join the cluster that the `answers` come from: the name of the peer
@@ -242,21 +246,6 @@ impl Announcer {
     }
 }
 
-/// Refuses a disk that is not the node's true one. Nobody who answers is no reason.
-///
-/// # Errors
-/// The finding, or a record that cannot be read.
-pub fn check(
-    config: &Config,
-    identity: &Identity,
-    build: &str,
-    records: &Records,
-    pki: &Path,
-) -> anyhow::Result<Result<(), Findings>> {
-    let own = NodeRecord::of_disk(identity, build, records)?;
-    Ok(judge(&config.node.name, &own, &ask(config, pki)).map_err(Findings::from))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,6 +350,29 @@ mod tests {
             let said = verdict(&with(own.clone()), None, theirs.clone());
             assert_eq!(said.as_deref(), expected, "{own:?} {theirs:?}");
         }
+    }
+
+    #[test]
+    fn a_record_that_is_not_understood_does_not_count_as_no_swap() {
+        let told = |swap: Option<u128>| Ok(NodeRecord { swap: swap.map(Uuid::from_u128), ..disk() });
+        let named = |name: &str, record| (name.to_owned(), record);
+        let all = |third| vec![named("cp1", told(Some(1))), named("cp2", told(None)), named("cp3", third)];
+        assert_eq!(under_way(all(told(None)), "cp1").unwrap(), Vec::<String>::new());
+        assert_eq!(under_way(all(told(Some(2))), "cp1").unwrap(), ["cp3"]);
+        let error = under_way(all(serde_json::from_str("{}")), "cp1").unwrap_err();
+        assert_eq!(error.to_string(), "understanding what cp3 has told the cluster of itself");
+    }
+
+    #[test]
+    fn a_node_that_has_taken_a_lost_ones_place_belongs_to_the_restored_cluster() {
+        let at = |restored| ("cp".to_owned(), NodeRecord { restored, ..disk() });
+        let (early, late) = (epoch("s", "2026-11-21T10:00:00Z"), epoch("t", "2026-11-21T11:00:00Z"));
+        let known = vec![at(None), at(late.clone()), at(early)];
+        let joined = super::epoch(&known).cloned();
+        assert_eq!((&joined, super::epoch(&known[..1].to_vec())), (&late, None));
+        // With it the node is let in again when it restarts; without it, it would pass for one from before.
+        assert_eq!(verdict(&NodeRecord { restored: joined, ..disk() }, None, late.clone()), None);
+        assert_eq!(verdict(&disk(), None, late).as_deref(), Some("disk.superseded"));
     }
 
     type Change = fn(&mut NodeRecord);

@@ -1,97 +1,134 @@
-//! Prepares a node for the shutdown of its VM: yield the virtual IP, move
-//! etcd's leadership, drain, write to the disk who may take it. Each step looks first, so
-//! that doing all of it again completes it; what fails or is cancelled is undone.
+//! Prepares a node for the shutdown of its VM: yield the virtual IP, move etcd's leadership, drain, and for a swap write
+//! to the disk who may take it. Each step looks first, so that doing all of it again completes it; what fails or is
+//! cancelled is undone.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use contract::swap::{Request, Stage};
-use uuid::Uuid;
+use anyhow::Context as _;
+use contract::codes;
+use contract::swap::{Losses, Refused, Stage};
 
 use super::adopt;
 use super::context::SwapContext;
 use super::evacuate::{Evacuation, uncordon};
+use super::quorum;
+use super::saved::Purpose;
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
 use crate::host::disk::Identity;
 use crate::host::disk::ownership::Swap;
 
-/// The preparation of one swap.
+const POLL: Duration = Duration::from_millis(250);
+
+/// The preparation of one node.
 pub(super) struct Work<'w> {
     pub(super) context: &'w SwapContext,
-    pub(super) request: &'w Request,
+    pub(super) purpose: &'w Purpose,
     pub(super) cancelled: &'w AtomicBool,
     pub(super) runner: &'w dyn Runner,
+    /// How long etcd may take to be well again once the pods have moved: an answer that is late once is no reason to
+    /// drain again.
+    pub(super) patience: Duration,
 }
 
+/// Is told each stage, [`Stage::Prepared`] at the end, and what the drain deletes once that is known. Says whether to
+/// go on.
+pub(super) type Tell<'t> = &'t mut dyn FnMut(Stage, &Losses) -> anyhow::Result<bool>;
+
 impl Work<'_> {
-    /// Prepares the swap. `tell` is told each stage, [`Stage::Prepared`] at the end, and says whether
-    /// to go on. False if it was cancelled: everything is as before then.
+    /// Prepares the node. False if it was cancelled: everything is as before then.
     ///
     /// # Errors
-    /// What failed; it was undone as far as that is possible.
-    pub(super) fn run(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+    /// What failed; it was undone as far as that is possible. A [`Refused`] has a code of its own.
+    pub(super) fn run(&self, tell: Tell<'_>) -> anyhow::Result<bool> {
         let done = self.steps(tell);
         match done {
             Ok(true) => Ok(true),
             other => {
-                let undone = Self::undo(self.context, self.request.id, self.runner);
+                let undone = Self::undo(self.context, self.purpose, self.runner);
                 let done = other?;
                 undone.map(|()| done)
             }
         }
     }
 
-    fn steps(&self, tell: &mut dyn FnMut(Stage) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+    fn steps(&self, tell: Tell<'_>) -> anyhow::Result<bool> {
+        let Self { context, purpose, cancelled, runner, .. } = *self;
+        let id = purpose.id();
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
-        self.context.announcer.tell(Some(self.request.id)).context("telling the cluster of the swap")?;
+        context.announcer.tell(Some(id)).with_context(|| format!("telling the cluster of {purpose}"))?;
         self.nobody_else()?;
-        let Request { id, to, publisher, drain_seconds, .. } = self.request;
-        let Self { context, cancelled, runner, .. } = *self;
-        let leave = Evacuation { context, id: *id, drain_seconds: *drain_seconds, cancelled, runner };
-        for stage in [Stage::Yielding, Stage::MovingLeader, Stage::Draining] {
-            if !tell(stage)? {
-                return Ok(false);
+        let leave = Evacuation { context, id, drain_seconds: purpose.drain_seconds(), cancelled, runner };
+        let nothing = Losses::default();
+        if !tell(Stage::Yielding, &nothing)?
+            || !leave.yield_address()?
+            || !tell(Stage::MovingLeader, &nothing)?
+            || !leave.move_leader()?
+            || !tell(Stage::Draining, &nothing)?
+        {
+            return Ok(false);
+        }
+        leave.cordon()?;
+        let losses = leave.losses()?;
+        if !tell(Stage::Draining, &losses)? || !leave.drain()? || !self.quorum_stands()? {
+            return Ok(false);
+        }
+        match purpose {
+            Purpose::Swap(request) => {
+                let swap = Swap {
+                    id,
+                    from: context.own.clone(),
+                    to: Some(request.to.clone()),
+                    released: None,
+                    forced: false,
+                    publisher: request.publisher.clone(),
+                };
+                context.set_swap(Some(swap))?;
+                let version = &request.to.version;
+                context.note(&format!("{purpose} is prepared: a VM of image {version} may take the disk"));
             }
-            let done = match stage {
-                Stage::Yielding => leave.yield_address()?,
-                Stage::MovingLeader => leave.move_leader()?,
-                _ => leave.drain()?,
-            };
-            if !done {
-                return Ok(false);
+            Purpose::Evacuation(_) => context.note(&format!("{purpose} is done: this VM may be shut down")),
+        }
+        tell(Stage::Prepared, &losses)
+    }
+
+    /// Judges etcd once more: a drain may have lasted hours. False if it was cancelled meanwhile.
+    fn quorum_stands(&self) -> anyhow::Result<bool> {
+        let until = Instant::now() + self.patience;
+        loop {
+            match quorum::look(self.context) {
+                Ok(()) => return Ok(true),
+                Err(_) if self.cancelled.load(Ordering::SeqCst) => return Ok(false),
+                Err(reason) if Instant::now() >= until => {
+                    return Err(Refused::of(&codes::SWAP_QUORUM, reason).into());
+                }
+                Err(_) => thread::sleep(POLL),
             }
         }
-        let swap = Swap {
-            id: *id,
-            from: self.context.own.clone(),
-            to: Some(to.clone()),
-            released: None,
-            forced: false,
-            publisher: publisher.clone(),
-        };
-        self.context.set_swap(Some(swap))?;
-        self.context.note(&format!("the swap {id} is prepared: a VM of image {} may take the disk", to.version));
-        tell(Stage::Prepared)
     }
 
     fn nobody_else(&self) -> anyhow::Result<()> {
         let others = self.context.others_under_way().context("looking for other nodes' swaps")?;
         match others.first() {
-            Some(other) => bail!("{other} is being swapped as well: it goes first"),
+            Some(other) => {
+                Err(Refused::of(&codes::SWAP_ANOTHER, format!("{other} is being swapped as well: it goes first"))
+                    .into())
+            }
             None => Ok(()),
         }
     }
 
-    /// Undoes what a swap that is not to happen has done; what is undone already stays so.
+    /// Undoes what was done for a purpose that is given up; what is undone already stays so.
     ///
     /// # Errors
     /// What could not be undone; doing it again goes on.
-    pub(super) fn undo(context: &SwapContext, id: Uuid, runner: &dyn Runner) -> anyhow::Result<()> {
+    pub(super) fn undo(context: &SwapContext, purpose: &Purpose, runner: &dyn Runner) -> anyhow::Result<()> {
         Self::put_back(context)?;
         uncordon(context, runner)?;
-        context.announcer.tell(None).context("telling the cluster that the swap is off")?;
-        context.note(&format!("the swap {id} is withdrawn"));
+        context.announcer.tell(None).with_context(|| format!("telling the cluster that {purpose} is off"))?;
+        context.note(&format!("{purpose} is withdrawn"));
         Ok(())
     }
 

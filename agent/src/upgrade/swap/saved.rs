@@ -1,28 +1,100 @@
-//! What is remembered of a swap while this VM runs: in memory, so that a restart of the
-//! agent goes on with it and a restart of the VM ends it.
+//! What a node leaves its work for, and how far that is: remembered while this VM runs, in memory, so that a restart of
+//! the agent goes on with it and a restart of the VM ends it.
 
+use std::fmt;
 use std::path::Path;
 
 use anyhow::Context as _;
-use contract::swap::{Request, Stage};
+use contract::swap::{EvacuationRequest, EvacuationState, Losses, Request, Stage, SwapState, Use};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::host::files;
 
 const SAVED: &str = "/run/kaas/swap.json";
 
-/// A swap that was asked for.
+/// What a node leaves its work for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Saved {
-    pub(super) request: Request,
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Purpose {
+    /// A VM of another image is to take the disk.
+    Swap(Request),
+    /// Its VM is to be shut down, and who may take the disk stays as it is.
+    Evacuation(EvacuationRequest),
+}
+
+impl Purpose {
+    /// What names it.
+    pub(super) fn id(&self) -> Uuid {
+        match self {
+            Self::Swap(request) => request.id,
+            Self::Evacuation(request) => request.id,
+        }
+    }
+
+    /// How long pods may take to move away, in seconds.
+    pub(super) fn drain_seconds(&self) -> u64 {
+        match self {
+            Self::Swap(request) => request.drain_seconds,
+            Self::Evacuation(request) => request.drain_seconds,
+        }
+    }
+
+    /// Whether both ask for the same.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Swap(one), Self::Swap(other)) => one.id == other.id && one.to == other.to,
+            (Self::Evacuation(one), Self::Evacuation(other)) => one.id == other.id,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Swap(request) => write!(f, "the swap {}", request.id),
+            Self::Evacuation(request) => write!(f, "the evacuation {}", request.id),
+        }
+    }
+}
+
+/// A node that leaves its work, has left it, or could not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Leaving {
+    /// For what.
+    pub(super) purpose: Purpose,
+    /// How far it is.
     pub(super) stage: Stage,
-    pub(super) error: Option<String>,
+    /// Why it failed: in words, and the stable code.
+    pub(super) failure: Option<(String, String)>,
+    /// What its drain deletes for good.
+    pub(super) losses: Losses,
     /// It is to be withdrawn.
-    #[serde(default)]
     pub(super) cancelled: bool,
 }
 
-impl Saved {
+impl Leaving {
+    /// One that begins.
+    pub(super) fn begun(purpose: Purpose) -> Self {
+        Self { purpose, stage: Stage::Judging, failure: None, losses: Losses::default(), cancelled: false }
+    }
+
+    /// The swap that it is for, if it is, as the VM `own` tells of it.
+    pub(super) fn swap(&self, own: &Use) -> Option<SwapState> {
+        let Purpose::Swap(request) = &self.purpose else { return None };
+        let (error, code) = self.failure.clone().unzip();
+        let (stage, losses) = (self.stage, self.losses.clone());
+        Some(SwapState { id: request.id, stage, error, code, losses, from: own.clone(), to: Some(request.to.clone()) })
+    }
+
+    /// The evacuation that it is, if it is one.
+    pub(super) fn evacuation(&self) -> Option<EvacuationState> {
+        let Purpose::Evacuation(request) = &self.purpose else { return None };
+        let (error, code) = self.failure.clone().unzip();
+        Some(EvacuationState { id: request.id, stage: self.stage, error, code, losses: self.losses.clone() })
+    }
+
     /// What is remembered, if anything is.
     pub(super) fn load(root: &Path) -> anyhow::Result<Option<Self>> {
         files::read_record(&files::below(root, SAVED))
@@ -36,6 +108,6 @@ impl Saved {
 
     /// Remembers nothing any more.
     pub(super) fn forget(root: &Path) -> anyhow::Result<()> {
-        files::remove(&files::below(root, SAVED)).map(drop).context("forgetting the swap")
+        files::remove(&files::below(root, SAVED)).map(drop).context("forgetting what the node leaves its work for")
     }
 }

@@ -14,6 +14,7 @@ fn target() -> Target {
         name: "kaas-control-plane".into(),
         image: new(),
         upgrades_from: Some(">=0.1.0".parse().unwrap()),
+        etcd: Some("3.6".parse().unwrap()),
         kubernetes: vec!["1.36".into(), "1.35".into()],
         signer: Some("SHA256:publisher".into()),
     }
@@ -101,7 +102,8 @@ fn what_must_not_be_is_refused_with_its_code() {
     let lost = |facts: &mut Node| facts.etcd.as_mut().unwrap().members = members(facts)[..2].to_vec();
     assert_eq!(with_facts(lost), ["upgrade.members-differ"]);
     let from = Use { vm: None, version: old().version, build: old().build };
-    let swap = swap::SwapState { id: Uuid::from_u128(9), stage: Stage::Taken, error: None, from, to: None };
+    let (id, stage, losses) = (Uuid::from_u128(9), Stage::Taken, swap::Losses::default());
+    let swap = swap::SwapState { id, stage, error: None, code: None, losses, from, to: None };
     assert_eq!(with_facts(|facts| facts.swap = Some(swap)), ["upgrade.swap-open"]);
     assert_eq!(with_facts(|facts| facts.holder = Some(Uuid::from_u128(9))), ["upgrade.vm-unknown"]);
     assert_eq!(with_facts(|facts| facts.image.name = "kaas-tenant".into()), ["upgrade.product"]);

@@ -294,6 +294,8 @@ impl State {
                 id: Uuid::from_u128(0xff),
                 stage: Stage::Prepared,
                 error: None,
+                code: None,
+                losses: swap::Losses::default(),
                 from: Use { vm: Some(vm), version: image.version.clone(), build: image.build.clone() },
                 to: None,
             });

@@ -78,6 +78,8 @@ impl Nodes for World {
                 ready: machine.serves,
                 good: (good && machine.serves && state.quorum()).then_some(Good { since: 1 }),
                 swap: disk.swap,
+                evacuation: None,
+                pods: None,
             })
         })
     }
@@ -113,6 +115,8 @@ impl Nodes for World {
                         id: request.id,
                         stage: Stage::Draining,
                         error: None,
+                        code: None,
+                        losses: swap::Losses::default(),
                         from: Use { vm: disk.holder, version: image.version, build: image.build },
                         to: Some(request.to.clone()),
                     });
@@ -151,7 +155,7 @@ impl Nodes for World {
             if request.check {
                 return Ok(Asked::Done);
             }
-            disk.upgrade = Some(kubernetes_upgrade::UpgradeState { to: request.to.clone(), error: None });
+            disk.upgrade = Some(kubernetes_upgrade::UpgradeState { to: request.to.clone(), error: None, code: None });
             Ok(Asked::Begun)
         })
     }

@@ -1,0 +1,250 @@
+//! The pods of a node as its drain sees them: which ones it moves, what it deletes for good, and what keeps one from
+//! leaving. The rules are those of `kubectl drain` (`k8s.io/kubectl/pkg/drain`, `filters.go`), which does the work.
+
+use anyhow::{Context as _, bail};
+use contract::swap::Losses;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::api::Api;
+use crate::host::https::Answer;
+
+/// The annotation of a pod that a kubelet runs from a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// A pod that a drain has to move, not one of those that stay or have ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    namespace: String,
+    name: String,
+    /// Nothing makes it anew.
+    bare: bool,
+    /// What it keeps in such volumes goes with it.
+    empty_dir: bool,
+    /// It was asked to end.
+    ending: bool,
+}
+
+impl Pod {
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a drain of these pods deletes for good.
+pub fn losses(pods: &[Pod]) -> Losses {
+    let names = |lost: fn(&Pod) -> bool| pods.iter().filter(|pod| lost(pod)).map(Pod::full_name).collect();
+    Losses { bare_pods: names(|pod| pod.bare), empty_dirs: names(|pod| pod.empty_dir) }
+}
+
+/// Why pods are still on a node whose time for draining is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stay {
+    /// Those that may not be evicted, each with the API server's reason, which names the budget.
+    pub blocked: Vec<String>,
+    /// Those that were asked to end and have not.
+    pub ending: Vec<String>,
+}
+
+impl Api {
+    /// Whether a node is cordoned.
+    ///
+    /// # Errors
+    /// The API does not answer, or has no such node.
+    pub fn cordoned(&self, node: &str) -> anyhow::Result<bool> {
+        let path = format!("/api/v1/nodes/{node}");
+        let answer = self.get(&path).and_then(|answer| understood::<Value>(&answer));
+        let node = answer.with_context(|| format!("asking for the node {node}"))?;
+        Ok(node["spec"]["unschedulable"].as_bool().unwrap_or_default())
+    }
+
+    /// The pods that a drain of a node has to move.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with a list of pods.
+    pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
+        let ended = "status.phase!=Succeeded,status.phase!=Failed";
+        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{ended}");
+        let answer = self.get(&path).and_then(|answer| understood::<List>(&answer));
+        let list = answer.with_context(|| format!("listing the pods of {node}"))?;
+        let moved = list.items.into_iter().filter(|item| !item.stays());
+        Ok(moved.map(Pod::from).collect())
+    }
+
+    /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
+    /// budget allows.
+    ///
+    /// # Errors
+    /// The API does not answer.
+    pub fn why_they_stay(&self, pods: &[Pod]) -> anyhow::Result<Stay> {
+        let mut stay = Stay::default();
+        for pod in pods {
+            let refusal = if pod.ending { None } else { self.refusal_to_evict(pod)? };
+            match refusal {
+                Some(why) => stay.blocked.push(format!("{} ({why})", pod.full_name())),
+                None => stay.ending.push(pod.full_name()),
+            }
+        }
+        Ok(stay)
+    }
+
+    fn refusal_to_evict(&self, pod: &Pod) -> anyhow::Result<Option<String>> {
+        let Pod { namespace, name, .. } = pod;
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"dryRun": ["All"]},
+        });
+        let answer = self.post(&format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction"), &eviction)?;
+        match answer.code {
+            200 | 201 | 404 => Ok(None),
+            // 403: an admission webhook's word; 500: more than one budget covers the pod.
+            403 | 429 | 500 => Ok(Some(reason(&answer))),
+            code => bail!("asking whether {namespace}/{name} may be evicted: {code}: {}", reason(&answer)),
+        }
+    }
+}
+
+/// The reason in a `Status` (`k8s.io/apimachinery`, `meta/v1`): its causes name the budget.
+fn reason(answer: &Answer) -> String {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Status {
+        message: String,
+        details: Details,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Details {
+        causes: Vec<Cause>,
+    }
+    #[derive(Deserialize)]
+    struct Cause {
+        #[serde(default)]
+        message: String,
+    }
+    let Status { message, details } = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let causes: Vec<String> = details.causes.into_iter().map(|cause| cause.message).collect();
+    if causes.is_empty() { message } else { causes.join("; ") }
+}
+
+fn understood<T: DeserializeOwned>(answer: &Answer) -> anyhow::Result<T> {
+    if answer.code != 200 {
+        bail!("the API server answers {}: {}", answer.code, reason(answer));
+    }
+    serde_json::from_slice(&answer.body).context("understanding the API server's answer")
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    annotations: serde_json::Map<String, Value>,
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    kind: String,
+    #[serde(default)]
+    controller: bool,
+}
+
+#[derive(Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    volumes: Vec<serde_json::Map<String, Value>>,
+}
+
+impl Item {
+    fn controller(&self) -> Option<&Owner> {
+        self.metadata.owner_references.iter().find(|owner| owner.controller)
+    }
+
+    /// Pods of DaemonSets and of the kubelet's files stay on their node.
+    fn stays(&self) -> bool {
+        self.metadata.annotations.contains_key(MIRROR)
+            || self.controller().is_some_and(|owner| owner.kind == "DaemonSet")
+    }
+}
+
+impl From<Item> for Pod {
+    fn from(item: Item) -> Self {
+        Self {
+            bare: item.controller().is_none(),
+            empty_dir: item.spec.volumes.iter().any(|volume| volume.contains_key("emptyDir")),
+            ending: item.metadata.deletion_timestamp.is_some(),
+            namespace: item.metadata.namespace,
+            name: item.metadata.name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(items: &Value) -> Vec<Item> {
+        serde_json::from_value::<List>(json!({"items": items})).unwrap().items
+    }
+
+    fn owned(kind: &str) -> Value {
+        json!([{"kind": kind, "controller": true}])
+    }
+
+    #[test]
+    fn a_drain_moves_what_kubectl_does_and_names_what_it_deletes_for_good() {
+        let scratch = json!([{"name": "data", "configMap": {}}, {"name": "tmp", "emptyDir": {"medium": "Memory"}}]);
+        let all = items(&json!([
+            {"metadata": {"namespace": "a", "name": "bare"}},
+            {"metadata": {"namespace": "a", "name": "owned-by-nothing-that-controls",
+                "ownerReferences": [{"kind": "Widget"}]}},
+            {"metadata": {"namespace": "a", "name": "web", "ownerReferences": owned("ReplicaSet")}},
+            {"metadata": {"namespace": "a", "name": "cache", "ownerReferences": owned("ReplicaSet")},
+                "spec": {"volumes": scratch}},
+            {"metadata": {"namespace": "a", "name": "agent", "ownerReferences": owned("DaemonSet")},
+                "spec": {"volumes": scratch}},
+            {"metadata": {"namespace": "kube-system", "name": "kube-apiserver-cp1", "ownerReferences": owned("Node"),
+                "annotations": {MIRROR: "x"}}, "spec": {"volumes": scratch}},
+        ]));
+        let moved: Vec<Pod> = all.into_iter().filter(|item| !item.stays()).map(Pod::from).collect();
+        assert_eq!(
+            moved.iter().map(Pod::full_name).collect::<Vec<_>>(),
+            ["a/bare", "a/owned-by-nothing-that-controls", "a/web", "a/cache"]
+        );
+        let Losses { bare_pods, empty_dirs } = losses(&moved);
+        assert_eq!(bare_pods, ["a/bare", "a/owned-by-nothing-that-controls"]);
+        assert_eq!(empty_dirs, ["a/cache"]);
+    }
+
+    #[test]
+    fn a_refused_eviction_names_its_budget() {
+        // As Kubernetes 1.36 answers.
+        let body = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+            "message":"Cannot evict pod as it would violate the pod's disruption budget.","reason":"TooManyRequests",
+            "details":{"causes":[{"reason":"DisruptionBudget",
+                "message":"The disruption budget front needs 1 healthy pods and has 1 currently"}]},"code":429}"#;
+        let said = reason(&Answer { code: 429, body: body.to_vec() });
+        assert_eq!(said, "The disruption budget front needs 1 healthy pods and has 1 currently");
+        let two = br#"{"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}"#;
+        assert!(reason(&Answer { code: 500, body: two.to_vec() }).starts_with("This pod has more than one"));
+        assert_eq!(reason(&Answer { code: 502, body: b"<html>".to_vec() }), "");
+    }
+}

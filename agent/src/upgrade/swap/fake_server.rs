@@ -1,0 +1,52 @@
+//! For the tests: a server of JSON on loopback, over real TLS.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::host::tls;
+
+/// Answers a path with a body by a status code and a body.
+pub(super) type Answer = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
+
+/// Serves with the certificate of etcd's server in the directory `pki`.
+pub(super) fn serve(address: SocketAddr, pki: &Path, answer: Box<Answer>) {
+    let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
+    let chain = tls::certificates(&read("server.crt")).unwrap();
+    let key = tls::key(&read("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = Arc::new(tls.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let listener = TcpListener::bind(address).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let session = rustls::ServerConnection::new(Arc::clone(&tls)).unwrap();
+            // A client that goes away ends its connection; no more than that.
+            let _ = exchange(&answer, rustls::StreamOwned::new(session, stream));
+        }
+    });
+}
+
+fn exchange(answer: &Answer, stream: rustls::StreamOwned<rustls::ServerConnection, TcpStream>) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body)?;
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let (code, said) = answer(path, &serde_json::from_slice(&body).unwrap_or_default());
+    let said = said.to_string();
+    let stream = stream.get_mut();
+    write!(stream, "HTTP/1.0 {code} So\r\nContent-Length: {}\r\n\r\n{said}", said.len())?;
+    stream.conn.send_close_notify();
+    stream.flush()
+}
