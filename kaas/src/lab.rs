@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fleet::upgrade::PowerState;
+use fleet::hypervisor::PowerState;
 use lab::{
     EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory,
     state_directory,
@@ -277,6 +277,7 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
         data_disk: None,
         network_interface: true,
         properties: properties.unwrap_or_default(),
+        stamp: None,
         source: Some(Source::Ova { unpacked }),
         engine: lab.replacements(),
     })
@@ -313,10 +314,7 @@ fn tools(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 
 fn status(lab: &OpenLab) -> anyhow::Result<()> {
     for vm in lab.vms()? {
-        let state = match lab.power_state(&vm)? {
-            PowerState::On => "on",
-            PowerState::Off => "off",
-        };
+        let state = lab.power_state(&vm)?;
         println!("{vm}\t{state}\t{}", lab.console(&vm).display());
     }
     match lab.ready_nodes() {

@@ -15,6 +15,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "kaas", version)]
 enum Arguments {
+    /// Takes VMs that were imported by hand into a deployment, so that upgrades may change them.
+    Adopt(upgrade::Adopt),
     /// Pulls a fresh snapshot of a cluster's store from a control node.
     Backup(backup::Backup),
     /// Builds appliance images from their specs.
@@ -26,21 +28,23 @@ enum Arguments {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
-    /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, status.
+    /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, abandon, status.
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
 }
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let result = match Arguments::parse() {
-        Arguments::Backup(arguments) => backup::run(&arguments),
-        Arguments::Image(command) => image::run(command),
-        Arguments::Lab(command) => lab::run(command),
-        Arguments::Ova(command) => ova::run(command),
+        Arguments::Adopt(arguments) => upgrade::adopt(&arguments),
+        Arguments::Backup(arguments) => backup::run(&arguments).map(done),
+        Arguments::Image(command) => image::run(command).map(done),
+        Arguments::Lab(command) => lab::run(command).map(done),
+        Arguments::Ova(command) => ova::run(command).map(done),
         Arguments::Upgrade(command) => upgrade::run(command),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use fleet::hypervisor::Stamp;
 
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
@@ -53,7 +54,16 @@ impl Lab {
         let plan = plan(&up.wishes, &secret)?;
         let Up { engine, replacements, source, tools, .. } = up;
         let name_on_host = Some(name_on_host(&plan.name));
-        let record = Record { engine, replacements: Some(replacements), source, tools, plan, name_on_host };
+        let deployment = uuid::Uuid::new_v4();
+        let record = Record {
+            engine,
+            replacements: Some(replacements),
+            source,
+            tools,
+            plan,
+            name_on_host,
+            deployment: Some(deployment),
+        };
         let lab = Self::create(state, record)?;
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
@@ -69,6 +79,7 @@ impl Lab {
                     properties: node.properties.clone(),
                     source: None,
                     engine,
+                    stamp: Some(Stamp { deployment, node: node.name.clone(), swap: None }),
                 })?;
             }
             Ok(())

@@ -15,6 +15,11 @@ impl Lab {
     /// When the network cannot be changed.
     pub fn connect_nic(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
+        self.connect_nic_locked(vm, connected)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn connect_nic_locked(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
         let mut record = self.directory.load_vm(vm)?;
         record.nic_connected = connected;
         self.directory.save_vm(&record)?;
@@ -50,6 +55,11 @@ impl Lab {
     /// When the VM is on or does not hold the disk.
     pub fn detach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
+        self.detach_disk_locked(vm, disk)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn detach_disk_locked(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let mut record = self.off(vm, "detaching a disk")?;
         let Some(place) = record.disks.iter().position(|held| *held == disk) else {
             bail!("{vm} does not hold the disk {disk}");
@@ -64,6 +74,11 @@ impl Lab {
     /// When the VM is on, there is no such disk, or a VM holds it.
     pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
+        self.attach_disk_locked(vm, disk)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn attach_disk_locked(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let mut record = self.off(vm, "attaching a disk")?;
         if let Some(holder) = self.directory.holder(disk)? {
             bail!("{holder} holds the disk {disk}; detach it there first");

@@ -136,7 +136,7 @@ mod tests {
         let wishes = Wishes { name: "x".to_owned(), nodes: 1, ..Wishes::default() };
         let (engine, tools) = (EngineRecord::Container, state.join("tools"));
         let plan = plan(&wishes, "s").unwrap();
-        let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None };
+        let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None };
         Lab::assemble(LabDirectory::of(state, "x").unwrap(), record).unwrap()
     }
 
@@ -150,6 +150,7 @@ mod tests {
             properties,
             source: None,
             engine: EngineRecord::Container,
+            stamp: None,
         }
     }
 

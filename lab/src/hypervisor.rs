@@ -1,99 +1,312 @@
-//! The lab as the hypervisor of an upgrade: VMs by BIOS UUID.
+//! The lab as the hypervisor of an upgrade: one deployment's VMs, by stamp and BIOS UUID.
 
-use std::fs;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use async_trait::async_trait;
+use fleet::hypervisor::{
+    Adapter, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, PowerState, Replacement, Result, ShutDown, Stamp, Vm,
+    VmRef,
+};
+use nix::unistd::geteuid;
 use uuid::Uuid;
 
 use super::records::VmRecord;
 use super::{Lab, NewVm, Source, Unpacked, cache_directory};
-use fleet::upgrade::PowerState;
-use fleet::upgrade::{Hypervisor, ReplacementVm, Vm};
 
-impl Lab {
-    fn record(&self, vm: Uuid) -> anyhow::Result<VmRecord> {
-        let records = self.records()?;
-        records
-            .into_iter()
-            .find(|record| record.uuid == vm)
-            .with_context(|| format!("the lab {} has no VM with the BIOS UUID {vm}", self.name))
+/// The one adapter of a lab's VM.
+const ADAPTER: &str = "nic0";
+
+/// A lab, for callers that share it and must not block.
+#[derive(Clone)]
+pub struct LabHypervisor(Arc<Lab>);
+
+impl LabHypervisor {
+    /// The lab behind the contract.
+    pub fn new(lab: Arc<Lab>) -> Self {
+        Self(lab)
     }
 
-    /// The VMs; one that a crash left without a record is none yet.
-    fn records(&self) -> anyhow::Result<Vec<VmRecord>> {
-        Ok(self.directory.vms()?.iter().filter_map(|name| self.directory.load_vm(name).ok()).collect())
+    /// Does blocking work with the lab.
+    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&Lab) -> Result<T> + Send + 'static) -> Result<T> {
+        let lab = Arc::clone(&self.0);
+        match tokio::task::spawn_blocking(move || work(&lab)).await {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
     }
 
-    fn name_of(&self, vm: Uuid) -> anyhow::Result<String> {
-        Ok(self.record(vm)?.name)
+    /// Changes a VM that is still as it was seen, with the lab locked. What fails half-way may have happened.
+    async fn change(
+        &self,
+        vm: &Vm,
+        work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (seen, asked) = (vm.clone(), Instant::now());
+        self.with(move |lab| {
+            let _lock = lab.locked(asked)?;
+            let record = lab.as_seen(&seen)?;
+            work(lab, &record.name).map_err(|error| Error::new(Kind::InDoubt, error))
+        })
+        .await
     }
 }
 
-impl Hypervisor for Lab {
-    fn vms(&self) -> anyhow::Result<Vec<Vm>> {
-        let look = |record: VmRecord| {
-            let VmRecord { name, uuid, disks, nic_connected, .. } = record;
-            Ok(Vm { power: Lab::power_state(self, &name)?, name, uuid, disks, nic_connected })
-        };
-        self.records()?.into_iter().map(look).collect()
-    }
+/// How long a change may wait for the lab's lock: whoever asked for it may not be the one who may any more then.
+const LOCKING: Duration = Duration::from_secs(5);
 
-    fn import(&self, replacement: &ReplacementVm<'_>) -> anyhow::Result<Uuid> {
-        let node = self.plan().nodes.iter().find(|planned| planned.name == replacement.node);
-        let Some(node) = node else { bail!("the lab {} was not made with a node {}", self.name, replacement.node) };
-        let like = self.record(replacement.like)?;
-        let unpacked =
-            Unpacked::ensure(replacement.ova, &cache_directory()?, &self.tools(), &|what| log::info!("{what}"))?;
-        let left = self.directory.vm(replacement.name);
-        if left.exists() && self.directory.load_vm(replacement.name).is_err() {
-            fs::remove_dir_all(&left).with_context(|| format!("removing {}", left.display()))?;
+impl Lab {
+    /// The lab's lock, for a change that was asked for at `asked`.
+    fn locked(&self, asked: Instant) -> Result<File> {
+        let lock = self.directory.lock_within(LOCKING).map_err(Error::transient)?;
+        if asked.elapsed() > 2 * LOCKING {
+            return Err(Error::transient(anyhow::anyhow!("the lab was locked for too long by another command")));
         }
-        Lab::import(
-            self,
-            &NewVm {
-                name: replacement.name.to_owned(),
-                memory: like.memory,
-                processors: like.processors,
-                data_disk: None,
-                network_interface: true,
-                properties: node.properties.clone(),
-                source: Some(Source::Ova { unpacked }),
-                engine: self.replacements(),
-            },
-        )?;
-        Ok(self.directory.load_vm(replacement.name)?.uuid)
+        Ok(lock)
     }
 
-    fn power_on(&self, vm: Uuid) -> anyhow::Result<()> {
-        Lab::power_on(self, &self.name_of(vm)?)
+    /// The record of a VM that has not changed since it was seen.
+    fn unchanged(&self, seen: &Vm) -> Result<VmRecord> {
+        let record = self.directory.recall_vm(&seen.reference.id).map_err(Error::transient)?;
+        let record = record.filter(|record| record.uuid == seen.uuid());
+        let record = record.ok_or_else(|| Error::not_found(format!("the lab {} has no VM {seen}", self.name)))?;
+        if version(&record) != seen.version {
+            return Err(Error::new(Kind::Changed, anyhow::anyhow!("the VM {seen} has changed since it was looked at")));
+        }
+        Ok(record)
     }
 
-    fn shut_down(&self, vm: Uuid, limit: Duration) -> anyhow::Result<()> {
-        Lab::shut_down(self, &self.name_of(vm)?, limit)
+    /// The same of a VM of this deployment.
+    fn as_seen(&self, seen: &Vm) -> Result<VmRecord> {
+        let record = self.unchanged(seen)?;
+        if record.stamp.as_ref().is_none_or(|stamp| stamp.deployment != self.deployment()) {
+            return Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")));
+        }
+        Ok(record)
     }
 
-    fn cut_power(&self, vm: Uuid) -> anyhow::Result<()> {
-        Lab::cut_power(self, &self.name_of(vm)?)
+    /// The VMs; one that a crash left without a record is none yet.
+    fn vm_records(&self) -> Result<Vec<VmRecord>> {
+        let names = self.directory.vms().map_err(Error::transient)?;
+        let records = names.iter().map(|name| self.directory.recall_vm(name).map_err(Error::transient));
+        Ok(records.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    fn power_state(&self, vm: Uuid) -> anyhow::Result<PowerState> {
-        Lab::power_state(self, &self.name_of(vm)?)
+    fn seen(&self, record: VmRecord) -> Result<Vm> {
+        let adapter = || Adapter {
+            key: ADAPTER.to_owned(),
+            network: self.name.clone(),
+            mac: record.mac.clone(),
+            connected: record.nic_connected,
+        };
+        let disk = |uuid: &Uuid| Disk {
+            reference: self.disk_reference(*uuid),
+            kind: DiskKind::Data,
+            parent: None,
+            controller: "data".to_owned(),
+        };
+        Ok(Vm {
+            power: Lab::power_state(self, &record.name).map_err(Error::transient)?,
+            version: version(&record),
+            adapters: record.has_nic.then(adapter).into_iter().collect(),
+            disks: record.disks.iter().map(disk).collect(),
+            snapshots: Vec::new(),
+            tasks: Vec::new(),
+            reference: VmRef { uuid: record.uuid, id: record.name.clone() },
+            stamp: record.stamp,
+            name: record.name,
+        })
     }
 
-    fn connect_nic(&self, vm: Uuid, connected: bool) -> anyhow::Result<()> {
-        Lab::connect_nic(self, &self.name_of(vm)?, connected)
+    fn disk_reference(&self, uuid: Uuid) -> DiskRef {
+        DiskRef { uuid, path: self.directory.disk(uuid).display().to_string() }
     }
 
-    fn detach_disk(&self, vm: Uuid, disk: Uuid) -> anyhow::Result<()> {
-        Lab::detach_disk(self, &self.name_of(vm)?, disk)
+    /// Takes the OVA apart, or finds it so; it is the one of `digest`.
+    fn unpacked(&self, ova: &Path, digest: &str) -> Result<Unpacked> {
+        let cache = cache_directory().map_err(Error::transient)?;
+        let unpacked =
+            Unpacked::ensure(ova, &cache, &self.tools(), &|what| log::info!("{what}")).map_err(Error::transient)?;
+        if unpacked.digest() != digest {
+            return Err(Error::refused(format!("{} is not the OVA that was planned with", ova.display())));
+        }
+        Ok(unpacked)
     }
 
-    fn attach_disk(&self, vm: Uuid, disk: Uuid) -> anyhow::Result<()> {
-        Lab::attach_disk(self, &self.name_of(vm)?, disk)
+    fn replace(&self, replacement: &OwnedReplacement, asked: Instant) -> Result<Uuid> {
+        let OwnedReplacement { name, ova, digest, like, stamp } = replacement;
+        let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
+            return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
+        };
+        let unpacked = self.unpacked(ova, digest)?;
+        let _lock = self.locked(asked)?;
+        let like = self.as_seen(like)?;
+        if self.directory.recall_vm(name).map_err(Error::transient)?.is_some() {
+            return Err(Error::refused(format!("the lab {} has a VM {name} already", self.name)));
+        }
+        // What a crash left without a record was never a VM.
+        let left = self.directory.vm(name);
+        if left.exists() {
+            fs::remove_dir_all(&left).map_err(Error::transient)?;
+        }
+        let new = NewVm {
+            name: name.clone(),
+            memory: like.memory,
+            processors: like.processors,
+            data_disk: None,
+            network_interface: true,
+            properties: node.properties.clone(),
+            source: Some(Source::Ova { unpacked }),
+            engine: self.replacements(),
+            stamp: Some(stamp.clone()),
+        };
+        self.import_locked(&new).map_err(|error| Error::new(Kind::InDoubt, error))?;
+        Ok(self.directory.load_vm(name).map_err(Error::transient)?.uuid)
+    }
+}
+
+/// A replacement that outlives the call which asked for it.
+struct OwnedReplacement {
+    name: String,
+    ova: std::path::PathBuf,
+    digest: String,
+    like: Vm,
+    stamp: Stamp,
+}
+
+/// Changes with the VM's settings, not with its process.
+fn version(record: &VmRecord) -> String {
+    let settings = VmRecord { process: None, ..record.clone() };
+    let text = serde_json::to_vec(&settings).unwrap_or_default();
+    ova::Sha256::of(&text).to_string()
+}
+
+#[async_trait]
+impl Hypervisor for LabHypervisor {
+    fn deployment(&self) -> Uuid {
+        self.0.deployment()
     }
 
-    fn destroy(&self, vm: Uuid) -> anyhow::Result<()> {
-        Lab::destroy(self, &self.name_of(vm)?)
+    /// Network namespaces, loop devices and cgroups take root.
+    async fn preflight(&self) -> Result<()> {
+        if geteuid().is_root() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::Denied,
+            anyhow::anyhow!("the lab's VMs are root's: give the command as root, or with sudo"),
+        ))
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        self.with(|lab| {
+            let deployment = lab.deployment();
+            let ours = |record: &VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
+            lab.vm_records()?.into_iter().filter(ours).map(|record| lab.seen(record)).collect()
+        })
+        .await
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.with(move |lab| {
+            let records = lab.vm_records()?.into_iter().filter(|record| record.uuid == uuid);
+            records.map(|record| lab.seen(record)).collect()
+        })
+        .await
+    }
+
+    /// Each call has the lab's lock: whoever gets it next finds the one before ended.
+    async fn settle(&self) -> Result<()> {
+        self.with(|lab| lab.directory.lock().map(drop).map_err(Error::transient)).await
+    }
+
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
+        let (seen, stamp, asked) = (vm.clone(), stamp.clone(), Instant::now());
+        self.with(move |lab| {
+            let _lock = lab.locked(asked)?;
+            let mut record = lab.unchanged(&seen)?;
+            if let Some(stamp) = &record.stamp {
+                let Stamp { deployment, node, .. } = stamp;
+                return Err(Error::refused(format!("{seen} is stamped already, as {node} of {deployment}")));
+            }
+            record.stamp = Some(stamp);
+            lab.directory.save_vm(&record).map_err(Error::transient)
+        })
+        .await
+    }
+
+    async fn stage(&self, ova: &Path, digest: &str) -> Result<()> {
+        let (ova, digest) = (ova.to_owned(), digest.to_owned());
+        self.with(move |lab| lab.unpacked(&ova, &digest).map(drop)).await
+    }
+
+    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
+        if *replacement.placement != fleet::hypervisor::Placement::default() {
+            return Err(Error::refused("a lab has one place for VMs: leave pool, datastore and folder out"));
+        }
+        let owned = OwnedReplacement {
+            name: replacement.name.to_owned(),
+            ova: replacement.ova.to_owned(),
+            digest: replacement.digest.to_owned(),
+            like: replacement.like.clone(),
+            stamp: replacement.stamp.clone(),
+        };
+        let asked = Instant::now();
+        self.with(move |lab| lab.replace(&owned, asked)).await
+    }
+
+    async fn power_on(&self, vm: &Vm) -> Result<()> {
+        self.change(vm, |lab, name| lab.power_on_locked(name)).await
+    }
+
+    async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
+        let (seen, asked) = (vm.clone(), Instant::now());
+        self.with(move |lab| {
+            let record = {
+                let _lock = lab.locked(asked)?;
+                let record = lab.as_seen(&seen)?;
+                lab.ask_to_shut_down(&record.name).map_err(|error| Error::new(Kind::InDoubt, error))?
+            };
+            let begun = Instant::now();
+            match lab.is_shut_down(&record, limit) {
+                Ok(()) => Ok(ShutDown::Off),
+                Err(error) => match lab.power_state(&record.name) {
+                    Ok(PowerState::Off) => Ok(ShutDown::Off),
+                    Ok(_) if begun.elapsed() >= limit => Ok(ShutDown::StillOn),
+                    _ => Err(Error::new(Kind::InDoubt, error)),
+                },
+            }
+        })
+        .await
+    }
+
+    async fn cut_power(&self, vm: &Vm) -> Result<()> {
+        self.change(vm, |lab, name| lab.cut_power_locked(name)).await
+    }
+
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
+        if adapter != ADAPTER {
+            return Err(Error::not_found(format!("{vm} has no network adapter {adapter}")));
+        }
+        self.change(vm, move |lab, name| lab.connect_nic_locked(name, connected)).await
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+        let disk = disk.uuid;
+        self.change(vm, move |lab, name| lab.detach_disk_locked(name, disk)).await
+    }
+
+    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+        let disk = disk.clone();
+        if self.0.disk_reference(disk.uuid) != disk {
+            return Err(Error::not_found(format!("the disk {} is not at {}", disk.uuid, disk.path)));
+        }
+        self.change(vm, move |lab, name| lab.attach_disk_locked(name, disk.uuid)).await
+    }
+
+    async fn destroy(&self, vm: &Vm) -> Result<()> {
+        self.change(vm, |lab, name| lab.destroy_locked(name)).await
     }
 }

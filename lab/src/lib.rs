@@ -44,6 +44,7 @@ use uuid::Uuid;
 use container::Containers;
 use contract::properties::ADDRESS;
 use engines::Engines;
+use fleet::hypervisor::Stamp;
 use network::Network;
 use qemu::VirtualMachines;
 use records::{LabDirectory, VmRecord};
@@ -52,6 +53,7 @@ pub use cluster::Up;
 pub use container::HeldLimit;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
+pub use hypervisor::LabHypervisor;
 pub use plan::{LabPlan, PlannedNode, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
 pub use source::Source;
@@ -78,6 +80,8 @@ pub struct NewVm {
     pub source: Option<Source>,
     /// What runs it.
     pub engine: EngineRecord,
+    /// Whose it is; none as with a VM that a person imports by hand.
+    pub stamp: Option<Stamp>,
 }
 
 /// A lab as its directory remembers it.
@@ -96,6 +100,9 @@ struct Record {
     /// the same name. In labs of earlier versions the name.
     #[serde(default)]
     name_on_host: Option<String>,
+    /// What its VMs are stamped with. Labs of earlier versions have none, and their VMs no stamp.
+    #[serde(default)]
+    deployment: Option<Uuid>,
 }
 
 /// What is unique to a lab on this machine, and shows whose it is.
@@ -172,6 +179,12 @@ impl Lab {
         &self.name
     }
 
+    /// What its VMs are stamped with: the same for all of them, and no other lab's.
+    pub fn deployment(&self) -> Uuid {
+        let of_name = || Uuid::new_v5(&Uuid::NAMESPACE_OID, self.directory.path().as_os_str().as_encoded_bytes());
+        self.record.deployment.unwrap_or_else(of_name)
+    }
+
     /// What it was planned to be.
     pub fn plan(&self) -> &LabPlan {
         &self.record.plan
@@ -200,7 +213,7 @@ impl Lab {
         self.directory.vms()
     }
 
-    /// Where the journals of this lab's upgrades are kept: they go with the lab.
+    /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
     pub fn upgrades(&self) -> PathBuf {
         self.directory.path().join("upgrades")
     }
@@ -236,8 +249,13 @@ impl Lab {
     /// was made then. When the host refuses; half a VM may then be there, for
     /// [`Lab::destroy`] to remove.
     pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
-        records::check_name("the VM's name", &vm.name)?;
         let _lock = self.directory.lock()?;
+        self.import_locked(vm)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn import_locked(&self, vm: &NewVm) -> anyhow::Result<()> {
+        records::check_name("the VM's name", &vm.name)?;
         if self.directory.vm(&vm.name).exists() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
         }
@@ -251,6 +269,7 @@ impl Lab {
             source,
             engine: Some(vm.engine),
             uuid,
+            stamp: vm.stamp.clone(),
             mac,
             address: vm
                 .properties
@@ -283,6 +302,11 @@ impl Lab {
     /// When it is on or holds a data disk: a disk must never go with its VM.
     pub fn destroy(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
+        self.destroy_locked(vm)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn destroy_locked(&self, vm: &str) -> anyhow::Result<()> {
         let record = self.off(vm, "destroying it")?;
         if let Some(disk) = record.disks.first() {
             bail!("{vm} still holds the disk {disk}; detach it first");

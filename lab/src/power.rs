@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use super::Lab;
 use super::records::VmRecord;
 use super::wait::until;
-use fleet::upgrade::PowerState;
+use fleet::hypervisor::PowerState;
 use ova::ovf::environment::UnconfiguredProperties;
 
 impl Lab {
@@ -17,6 +17,11 @@ impl Lab {
     /// When vCenter would refuse it for want of properties, or it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
+        self.power_on_locked(vm)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn power_on_locked(&self, vm: &str) -> anyhow::Result<()> {
         let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if engine.is_on(&record) && !self.end_half_start(&record)? {
@@ -51,12 +56,23 @@ impl Lab {
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
         let record = {
             let _lock = self.directory.lock()?;
-            let record = self.directory.load_vm(vm)?;
-            self.engines.of(&record).ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
-            record
+            self.ask_to_shut_down(vm)?
         };
+        self.is_shut_down(&record, limit)
+    }
+
+    /// Asks the guest to shut down, of whoever has the lab's lock.
+    pub(crate) fn ask_to_shut_down(&self, vm: &str) -> anyhow::Result<VmRecord> {
+        let record = self.directory.load_vm(vm)?;
+        self.engines.of(&record).ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
+        Ok(record)
+    }
+
+    /// Waits until a VM is off that was asked to shut down, at most `limit`.
+    pub(crate) fn is_shut_down(&self, record: &VmRecord, limit: Duration) -> anyhow::Result<()> {
+        let vm = &record.name;
         // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
-        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(&record).is_on(&record)))?;
+        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(record).is_on(record)))?;
         let _lock = self.directory.lock()?;
         match self.directory.load_vm(vm)? {
             record if self.engines.of(&record).is_on(&record) => bail!("{vm} was off and is on again"),
@@ -70,6 +86,11 @@ impl Lab {
     /// When the VM does not end.
     pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
+        self.cut_power_locked(vm)
+    }
+
+    /// The same, of whoever has the lab's lock.
+    pub(crate) fn cut_power_locked(&self, vm: &str) -> anyhow::Result<()> {
         let record = self.directory.load_vm(vm)?;
         self.engines.of(&record).cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
         self.is_off_now(record)

@@ -1,11 +1,12 @@
 //! Where a lab keeps what it knows: one directory, JSON records written whole.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use fleet::hypervisor::Stamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -38,6 +39,9 @@ pub struct VmRecord {
     pub engine: Option<EngineRecord>,
     /// BIOS UUID.
     pub uuid: Uuid,
+    /// Whose it is; none if it was made by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Stamp>,
     /// MAC address of the network interface.
     pub mac: String,
     /// Where the guest can be reached, when its properties say so.
@@ -167,12 +171,28 @@ impl LabDirectory {
         load(&self.vm(vm).join("vm.json")).with_context(|| format!("this lab has no VM {vm}"))
     }
 
+    /// Recalls a VM, if it has a record: one that a crash left without is none yet.
+    ///
+    /// # Errors
+    /// When the record is there and cannot be read: what the VM holds is not known then.
+    pub fn recall_vm(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
+        let path = self.vm(vm).join("vm.json");
+        if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
+            load(&path).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
     /// The names of all VMs, sorted.
     ///
     /// # Errors
     /// When the directory cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
-        let Ok(entries) = fs::read_dir(self.path.join("vms")) else { return Ok(Vec::new()) };
+        let entries = match fs::read_dir(self.path.join("vms")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.with_context(|| format!("reading {}", self.path.display()))?,
+        };
         let mut names = Vec::new();
         for entry in entries {
             names.push(entry?.file_name().to_string_lossy().into_owned());
@@ -187,7 +207,7 @@ impl LabDirectory {
     /// When the directory cannot be read.
     pub fn holder(&self, disk: Uuid) -> anyhow::Result<Option<String>> {
         for vm in self.vms()? {
-            if self.load_vm(&vm).is_ok_and(|record| record.disks.contains(&disk)) {
+            if self.recall_vm(&vm)?.is_some_and(|record| record.disks.contains(&disk)) {
                 return Ok(Some(vm));
             }
         }
@@ -202,7 +222,11 @@ impl LabDirectory {
         self.lock_within(AT_WORK)
     }
 
-    fn lock_within(&self, limit: Duration) -> anyhow::Result<File> {
+    /// The same, with another limit.
+    ///
+    /// # Errors
+    /// As [`LabDirectory::lock`].
+    pub fn lock_within(&self, limit: Duration) -> anyhow::Result<File> {
         fs::create_dir_all(&self.path).with_context(|| format!("making {}", self.path.display()))?;
         let file = File::options().create(true).truncate(false).write(true).open(self.path.join("lock"))?;
         let locked = until("another command to end", limit, || Ok(file.try_lock().is_ok()));
@@ -275,6 +299,7 @@ mod tests {
             source: Source::Tree { tree: "/tree".into() },
             engine: Some(EngineRecord::Container),
             uuid: Uuid::from_u128(1),
+            stamp: Some(Stamp { deployment: Uuid::from_u128(2), node: "node1".to_owned(), swap: None }),
             mac: "00:50:56:00:00:01".to_owned(),
             address: None,
             memory: 2048,

@@ -68,6 +68,11 @@ impl Unpacked {
         Ok(Self { directory })
     }
 
+    /// The OVA by content: SHA-256 over its manifest's digests, in hexadecimal.
+    pub fn digest(&self) -> &str {
+        self.directory.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -34,7 +34,7 @@ impl<'a> Node<'a> {
     /// There is no kubeconfig.
     pub fn of(scenario: &'a Scenario, name: &'a str) -> anyhow::Result<Self> {
         let lab = scenario.lab();
-        let client = Client::of_kubeconfig(&lab.kubeconfig()?)?.from_inside(lab.network_namespace());
+        let client = Client::from_inside(&lab.kubeconfig()?, lab.network_namespace())?;
         Ok(Self { scenario, name, address: endpoint::address(scenario, name), client })
     }
 
@@ -43,7 +43,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// It does not answer.
     pub fn facts(&self) -> anyhow::Result<node::Node> {
-        self.client.facts(self.address)
+        self.client.wait(self.client.facts(self.address))
     }
 
     /// Whether it holds the virtual IP.
@@ -64,7 +64,7 @@ impl<'a> Node<'a> {
     pub fn prepare(&self) -> anyhow::Result<Uuid> {
         let to = self.facts()?.image.build();
         let request = swap::Request { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
-        self.until_done("be prepared", || self.client.begin_swap(self.address, &request))?;
+        self.until_done("be prepared", || self.client.wait(self.client.begin_swap(self.address, &request)))?;
         Ok(request.id)
     }
 
@@ -73,7 +73,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// It refuses, or does not in time.
     pub fn cancel(&self, swap: Uuid) -> anyhow::Result<()> {
-        self.until_done("withdraw its swap", || self.client.cancel_swap(self.address, swap))
+        self.until_done("withdraw its swap", || self.client.wait(self.client.cancel_swap(self.address, swap)))
     }
 
     /// Makes it final.
@@ -81,7 +81,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// It refuses, or does not in time.
     pub fn commit(&self) -> anyhow::Result<()> {
-        self.until_done("commit", || self.client.commit(self.address))
+        self.until_done("commit", || self.client.wait(self.client.commit(self.address)))
     }
 
     fn until_done(&self, what: &str, ask: impl Fn() -> anyhow::Result<Asked>) -> anyhow::Result<()> {
@@ -89,6 +89,7 @@ impl<'a> Node<'a> {
             Asked::Done => Ok(true),
             Asked::Begun => Ok(false),
             Asked::Refused(why) => bail!("it refuses: {why}"),
+            Asked::Unknown => bail!("its image does not know how"),
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fleet::upgrade::PowerState;
+use fleet::hypervisor::PowerState;
 
 use crate::scenario::Scenario;
 use crate::upgrade::Upgrade;

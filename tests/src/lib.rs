@@ -17,6 +17,7 @@ mod docs;
 pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;
+pub mod lost_node;
 pub mod other_image;
 pub mod publisher;
 pub mod runner;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use fleet::upgrade::PowerState;
+use fleet::hypervisor::PowerState;
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;
@@ -277,6 +277,7 @@ impl Scenario {
             properties,
             source: None,
             engine: self.lab().replacements(),
+            stamp: None,
         }
     }
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
 use lab::{find_ova, until};
 use serde_json::Value;
 
@@ -15,8 +14,6 @@ use crate::scenario::{MOMENT, Scenario, kaas, named_ova};
 
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 const SWAPPING: Duration = Duration::from_secs(1200);
-/// More than the lock of a killed command holds.
-const LOCK: Duration = Duration::from_secs(120);
 
 /// An upgrade of a scenario's cluster to an OVA.
 pub struct Upgrade<'a> {
@@ -107,7 +104,7 @@ impl<'a> Upgrade<'a> {
     /// # Panics
     /// It fails before.
     pub fn killed(&self, arguments: &[&str], further: usize) -> bool {
-        let journal = self.scenario.lab().upgrades().join("journal.jsonl");
+        let journal = self.scenario.lab().upgrades();
         let before = entries(&journal);
         let mut child = self.begin(arguments);
         let mut ended = false;
@@ -129,22 +126,50 @@ impl<'a> Upgrade<'a> {
         true
     }
 
-    /// Another machine takes the upgrade over, whose command was killed: the journal is lost here, and the cluster has
-    /// it.
-    /// It has to wait until the lock has ended.
+    /// Waits until the commands until now have written so many entries of the journal.
     ///
     /// # Panics
-    /// There is no journal, or the machine goes on at once.
-    pub fn goes_to_another_machine(&self) {
-        fs::remove_dir_all(self.scenario.lab().upgrades()).expect("a directory with the journal");
-        let why = self.fails(&["resume"]);
-        assert!(why.contains("is at work on this cluster's upgrade"), "{why}");
-        self.scenario.wait("the lock to end", self.patiently(LOCK), || {
-            let (said, failed, success) = self.ended(&["status", "--output", "json"]);
-            ensure!(success, "{failed}");
-            let status: Value = serde_json::from_str(&said)?;
-            Ok(status["locked_by"].is_null())
-        });
+    /// They do not.
+    pub fn has_written(&self, count: usize) {
+        let journal = self.scenario.lab().upgrades();
+        let written = until("entries of the journal", self.patiently(SWAPPING), || Ok(entries(&journal) >= count));
+        written.unwrap_or_else(|error| panic!("{error:#}"));
+    }
+
+    /// The journals of all holds, by the numbers of the holds.
+    ///
+    /// # Panics
+    /// They cannot be read.
+    pub fn journals(&self) -> BTreeMap<String, String> {
+        let holds = fs::read_dir(self.scenario.lab().upgrades()).expect("the directory of the holds").flatten();
+        let read = |hold: fs::DirEntry| {
+            let text = fs::read_to_string(hold.path().join("journal.jsonl")).ok()?;
+            Some((hold.file_name().to_string_lossy().into_owned(), text))
+        };
+        holds.filter_map(read).collect()
+    }
+
+    /// The nodes in the order in which they are swapped.
+    ///
+    /// # Panics
+    /// There is no upgrade.
+    pub fn order(&self) -> Vec<String> {
+        let status: Value = serde_json::from_str(&self.run(&["status", "--output", "json"])).expect("a status");
+        let nodes = status["plan"]["nodes"].as_array().expect("a plan with nodes");
+        nodes.iter().map(|node| node["name"].as_str().expect("a name").to_owned()).collect()
+    }
+
+    /// `kaas adopt`, confirmed.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn adopt(&self) {
+        let mut adopt = Command::new(kaas());
+        adopt.args(["adopt", "--yes", "--lab", self.scenario.lab().name()]);
+        let ended = adopt.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
+        let (said, failed) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success(), "kaas adopt: {said}\n{failed}");
+        self.scenario.reached(said.trim());
     }
 
     /// What all nodes must keep through any swap.
@@ -187,7 +212,9 @@ impl<'a> Upgrade<'a> {
     }
 }
 
-/// Lines of the journal.
-fn entries(journal: &Path) -> usize {
-    fs::read_to_string(journal).map_or(0, |text| text.lines().count())
+/// Lines of the journal of the last command that has one: the numbers of holds have leading zeros.
+fn entries(upgrades: &Path) -> usize {
+    let holds = fs::read_dir(upgrades).into_iter().flatten().flatten();
+    let journal = holds.map(|hold| hold.path().join("journal.jsonl")).filter(|journal| journal.exists()).max();
+    journal.and_then(|journal| fs::read_to_string(journal).ok()).map_or(0, |text| text.lines().count())
 }

@@ -60,8 +60,8 @@ impl Writer {
     pub fn start(scenario: &Scenario) -> Self {
         let lab = scenario.lab();
         let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
-        let client = Client::of_kubeconfig(&kubeconfig).unwrap_or_else(|error| panic!("{error:#}"));
-        let client = client.from_inside(lab.network_namespace());
+        let client = Client::from_inside(&kubeconfig, lab.network_namespace());
+        let client = client.unwrap_or_else(|error| panic!("{error:#}"));
         let hasty = client.clone().with_limit(PATIENCE);
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicUsize::new(0));
@@ -83,7 +83,10 @@ impl Writer {
         self.stop.store(true, Ordering::SeqCst);
         let figures = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         figures.check();
-        let answer = self.client.ask_api(Method::GET, OBJECTS, None).unwrap_or_else(|error| panic!("{error:#}"));
+        let answer = self
+            .client
+            .wait(self.client.ask_api(Method::GET, OBJECTS, None))
+            .unwrap_or_else(|error| panic!("{error:#}"));
         let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
         let items = list["items"].as_array().expect("a list");
         let kept: BTreeSet<&str> = items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
@@ -104,7 +107,7 @@ fn write(client: &Client, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Figu
         while !stop.load(Ordering::SeqCst) {
             // 409: an earlier try had come through, only its acknowledgement had not.
             let done = client
-                .ask_api(Method::POST, OBJECTS, Some(&object))
+                .wait(client.ask_api(Method::POST, OBJECTS, Some(&object)))
                 .is_ok_and(|answer| matches!(answer.status, 201 | 409));
             if done {
                 figures.longest_gap = figures.longest_gap.max(last.elapsed());

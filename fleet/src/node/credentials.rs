@@ -13,6 +13,9 @@ use zeroize::Zeroizing;
 /// How long reaching a server may take, and how long it may say nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// How long what was sent may go unacknowledged.
+const GONE: Duration = Duration::from_secs(5);
+
 /// What is shown to a server, and what is trusted.
 #[derive(Clone, Debug)]
 pub struct Credentials(Kubeconfig);
@@ -51,6 +54,8 @@ impl Credentials {
             .identity(Identity::from_pem(identity.as_bytes()).context("using the kubeconfig's certificate")?)
             .connect_timeout(SILENCE)
             .read_timeout(SILENCE)
+            // A connection to a VM that was stopped is given up soon, and another one made.
+            .tcp_user_timeout(GONE)
             .build()?)
     }
 }

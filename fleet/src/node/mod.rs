@@ -3,19 +3,20 @@
 //! not what.
 
 mod credentials;
+mod network;
 mod snapshot;
 
-use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use contract::ports;
-use nix::sched::{CloneFlags, setns};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use network::Network;
 
 pub use credentials::Credentials;
 pub use reqwest::Method;
@@ -23,12 +24,16 @@ pub use reqwest::Method;
 /// How long a question and its whole answer may take, if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Asks with an administrator's credentials.
-#[derive(Clone, Debug)]
+/// What an answer may have at most, in bytes: whoever answers may mean no good.
+const LARGEST: usize = 8 << 20;
+
+/// Asks with an administrator's credentials. Made once: connections are kept, and clones share them.
+#[derive(Clone)]
 pub struct Client {
-    credentials: Credentials,
-    /// The network namespace to ask from, if not this process's own.
-    network: Option<PathBuf>,
+    /// The Kubernetes API's address, as `https://address:port`.
+    server: String,
+    http: reqwest::Client,
+    network: Arc<Network>,
     /// How long a question and its whole answer may take.
     limit: Duration,
 }
@@ -53,23 +58,37 @@ impl Answer {
 
     /// The beginning of the body, for people.
     pub fn words(&self) -> String {
-        String::from_utf8_lossy(&self.body).trim().chars().take(500).collect()
+        told(&String::from_utf8_lossy(&self.body))
     }
 }
 
+/// What somebody else said, fit for a terminal and a journal: cut, and without control characters.
+pub(crate) fn told(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.trim().chars().take(500).map(plain).collect()
+}
+
 impl Client {
-    /// A client with the credentials of a kubeconfig's current context.
+    /// A client with the credentials of a kubeconfig's current context, on this process's network.
     ///
     /// # Errors
     /// When the file cannot be read or lacks a certificate.
     pub fn of_kubeconfig(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Ok(Self { credentials: Credentials::read(kubeconfig)?, network: None, limit: LIMIT })
+        Self::on(kubeconfig, None)
     }
 
-    /// The same client, asking from inside a network namespace: a lab's.
-    #[must_use]
-    pub fn from_inside(self, namespace: PathBuf) -> Self {
-        Self { network: Some(namespace), ..self }
+    /// The same, asking from inside a network namespace: a lab's.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, too.
+    pub fn from_inside(kubeconfig: &Path, namespace: PathBuf) -> anyhow::Result<Self> {
+        Self::on(kubeconfig, Some(namespace))
+    }
+
+    fn on(kubeconfig: &Path, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
+        let credentials = Credentials::read(kubeconfig)?;
+        let network = Arc::new(Network::start(namespace)?);
+        Ok(Self { server: credentials.server().to_owned(), http: credentials.client()?, network, limit: LIMIT })
     }
 
     /// The same client, giving up on a question after `limit`.
@@ -78,51 +97,50 @@ impl Client {
         Self { limit, ..self }
     }
 
+    /// Waits for an answer, for callers that are not asynchronous.
+    pub fn wait<T>(&self, asking: impl Future<Output = T>) -> T {
+        self.network.wait(asking)
+    }
+
     /// Asks a node's endpoint.
     ///
     /// # Errors
     /// When the node cannot be reached or trusted.
-    pub fn ask_node(&self, node: Ipv4Addr, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), body)
+    pub async fn ask_node(
+        &self,
+        node: Ipv4Addr,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Answer> {
+        self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), body).await
     }
 
     /// Asks the Kubernetes API that the kubeconfig names.
     ///
     /// # Errors
     /// When it cannot be reached or trusted.
-    pub fn ask_api(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.ask(method, &format!("{}{path}", self.credentials.server()), body)
+    pub async fn ask_api(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        self.ask(method, &format!("{}{path}", self.server), body).await
     }
 
-    fn ask(&self, method: Method, address: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.within(async |client| {
-            let mut request = client.request(method, address).timeout(self.limit);
-            if let Some(body) = body {
-                request = request.json(body);
-            }
-            let answer = request.send().await?;
-            Ok(Answer { status: answer.status().as_u16(), body: answer.bytes().await?.to_vec() })
-        })
-    }
-
-    /// Does `work` on a thread of its own: the thread, not the process, changes
-    /// over to the network that is asked from, and its sockets stay there.
-    fn within<T: Send>(
-        &self,
-        work: impl AsyncFnOnce(reqwest::Client) -> anyhow::Result<T> + Send,
-    ) -> anyhow::Result<T> {
-        let work = move || -> anyhow::Result<T> {
-            if let Some(network) = &self.network {
-                let namespace = File::open(network).with_context(|| format!("finding the network {network:?}"))?;
-                setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {network:?}"))?;
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let client = self.credentials.client()?;
-            runtime.block_on(work(client))
-        };
-        thread::scope(|scope| {
-            let way = thread::Builder::new().name("https".to_owned()).spawn_scoped(scope, work)?;
-            way.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+    async fn ask(&self, method: Method, address: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let mut request = self.http.request(method, address).timeout(self.limit);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.network
+            .run(async {
+                let mut answer = request.send().await?;
+                let mut body = Vec::new();
+                while let Some(part) = answer.chunk().await? {
+                    body.extend_from_slice(&part);
+                    if body.len() > LARGEST {
+                        bail!("the answer is longer than {} MiB", LARGEST >> 20);
+                    }
+                }
+                Ok(Answer { status: answer.status().as_u16(), body })
+            })
+            .await
     }
 }

@@ -25,23 +25,33 @@ impl Client {
     /// # Errors
     /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it, or what
     /// came is not what it sent.
-    pub fn pull_snapshot(&self, node: Ipv4Addr, port: u16, output: &Path, limit: Duration) -> anyhow::Result<u64> {
+    pub async fn pull_snapshot(
+        &self,
+        node: Ipv4Addr,
+        port: u16,
+        output: &Path,
+        limit: Duration,
+    ) -> anyhow::Result<u64> {
         let address = format!("https://{}/v1/snapshot", SocketAddr::from((node, port)));
+        let (http, output) = (self.http.clone(), output.to_owned());
         let until = Instant::now() + limit;
-        self.within(async |client| {
+        let pulled = self.network.run(async move {
             loop {
-                let answer = client.get(&address).send().await?;
+                let answer = http.get(&address).send().await?;
                 match answer.status() {
-                    StatusCode::OK => return keep(answer, output).await,
+                    StatusCode::OK => return keep(answer, &output).await,
                     StatusCode::ACCEPTED if Instant::now() < until => tokio::time::sleep(PACE).await,
                     StatusCode::ACCEPTED => bail!("the snapshot is not there after {} s", limit.as_secs()),
                     status => bail!("the node answers {status}: {}", answer.text().await.unwrap_or_default().trim()),
                 }
             }
-        })
-        .with_context(|| format!("pulling a snapshot from {node}"))
+        });
+        pulled.await.with_context(|| format!("pulling a snapshot from {node}"))
     }
 }
+
+/// What a snapshot may have at most, in bytes: twice what etcd's maintainers advise for a store.
+const LARGEST: u64 = 16 << 30;
 
 /// Writes the answer beside its place, verifies it, and renames it.
 async fn keep(mut answer: Response, output: &Path) -> anyhow::Result<u64> {
@@ -52,7 +62,13 @@ async fn keep(mut answer: Response, output: &Path) -> anyhow::Result<u64> {
     let kept: anyhow::Result<u64> = async {
         let mut file = files::create(output)?;
         let (mut size, mut sum) = (0, Sha256::new());
+        if promised > LARGEST {
+            bail!("the snapshot has {promised} bytes; more than {LARGEST} is no store of etcd");
+        }
         while let Some(part) = answer.chunk().await? {
+            if size + part.len() as u64 > promised {
+                bail!("the snapshot has {promised} bytes, and more came");
+            }
             file.write_all(&part)?;
             sum.update(&part);
             size += part.len() as u64;

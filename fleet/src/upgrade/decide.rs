@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::inventory::{Inventory, SeenNode};
 use super::judge;
-use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, new_name};
+use super::plan::{Action, Member, Mode, Options, Plan, PlannedNode, Step, new_name};
 use super::refusal::{Refusal, Refusals};
 use super::target::Target;
 
@@ -27,7 +27,18 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
     let steps = forward(options.mode, nodes.len());
     let (target, options) = (target.clone(), options.clone());
-    Ok(Plan { id, cluster: inventory.cluster, target, options, grounds: judged.grounds, nodes, steps })
+    let member = |node: &SeenNode| Member { name: node.name.clone(), address: node.address };
+    Ok(Plan {
+        id,
+        deployment: inventory.deployment,
+        cluster: inventory.cluster,
+        members: inventory.nodes.iter().map(member).collect(),
+        target,
+        options,
+        grounds: judged.grounds,
+        nodes,
+        steps,
+    })
 }
 
 /// The node's part; none when it runs the image already.
@@ -36,20 +47,22 @@ fn planned(inventory: &Inventory, node: &SeenNode, target: &Target, id: Uuid) ->
     if facts.image.build == target.image.build {
         return None;
     }
-    let vm = inventory.vms.iter().find(|vm| Some(vm.uuid) == facts.holder)?;
+    let vm = inventory.vms_of(facts.holder).into_iter().next()?;
     let etcd = facts.etcd.as_ref()?;
     Some(PlannedNode {
         name: node.name.clone(),
         address: node.address,
-        old: vm.uuid,
+        old: vm.uuid(),
         old_name: vm.name.clone(),
-        new_name: new_name(&node.name, target),
-        disk: *vm.disks.first()?,
+        new_name: new_name(&vm.name, target),
+        disk: vm.data_disks().next()?.reference.clone(),
+        adapters: vm.adapters.iter().filter(|adapter| adapter.connected).map(|adapter| adapter.key.clone()).collect(),
         identity: facts.disk,
         member: etcd.member.clone(),
         from: facts.image.build(),
         pinned: facts.pinned.clone(),
         swap: Uuid::new_v5(&id, node.name.as_bytes()),
+        cordoned: facts.pods.as_ref().and_then(|pods| pods.cordoned).unwrap_or_default(),
         leads: etcd.leader,
         holds_address: facts.virtual_address.as_ref().is_some_and(|address| address.held),
     })
@@ -58,20 +71,18 @@ fn planned(inventory: &Inventory, node: &SeenNode, target: &Target, id: Uuid) ->
 fn forward(mode: Mode, nodes: usize) -> Vec<Step> {
     use Action::{Attach, Detach, Fence, Gate, Import, PowerOn, Prepare, ShutDown, Snapshot, Verify};
     const SWAP: [Action; 7] = [Prepare, ShutDown, Fence, Detach, Attach, PowerOn, Gate];
-    let whole = |action| Step { action, node: None };
-    let of = |action, node| Step { action, node: Some(node) };
-    let mut steps = vec![whole(Verify), whole(Snapshot)];
+    let mut steps = vec![Step::whole(Verify), Step::whole(Snapshot)];
     match mode {
         Mode::Rolling => {
             for node in 0..nodes {
-                steps.extend([Import].into_iter().chain(SWAP).map(|action| of(action, node)));
+                steps.extend([Import].into_iter().chain(SWAP).map(|action| Step::of(action, node)));
             }
         }
         // Nodes are not prepared: each would refuse while another one is being swapped. A clean
         // shutdown releases the disk for any image that suits.
         Mode::AllAtOnce => {
             for action in [Import].into_iter().chain(SWAP).filter(|action| *action != Prepare) {
-                steps.extend((0..nodes).map(|node| of(action, node)));
+                steps.extend((0..nodes).map(|node| Step::of(action, node)));
             }
         }
     }

@@ -4,7 +4,8 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::plan::Plan;
+use super::plan::{Plan, Step};
+use crate::hypervisor::DiskRef;
 
 /// Which way an upgrade goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,8 @@ pub enum Direction {
     Back,
     /// Towards no way back.
     Commit,
+    /// To an end where it stands.
+    Abandon,
 }
 
 /// How an upgrade, or a way of it, has ended.
@@ -28,21 +31,13 @@ pub enum Outcome {
     RolledBack,
     /// The new image is final.
     Committed,
-}
-
-/// One step, by its direction and its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepIndex {
-    /// The direction. Journals before 0.1.0 call it a way.
-    #[serde(alias = "way")]
-    pub direction: Direction,
-    /// The step's number in this direction, from 0.
-    pub index: usize,
+    /// It was ended where it stood; VMs of both images may be left.
+    Abandoned,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
+#[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// The plan was decided. The first entry, and no other one.
     Planned {
@@ -53,25 +48,40 @@ pub enum Event {
     Begun {
         /// The step.
         #[serde(flatten)]
-        place: StepIndex,
+        step: Step,
+        /// The disk that it takes away from its VM: once detached, only the path leads to it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        disk: Option<DiskRef>,
     },
     /// A step is done.
     Done {
         /// The step.
         #[serde(flatten)]
-        place: StepIndex,
+        step: Step,
         /// What it changed or found.
         note: String,
-        /// The VM that it made.
+        /// BIOS UUID of the VM that it made.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vm: Option<Uuid>,
+        /// Whether it found that an operator has replaced the node: nothing more is done with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaced: bool,
+    },
+    /// A step cannot be taken now; it is tried again.
+    Paused {
+        /// The step.
+        #[serde(flatten)]
+        step: Step,
+        /// Why, in one sentence.
+        reason: String,
     },
     /// From here on it goes in another direction.
-    #[serde(rename = "direction-changed", alias = "turned")]
     DirectionChanged {
         /// The direction from here on.
-        #[serde(alias = "way")]
         direction: Direction,
+        /// The one node that it is for, by its place in the plan; none for all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        only: Option<usize>,
         /// Why it changed, in one sentence.
         reason: String,
     },
@@ -87,6 +97,8 @@ pub enum Event {
 pub struct Entry {
     /// When: seconds of Unix time.
     pub at: u64,
+    /// The hold under which it was written.
+    pub hold: u64,
     /// What happened.
     #[serde(flatten)]
     pub event: Event,
@@ -98,12 +110,26 @@ pub struct Entry {
 /// When a line is not understood, or the plan is not the first.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     let read = |(number, line): (usize, &str)| -> anyhow::Result<Entry> {
-        serde_json::from_str(line).with_context(|| format!("line {} is not understood", number + 1))
+        serde_json::from_str(line).with_context(|| {
+            format!("line {} is not understood; if another version wrote it, end that upgrade with it", number + 1)
+        })
     };
     let entries: Vec<Entry> = text.lines().enumerate().map(read).collect::<Result<_, _>>()?;
     let plans = entries.iter().filter(|entry| matches!(entry.event, Event::Planned { .. })).count();
-    if plans != 1 || plan_of(&entries).is_none() {
-        bail!("it does not begin with the one plan");
+    let Some(plan) = plan_of(&entries).filter(|_| plans == 1) else { bail!("it does not begin with the one plan") };
+    for entry in &entries {
+        let node = match &entry.event {
+            Event::Begun { step, .. } | Event::Done { step, .. } | Event::Paused { step, .. } => step.node,
+            Event::DirectionChanged { only, .. } => *only,
+            Event::Planned { .. } | Event::Ended { .. } => None,
+        };
+        if node.is_some_and(|node| node >= plan.nodes.len()) {
+            bail!("it names a node that is not in its plan");
+        }
+    }
+    let planned = plan.steps.iter().filter_map(|step| step.node).max();
+    if planned.is_some_and(|node| node >= plan.nodes.len()) {
+        bail!("its plan names a node that it does not have");
     }
     Ok(entries)
 }
@@ -114,17 +140,4 @@ pub fn plan_of(entries: &[Entry]) -> Option<&Plan> {
         Some(Entry { event: Event::Planned { plan }, .. }) => Some(plan),
         _ => None,
     }
-}
-
-/// Where the upgrade stands: the way it goes, and its end if that is reached.
-pub fn standing(entries: &[Entry]) -> (Direction, Option<Outcome>) {
-    let mut standing = (Direction::Forward, None);
-    for entry in entries {
-        match &entry.event {
-            Event::DirectionChanged { direction, .. } => standing = (*direction, None),
-            Event::Ended { outcome } => standing.1 = Some(*outcome),
-            _ => {}
-        }
-    }
-    standing
 }

@@ -1,8 +1,7 @@
-//! What is there before an upgrade: nodes, VMs, the cluster's lock and the
-//! journal of an earlier upgrade. Looks, judges nothing.
+//! What is there before an upgrade: nodes, VMs, who is at work on the deployment, and the journal of an earlier
+//! upgrade. Looks, judges nothing.
 
 use std::net::Ipv4Addr;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use contract::node::Node;
@@ -10,20 +9,29 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{self, Direction, Outcome};
-use super::{Hypervisor, Nodes, Vm};
+use super::progress::Progress;
+use super::{Nodes, journal};
+use crate::authority::{Hold, Standing, Store, standing};
+use crate::hypervisor::{Hypervisor, Kind, Vm};
 
 /// What was seen.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inventory {
+    /// The deployment that the hypervisor was asked about.
+    pub deployment: Uuid,
     /// The UID of the namespace kube-system.
     pub cluster: Uuid,
     /// The control nodes, by name.
     pub nodes: Vec<SeenNode>,
-    /// All VMs of the hypervisor.
+    /// The VMs that carry the deployment's stamp.
     pub vms: Vec<Vm>,
-    /// Who holds the cluster's lock for upgrades now.
-    pub locked_by: Option<String>,
-    /// The upgrade that the cluster has a journal of.
+    /// All other VMs that have the BIOS UUID of one of them, or that a node says.
+    pub others: Vec<Vm>,
+    /// What the hypervisor does not permit, though an upgrade needs it.
+    pub denied: Option<String>,
+    /// Who is at work on the deployment now.
+    pub held_by: Option<String>,
+    /// The last upgrade of the deployment.
     pub earlier: Option<Earlier>,
 }
 
@@ -43,6 +51,8 @@ pub struct SeenNode {
 pub struct Earlier {
     /// Its plan.
     pub id: Uuid,
+    /// The cluster that it was of.
+    pub cluster: Uuid,
     /// The way that it went last.
     pub direction: Direction,
     /// Its end, if it has one.
@@ -50,37 +60,68 @@ pub struct Earlier {
 }
 
 impl Inventory {
-    /// Looks at everything.
+    /// Looks at everything. `own` is the caller's hold, which is nobody else's.
     ///
     /// # Errors
-    /// When the Kubernetes API or the hypervisor does not answer. That a node does not is in the inventory.
-    pub fn take(hypervisor: &dyn Hypervisor, nodes: &dyn Nodes) -> anyhow::Result<Self> {
-        let mut seen: Vec<SeenNode> = nodes
-            .control_nodes()?
-            .into_iter()
-            .map(|(name, address)| {
-                let facts = nodes.facts(address).map_err(|error| format!("{error:#}"));
-                SeenNode { name, address, facts }
-            })
-            .collect();
+    /// When the Kubernetes API, the hypervisor or the store does not answer. That a node does not is in the inventory.
+    pub async fn take(
+        hypervisor: &dyn Hypervisor,
+        nodes: &dyn Nodes,
+        store: &dyn Store,
+        own: Option<&Hold<'_>>,
+    ) -> anyhow::Result<Self> {
+        let mut seen = Vec::new();
+        for (name, address) in nodes.control_nodes().await? {
+            let facts = nodes.facts(address).await.map_err(|error| format!("{error:#}"));
+            seen.push(SeenNode { name, address, facts });
+        }
         seen.sort_by(|a, b| a.name.cmp(&b.name));
-        let lease = nodes.lease()?.filter(|lease| lease.is_held(SystemTime::now()));
+        let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
+        let others = others(hypervisor, &seen, &vms).await?;
+        let held_by = match standing(store).await? {
+            _ if own.is_some() => None,
+            Standing::Free => None,
+            Standing::Held(holder) => Some(holder.map_or_else(|| "another command".to_owned(), |h| h.to_string())),
+        };
         Ok(Self {
-            cluster: nodes.cluster()?,
+            deployment: hypervisor.deployment(),
+            cluster: nodes.cluster().await?,
             nodes: seen,
-            vms: hypervisor.vms()?,
-            locked_by: lease.and_then(|lease| lease.holder),
-            earlier: nodes.journal()?.map(|text| earlier(&text)).transpose()?,
+            vms,
+            others,
+            denied: match hypervisor.preflight().await {
+                Ok(()) => None,
+                Err(error) if error.kind == Kind::Denied => Some(error.to_string()),
+                Err(error) => return Err(error).context("asking the hypervisor what it permits"),
+            },
+            held_by,
+            earlier: journal::last(store).await?.map(|text| earlier(&text)).transpose()?,
         })
+    }
+
+    /// The deployment's VMs with a BIOS UUID.
+    pub fn vms_of(&self, uuid: Option<Uuid>) -> Vec<&Vm> {
+        self.vms.iter().filter(|vm| Some(vm.uuid()) == uuid).collect()
     }
 }
 
+/// VMs that are not the deployment's and have a BIOS UUID that matters.
+async fn others(hypervisor: &dyn Hypervisor, nodes: &[SeenNode], vms: &[Vm]) -> anyhow::Result<Vec<Vm>> {
+    let said = nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder);
+    let mut uuids: Vec<Uuid> = said.chain(vms.iter().map(Vm::uuid)).collect();
+    uuids.sort_unstable();
+    uuids.dedup();
+    let mut others = Vec::new();
+    for uuid in uuids {
+        let found = hypervisor.with_bios_uuid(uuid).await.context("looking for a VM by its BIOS UUID")?;
+        others.extend(found.into_iter().filter(|vm| vms.iter().all(|own| own.reference != vm.reference)));
+    }
+    Ok(others)
+}
+
 fn earlier(text: &str) -> anyhow::Result<Earlier> {
-    let entries = entry::parse(text).context(
-        "reading the cluster's copy of its last upgrade's journal (ConfigMap kube-system/kaas-upgrade); \
-         if another version of kaas wrote it, end that upgrade with the same version",
-    )?;
-    let (direction, outcome) = entry::standing(&entries);
-    let id = entry::plan_of(&entries).map(|plan| plan.id).unwrap_or_default();
-    Ok(Earlier { id, direction, outcome })
+    let entries = entry::parse(text).context("reading the journal of the deployment's last upgrade")?;
+    let plan = entry::plan_of(&entries).context("a journal without a plan")?;
+    let progress = Progress::of(plan, &entries);
+    Ok(Earlier { id: plan.id, cluster: plan.cluster, direction: progress.direction, outcome: progress.outcome })
 }

@@ -1,98 +1,59 @@
-//! The journal of one upgrade as a file: each entry is on the disk before anything follows from it. The cluster
-//! keeps a copy.
+//! The journal of one upgrade: each entry is kept before anything follows from it. A hold writes its own copy, so that
+//! a command that was overtaken, and wakes up, writes into a journal that nobody reads any more.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 
 use super::entry::{Entry, Event, parse, plan_of};
 use super::plan::Plan;
-use crate::files;
+use super::progress::Progress;
+use crate::authority::{Hold, Store};
+
+const FILE: &str = "journal.jsonl";
 
 /// An open journal.
-#[derive(Debug)]
-pub struct Journal {
-    path: PathBuf,
-    file: File,
+pub struct Journal<'a> {
+    hold: &'a Hold<'a>,
     text: String,
     entries: Vec<Entry>,
 }
 
-impl Journal {
-    /// The file of the journal in a directory.
-    pub fn path(directory: &Path) -> PathBuf {
-        directory.join("journal.jsonl")
-    }
-
-    /// Begins a journal with a plan. One that stands there is kept beside it.
+impl<'a> Journal<'a> {
+    /// Begins a journal with a plan.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn begin(directory: &Path, plan: Plan) -> anyhow::Result<Self> {
-        let entry = Entry { at: now(), event: Event::Planned { plan: Box::new(plan) } };
-        Self::place(directory, &format!("{}\n", serde_json::to_string(&entry)?))
+    pub async fn begin(hold: &'a Hold<'a>, plan: Plan) -> anyhow::Result<Self> {
+        let mut journal = Self { hold, text: String::new(), entries: Vec::new() };
+        journal.append(Event::Planned { plan: Box::new(plan) }).await?;
+        Ok(journal)
     }
 
-    /// Puts a copy that the cluster has kept into a directory.
+    /// Goes on with the journal of the hold before.
     ///
     /// # Errors
-    /// When it is no journal or cannot be written.
-    pub fn place(directory: &Path, text: &str) -> anyhow::Result<Self> {
-        parse(text)?;
-        let path = Self::path(directory);
-        let write = || -> anyhow::Result<()> {
-            fs::create_dir_all(directory)?;
-            if let Ok(before) = fs::read_to_string(&path) {
-                let name = parse(&before).map_or_else(
-                    |_| "damaged".to_owned(),
-                    |entries| plan_of(&entries).map_or_else(|| "damaged".to_owned(), |plan| plan.id.to_string()),
-                );
-                fs::rename(&path, directory.join(format!("journal-{name}.jsonl")))?;
-            }
-            files::write(&path, text)
+    /// When there is none, it is not understood, or cannot be written.
+    pub async fn continued(hold: &'a Hold<'a>) -> anyhow::Result<Self> {
+        let Some(text) = last(hold.store()).await? else {
+            bail!("there is no upgrade of this deployment");
         };
-        write().with_context(|| format!("writing the journal {}", path.display()))?;
-        Self::open(directory)?.with_context(|| format!("the journal {} vanished", path.display()))
+        let entries = parse(&text).context("reading the journal")?;
+        hold.store().write(hold.number(), FILE, &text).await.context("writing the journal")?;
+        Ok(Self { hold, text, entries })
     }
 
-    /// Opens the journal of a directory, if there is one. The beginning of a line
-    /// that a crash has left at its end is cut off: nothing followed from it.
+    /// Adds an entry: it is kept when this returns.
     ///
     /// # Errors
-    /// When another command has it open, or it is damaged.
-    pub fn open(directory: &Path) -> anyhow::Result<Option<Self>> {
-        let path = Self::path(directory);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let attempt = || format!("reading the journal {}", path.display());
-        let file = File::options().append(true).open(&path).with_context(attempt)?;
-        if file.try_lock().is_err() {
-            bail!("another command is at work with the journal {}; wait until it has ended", path.display());
-        }
-        let mut text = fs::read_to_string(&path).with_context(attempt)?;
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
-            text.truncate(whole);
-            file.set_len(whole as u64).and_then(|()| file.sync_all()).with_context(attempt)?;
-        }
-        let entries = parse(&text).with_context(attempt)?;
-        Ok(Some(Self { path, file, text, entries }))
-    }
-
-    /// Adds an entry: on the disk when this returns.
-    ///
-    /// # Errors
-    /// When it cannot be written; it must be opened again then.
-    pub fn append(&mut self, event: Event) -> anyhow::Result<()> {
-        let entry = Entry { at: now(), event };
-        let line = format!("{}\n", serde_json::to_string(&entry)?);
-        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
-        written.with_context(|| format!("writing the journal {}", self.path.display()))?;
-        self.text.push_str(&line);
+    /// When it cannot be written, or another command has taken over; nothing was added then.
+    pub async fn append(&mut self, event: Event) -> anyhow::Result<()> {
+        self.hold.confirm().await?;
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let entry = Entry { at, hold: self.hold.number(), event };
+        let text = format!("{}{}\n", self.text, serde_json::to_string(&entry)?);
+        self.hold.store().write(self.hold.number(), FILE, &text).await.context("writing the journal")?;
+        self.text = text;
         self.entries.push(entry);
         Ok(())
     }
@@ -110,14 +71,30 @@ impl Journal {
         &self.entries
     }
 
-    /// The journal as it stands in the file.
+    /// How far the upgrade is.
+    pub fn progress(&self) -> Progress {
+        Progress::of(self.plan(), &self.entries)
+    }
+
+    /// The journal as it is kept.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+/// The journal of the last hold that has one.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
+    let mut numbers = store.numbers().await.context("looking for the journal")?;
+    numbers.sort_unstable();
+    for number in numbers.into_iter().rev() {
+        if let Some(text) = store.read(number, FILE).await.context("reading the journal")? {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

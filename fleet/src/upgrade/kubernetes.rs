@@ -3,19 +3,21 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use semver::Version;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
 use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
-use super::{Asked, Command, lock};
+use super::{Asked, Deployment};
+use crate::authority::{Hold, TakeOver};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<Ku
     for node in &inventory.nodes {
         let Some(facts) = judge::answering(&mut judged, node) else { continue };
         if !is_begun(facts) {
-            judge::health(&mut judged, node, facts);
+            judge::health(&mut judged, inventory.nodes.len(), node, facts);
         }
         all.push((node, facts));
     }
@@ -144,17 +146,25 @@ fn number(version: &str) -> Option<(u64, u64)> {
     Version::parse(version).ok().map(|version| (version.major, version.minor))
 }
 
-impl Command<'_> {
+impl Deployment<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
     ///
     /// # Errors
     /// All that is in the way.
-    pub fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
-        let inventory = Inventory::take(self.hypervisor, self.nodes)?;
+    pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
+        self.planned_kubernetes(options, None).await
+    }
+
+    async fn planned_kubernetes(
+        &self,
+        options: &KubernetesOptions,
+        own: Option<&Hold<'_>>,
+    ) -> anyhow::Result<KubernetesPlan> {
+        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, own).await?;
         let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
-            let asked = self.nodes.upgrade_kubernetes(first.address, &request(&plan.to, options, true))?;
-            if let Asked::Refused(refused) = asked {
+            let request = request(&plan.to, options, true);
+            if let Asked::Refused(refused) = self.nodes.upgrade_kubernetes(first.address, &request).await? {
                 bail!("{} refuses; nothing was changed\n  {refused}", first.name);
             }
             let evidence = format!("nothing is in the way of Kubernetes {}, kubeadm says so too", plan.to);
@@ -166,57 +176,77 @@ impl Command<'_> {
     /// Upgrades Kubernetes on all control nodes.
     ///
     /// # Errors
-    /// As [`Command::plan_kubernetes`]; or a node gives up or does not get there in time: doing it again goes on.
-    pub fn upgrade_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
-        let plan = self.plan_kubernetes(options)?;
-        let identity = format!("kubernetes-{}.{}", plan.to, self.seat()?);
-        lock::take(self.nodes, &identity, self.renewal() * 2)?;
-        self.keeping(identity, |still_ours| {
-            self.snapshot_before(&plan)?;
-            for (number, node) in plan.nodes.iter().enumerate() {
-                let (number, count) = (number + 1, plan.nodes.len());
-                (self.say)(&format!("[{number}/{count}] {}: Kubernetes {} to {}", node.name, node.runs, plan.to));
-                self.upgrade_node(&plan.to, node, options, still_ours).with_context(|| {
-                    format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
-                })?;
-            }
-            Ok(())
-        })?;
-        Ok(plan)
+    /// As [`Deployment::plan_kubernetes`]; or a node gives up or does not get there in time: doing it again goes on.
+    pub async fn upgrade_kubernetes(
+        &self,
+        options: &KubernetesOptions,
+        over: TakeOver,
+    ) -> anyhow::Result<KubernetesPlan> {
+        if over == TakeOver::FromTheDead {
+            self.plan_kubernetes(options).await?;
+        }
+        let hold = self.take("upgrade kubernetes", over).await?;
+        let upgraded = async {
+            // Until now others could change what the plan rests on.
+            let plan = self.planned_kubernetes(options, Some(&hold)).await?;
+            self.upgrade_each(&plan, options, &hold).await?;
+            Ok(plan)
+        }
+        .await;
+        hold.release().await;
+        upgraded
     }
 
-    /// What the whole cluster can be turned back to.
-    fn snapshot_before(&self, plan: &KubernetesPlan) -> anyhow::Result<()> {
-        let Some(node) = plan.nodes.first() else { return Ok(()) };
-        let file = self.directory.join(format!("before-kubernetes-{}.snapshot", plan.to));
-        if file.exists() {
-            // Of the run that this one goes on with.
-            return Ok(());
+    async fn upgrade_each(
+        &self,
+        plan: &KubernetesPlan,
+        options: &KubernetesOptions,
+        hold: &Hold<'_>,
+    ) -> anyhow::Result<()> {
+        self.snapshot_before(plan, hold).await?;
+        for (number, node) in plan.nodes.iter().enumerate() {
+            let (number, count) = (number + 1, plan.nodes.len());
+            self.say(&format!("[{number}/{count}] {}: Kubernetes {} to {}", node.name, node.runs, plan.to));
+            self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
+                format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
+            })?;
         }
-        let size = self.nodes.snapshot(node.address, &file).context("taking a snapshot of etcd")?;
-        (self.say)(&format!("snapshot of etcd: {} ({size} bytes)", file.display()));
         Ok(())
     }
 
-    fn upgrade_node(
+    /// What the whole cluster can be turned back to: one for each run, for what the cluster was weeks ago helps nobody.
+    async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
+        let Some(node) = plan.nodes.first() else { return Ok(()) };
+        let directory = tempfile::tempdir().context("making room for the snapshot")?;
+        let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
+        let pulled = directory.path().join(&name);
+        let size = self.nodes.snapshot(node.address, &pulled).await.context("taking a snapshot of etcd")?;
+        let place = hold.store().keep(&name, &pulled).await?;
+        self.say(&format!("snapshot of etcd: {place} ({size} bytes)"));
+        Ok(())
+    }
+
+    async fn upgrade_node(
         &self,
         to: &str,
         node: &KubernetesNode,
         options: &KubernetesOptions,
-        still_ours: &dyn Fn() -> anyhow::Result<()>,
+        hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
-        if let Asked::Refused(refused) = self.nodes.upgrade_kubernetes(node.address, &request(to, options, false))? {
+        hold.confirm().await?;
+        let asked = self.nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
+        if let Asked::Refused(refused) = asked {
             bail!("it refuses: {refused}");
         }
         let started = Instant::now();
         let mut said = String::new();
         loop {
-            still_ours()?;
-            let waiting = match self.nodes.facts(node.address) {
+            hold.still().await?;
+            let waiting = match self.nodes.facts(node.address).await {
                 Ok(facts) => match missing(&facts, to)? {
                     None => {
                         let seconds = started.elapsed().as_secs();
-                        (self.say)(&format!(
+                        self.say(&format!(
                             "      runs {} and was found good, after {seconds} s",
                             facts.kubernetes.version
                         ));
@@ -231,10 +261,10 @@ impl Command<'_> {
                 bail!("after {} s: {waiting}", options.limit.as_secs());
             }
             if waiting != said {
-                (self.say)(&format!("      {waiting}"));
+                self.say(&format!("      {waiting}"));
                 said = waiting;
             }
-            std::thread::sleep(self.pace);
+            tokio::time::sleep(self.pace).await;
         }
     }
 }

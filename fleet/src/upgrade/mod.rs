@@ -2,28 +2,30 @@
 //!
 //! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at what is there;
 //! 2. [`plan()`] decides, purely, or refuses with all reasons;
-//! 3. [`Journal`] keeps the plan and what was begun and done, [`next::next`] says what comes next;
+//! 3. [`Journal`] keeps the plan and what was begun and done, [`Progress`] says what comes next;
 //! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere.
 //!
-//! [`Site::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor afterwards.
+//! [`Deployment`] has the verbs; [`Deployment::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor
+//! afterwards. Words for people are the caller's: what happens is told as [`Notice`].
 //!
-//! What is asked of the VMs' host is [`Hypervisor`], of the nodes and their cluster [`Nodes`].
+//! What is asked of the VMs' host is [`crate::hypervisor`], of the nodes and their cluster [`Nodes`], of whoever
+//! knows who may change the deployment [`crate::authority`].
 
 mod act;
-mod command;
+mod adopt;
 mod decide;
-pub mod describe;
+mod deployment;
 mod entry;
-mod hypervisor;
+mod fenced;
+mod fenced_nodes;
 mod inventory;
 mod journal;
 mod judge;
 mod kubernetes;
-mod lease;
-mod lock;
-mod next;
 mod nodes;
+mod notice;
 mod plan;
+mod progress;
 mod refusal;
 mod run;
 mod target;
@@ -31,17 +33,17 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, UpgradeStatus};
+pub use adopt::Adoption;
 pub use decide::plan;
-pub use entry::{Direction, Entry, Event, Outcome, StepIndex};
-pub use hypervisor::{Hypervisor, PowerState, ReplacementVm, Vm};
+pub use deployment::{Deployment, UpgradeStatus, Verb};
+pub use entry::{Direction, Entry, Event, Outcome};
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;
 pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
-pub use lease::Lease;
-pub use next::{Next, next, steps};
 pub use nodes::{Asked, Nodes};
-pub use plan::{Action, Evidence, Mode, Options, Plan, PlannedNode, Step};
+pub use notice::Notice;
+pub use plan::{Action, Evidence, Member, Mode, OnFailure, Options, Plan, PlannedNode, Step};
+pub use progress::{Next, Progress};
 pub use refusal::{CODES, Refusal, Refusals};
-pub use run::{Done, Failure, Moment, Run};
+pub use run::{Arrived, Moment, Pausing, Run};
 pub use target::Target;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::ports;
@@ -13,14 +14,11 @@ use contract::swap::{self, Refused};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::lease::Lease;
-use crate::node::{Answer, Client, Method};
+use crate::node::{Answer, Client, Method, told};
 
 /// How long a node may take for a snapshot.
 const SNAPSHOT: Duration = Duration::from_secs(600);
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kaas-upgrade";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const JOURNAL: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-upgrade";
+const STATUS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-upgrade";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const CONTROL_NODES: &str = "/api/v1/nodes?labelSelector=node-role.kubernetes.io%2Fcontrol-plane";
 
@@ -33,97 +31,96 @@ pub enum Asked {
     Done,
     /// The node refuses.
     Refused(Refused),
+    /// The node's image does not know of it.
+    Unknown,
 }
 
 /// The nodes and their cluster.
-pub trait Nodes: Sync {
+#[async_trait]
+pub trait Nodes: Send + Sync {
     /// The UID of the namespace kube-system: what tells one cluster from another.
     ///
     /// # Errors
     /// When the API does not answer.
-    fn cluster(&self) -> anyhow::Result<Uuid>;
+    async fn cluster(&self) -> anyhow::Result<Uuid>;
 
     /// The control nodes by name and address.
     ///
     /// # Errors
     /// When the API does not answer.
-    fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>>;
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>>;
 
     /// What a node says of itself.
     ///
     /// # Errors
     /// When it does not answer.
-    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node>;
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node>;
 
     /// Lets a node prepare the swap, or go on with it.
     ///
     /// # Errors
     /// When it does not answer.
-    fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked>;
+    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked>;
 
     /// Lets a node undo the preparation.
     ///
     /// # Errors
     /// When it does not answer.
-    fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
+
+    /// Lets a node that runs well hand over the virtual IP, etcd's lead and its pods, or go on with that: its VM is
+    /// stopped on the way back.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked>;
+
+    /// Lets a node that was evacuated take its part again.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
     /// Makes a node's swap final.
     ///
     /// # Errors
     /// When it does not answer.
-    fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked>;
+    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked>;
 
     /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
     ///
     /// # Errors
     /// When it does not answer.
-    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
     /// # Errors
     /// When none comes whole.
-    fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64>;
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64>;
 
-    /// The cluster's lock for upgrades.
+    /// Lets the cluster show people how far the upgrade is, as JSON. Nobody reads it to decide anything.
     ///
     /// # Errors
     /// When the API does not answer.
-    fn lease(&self) -> anyhow::Result<Option<Lease>>;
-
-    /// Writes the lock if it is still as it was read: `lease.version` says so.
-    ///
-    /// # Errors
-    /// When somebody else has written it since, or the API does not answer.
-    fn write_lease(&self, lease: &Lease) -> anyhow::Result<()>;
-
-    /// The journal that the cluster keeps.
-    ///
-    /// # Errors
-    /// When the API does not answer.
-    fn journal(&self) -> anyhow::Result<Option<String>>;
-
-    /// Lets the cluster keep the journal.
-    ///
-    /// # Errors
-    /// When the API does not answer.
-    fn write_journal(&self, journal: &str) -> anyhow::Result<()>;
+    async fn publish(&self, status: &str) -> anyhow::Result<()>;
 }
 
+#[async_trait]
 impl Nodes for Client {
-    fn cluster(&self) -> anyhow::Result<Uuid> {
-        let namespace = found(&self.ask_api(Method::GET, "/api/v1/namespaces/kube-system", None)?)?;
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        let namespace = found(&self.ask_api(Method::GET, "/api/v1/namespaces/kube-system", None).await?)?;
         let uid = namespace.context("there is no namespace kube-system")?["metadata"]["uid"].clone();
         serde_json::from_value(uid).context("reading the cluster's identity")
     }
 
-    fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        let list = found(&self.ask_api(Method::GET, CONTROL_NODES, None)?)?.unwrap_or_default();
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        let list = found(&self.ask_api(Method::GET, CONTROL_NODES, None).await?)?.unwrap_or_default();
         list["items"].as_array().into_iter().flatten().map(named_address).collect()
     }
 
-    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        let answer = self.ask_node(node, Method::GET, "/v1/node", None)?;
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        let answer = self.ask_node(node, Method::GET, "/v1/node", None).await?;
         match answer.status {
             200 => answer.json(),
             404 => bail!("its image does not know of image swaps (no /v1/node); upgrade it by hand once"),
@@ -131,53 +128,42 @@ impl Nodes for Client {
         }
     }
 
-    fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/swap", Some(&serde_json::to_value(swap)?))?)
+    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::POST, "/v1/swap", Some(&serde_json::to_value(swap)?)).await?)
     }
 
-    fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::DELETE, &format!("/v1/swap/{swap}"), None)?)
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::DELETE, &format!("/v1/swap/{swap}"), None).await?)
     }
 
-    fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&json!({})))?)
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::POST, "/v1/evacuate", Some(&serde_json::to_value(request)?)).await?)
     }
 
-    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?))?)
+    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::DELETE, &format!("/v1/evacuate/{id}"), None).await?)
     }
 
-    fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.pull_snapshot(node, ports::NODE, to, SNAPSHOT)
+    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&json!({}))).await?)
     }
 
-    fn lease(&self) -> anyhow::Result<Option<Lease>> {
-        let object = found(&self.ask_api(Method::GET, LEASE, None)?)?;
-        object.map(|object| Lease::from_object(&object).context("reading the lock")).transpose()
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+        asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?)).await?)
     }
 
-    fn write_lease(&self, lease: &Lease) -> anyhow::Result<()> {
-        let object = lease.to_object();
-        let answer = match lease.version {
-            None => self.ask_api(Method::POST, LEASES, Some(&object))?,
-            Some(_) => self.ask_api(Method::PUT, LEASE, Some(&object))?,
-        };
-        written(&answer)
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        self.pull_snapshot(node, ports::NODE, to, SNAPSHOT).await
     }
 
-    fn journal(&self) -> anyhow::Result<Option<String>> {
-        let object = found(&self.ask_api(Method::GET, JOURNAL, None)?)?;
-        Ok(object.and_then(|object| object["data"]["journal"].as_str().map(str::to_owned)))
-    }
-
-    fn write_journal(&self, journal: &str) -> anyhow::Result<()> {
+    async fn publish(&self, status: &str) -> anyhow::Result<()> {
         let object = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"journal": journal},
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"status": status},
             "metadata": {"name": "kaas-upgrade", "namespace": "kube-system"},
         });
-        let answer = self.ask_api(Method::PUT, JOURNAL, Some(&object))?;
+        let answer = self.ask_api(Method::PUT, STATUS, Some(&object)).await?;
         if answer.status == 404 {
-            return written(&self.ask_api(Method::POST, CONFIG_MAPS, Some(&object))?);
+            return written(&self.ask_api(Method::POST, CONFIG_MAPS, Some(&object)).await?);
         }
         written(&answer)
     }
@@ -195,7 +181,6 @@ fn found(answer: &Answer) -> anyhow::Result<Option<Value>> {
 fn written(answer: &Answer) -> anyhow::Result<()> {
     match answer.status {
         200 | 201 => Ok(()),
-        409 => bail!("somebody else has written it at the same time"),
         _ => Err(unexpected(answer)),
     }
 }
@@ -204,7 +189,11 @@ fn asked(answer: &Answer) -> anyhow::Result<Asked> {
     match answer.status {
         200 => Ok(Asked::Done),
         202 => Ok(Asked::Begun),
-        409 => Ok(Asked::Refused(answer.json()?)),
+        409 => {
+            let Refused { code, reason } = answer.json()?;
+            Ok(Asked::Refused(Refused { code: told(&code), reason: told(&reason) }))
+        }
+        404 | 405 => Ok(Asked::Unknown),
         _ => Err(unexpected(answer)),
     }
 }

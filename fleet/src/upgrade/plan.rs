@@ -1,8 +1,8 @@
 //! The plan of an upgrade: a straight list of steps, saved before the first one is taken.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 
+use crate::hypervisor::{DiskRef, Placement};
 use contract::swap::Image;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -19,19 +19,34 @@ pub enum Mode {
     AllAtOnce,
 }
 
+/// Which nodes go back when one is not found good on the new image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// That node. The others stay where they are, and the upgrade waits for a person.
+    Node,
+    /// All nodes.
+    All,
+}
+
 /// What the operator wants beside the image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// In which order.
     pub mode: Mode,
-    /// How long a swapped node may take to be found good, in seconds; then everything goes back.
+    /// How long a swapped node may take to be found good, in seconds; then it goes back.
     pub gate_seconds: u64,
     /// How long pods may take to move away from a node, in seconds.
     pub drain_seconds: u64,
+    /// Which nodes go back when one is not found good.
+    pub on_failure: OnFailure,
     /// Whether an older image is meant.
     pub downgrade: bool,
     /// Fingerprint of the key that must have signed the OVA and is pinned at the commit, in place of the cluster's.
     pub publisher: Option<String>,
+    /// Where new VMs are put.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 /// A node of the plan.
@@ -47,8 +62,10 @@ pub struct PlannedNode {
     pub old_name: String,
     /// Name of the VM that takes its place.
     pub new_name: String,
-    /// The disk that moves, as the hypervisor calls it.
-    pub disk: Uuid,
+    /// The disk that moves, as the hypervisor calls it, and where it was when the plan was made.
+    pub disk: DiskRef,
+    /// The keys of the network adapters that were connected when the plan was made.
+    pub adapters: Vec<String>,
     /// The disk's identity, as the node calls it.
     pub identity: Uuid,
     /// Its member of etcd, hexadecimal.
@@ -60,6 +77,9 @@ pub struct PlannedNode {
     pub pinned: Option<String>,
     /// The name of its swap.
     pub swap: Uuid,
+    /// Whether it is cordoned when the plan is made: it stays so then.
+    #[serde(default)]
+    pub cordoned: bool,
     /// Whether it leads etcd when the plan is made.
     pub leads: bool,
     /// Whether it holds the virtual IP when the plan is made.
@@ -92,6 +112,8 @@ pub enum Action {
     Gate,
     /// Withdraws the swap.
     Cancel,
+    /// Moves the virtual IP, the leader and the pods away from the new VM, if it runs well.
+    EvacuateNew,
     /// Makes sure that the old VM is off.
     StopOld,
     /// Makes sure that the new VM is off.
@@ -116,6 +138,8 @@ pub enum Action {
     Commit,
     /// Removes the old VM.
     DestroyOld,
+    /// Leaves a node as it is, and makes its swap final if it is good on the new image.
+    Keep,
 }
 
 /// A step.
@@ -128,6 +152,18 @@ pub struct Step {
     pub node: Option<usize>,
 }
 
+impl Step {
+    /// A step of the whole upgrade.
+    pub fn whole(action: Action) -> Self {
+        Self { action, node: None }
+    }
+
+    /// A step of one node, by its place in the plan.
+    pub fn of(action: Action, node: usize) -> Self {
+        Self { action, node: Some(node) }
+    }
+}
+
 /// A condition that holds, and what shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -137,13 +173,26 @@ pub struct Evidence {
     pub evidence: String,
 }
 
+/// A control node, swapped or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
 /// The plan of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Its name: that of the journal, too.
     pub id: Uuid,
+    /// The deployment that the VMs are stamped with.
+    pub deployment: Uuid,
     /// The cluster: UID of the namespace kube-system.
     pub cluster: Uuid,
+    /// All control nodes: so many members etcd must have, all well, before one leaves.
+    pub members: Vec<Member>,
     /// The image.
     pub target: Target,
     /// What was wanted.
@@ -156,14 +205,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-impl Plan {
-    /// Where the OVA was when the plan was made.
-    pub fn ova(&self) -> &PathBuf {
-        &self.target.ova
-    }
-}
-
-/// The name of a node's new VM: node and build.
-pub(super) fn new_name(node: &str, target: &Target) -> String {
-    format!("{node}-{}", target.image.short())
+/// The name of a node's new VM: that of the old one without its build, and the new build. Names that an operator has
+/// kept apart stay apart.
+pub(super) fn new_name(old: &str, target: &Target) -> String {
+    let is_build = |end: &str| end.len() == 7 && end.chars().all(|digit| digit.is_ascii_hexdigit());
+    let base = old.rsplit_once('-').filter(|(_, end)| is_build(end)).map_or(old, |(base, _)| base);
+    format!("{base}-{}", target.image.short())
 }

@@ -46,8 +46,15 @@ codes! {
     VM_UNKNOWN, "upgrade.vm-unknown", "The hypervisor has no VM with the BIOS UUID that a node says.";
     VM_POWER, "upgrade.vm-power", "The hypervisor says that a node's VM is off, though the node answers.";
     VM_DISKS, "upgrade.vm-disks", "A node's VM has no data disk or several: which one is to move is not certain.";
+    VM_NOT_OURS, "upgrade.vm-not-ours", "A node's VM is not stamped as this deployment's, or as another node's.";
+    VM_TWICE, "upgrade.vm-twice", "Several VMs have the BIOS UUID that a node says.";
+    VM_SNAPSHOT, "upgrade.vm-snapshot", "A node's VM has snapshots, or its data disk is part of one: it cannot be detached.";
+    VM_TASK, "upgrade.vm-task", "The hypervisor is at work on a node's VM.";
+    VM_ADAPTER, "upgrade.vm-adapter", "A node's VM has no network adapter.";
+    DENIED, "upgrade.denied", "The hypervisor does not permit what an upgrade needs.";
+    OTHER_CLUSTER, "upgrade.other-cluster", "The kubeconfig leads to another cluster than the deployment's.";
     VM_NAME, "upgrade.vm-name", "There is a VM with the name that a new one is to get.";
-    LOCKED, "upgrade.locked", "Another command is at work on this cluster's upgrade.";
+    LOCKED, "upgrade.locked", "Another command is at work on this deployment.";
     UNFINISHED, "upgrade.unfinished", "An earlier upgrade has not ended.";
     UNCOMMITTED, "upgrade.uncommitted", "An earlier upgrade is not committed.";
     NOTHING, "upgrade.nothing-to-do", "All nodes run this image.";
@@ -55,6 +62,7 @@ codes! {
     DOWNGRADE, "upgrade.downgrade", "The OVA's version is older than a node's image.";
     FROM_VERSION, "upgrade.from-version", "The image may not take the place of the one that a node runs.";
     VERSION, "upgrade.version", "A version is not one.";
+    ETCD, "upgrade.etcd", "The image carries another minor of etcd than the cluster runs.";
     KUBERNETES, "upgrade.kubernetes", "The image does not carry the Kubernetes minor that the cluster runs.";
     KUBERNETES_SKEW, "upgrade.kubernetes-skew", "The Kubernetes minor is not the next one.";
     UNSIGNED, "upgrade.unsigned", "The OVA is not signed, and the cluster takes signed ones only.";

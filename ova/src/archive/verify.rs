@@ -22,8 +22,8 @@ impl Archive {
     /// - each disk: that it is a streamOptimized VMDK, the only format that vSphere imports; its grains, all decoded;
     ///   its tables; its capacity and the size of its data against the descriptor.
     ///
-    /// OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and vSphere plans with it without comparing.
-    /// Its exports, VMware's open-vmdk and this crate write the exact size of the grains. Here it has to be that: a
+    /// OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and what vSphere makes of it is documented as
+    /// a best guess. VMware's open-vmdk and this crate write the exact size of the grains. Here it has to be that: a
     /// number that is not is of another disk, or made up.
     ///
     /// Gives what was checked. `progress` counts bytes of members. Memory is bounded as [`vmdk::verify`] says.

@@ -6,16 +6,12 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fleet::upgrade::PowerState;
+use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
+use scenarios::lost_node::{agent, lose, power_on_blank, replace, take_out, three_members};
 use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};
 use serde_json::Value;
-use uuid::Uuid;
-
-fn agent(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
-    scenario.inside(node, &[&["kaas-agent"], arguments].concat())
-}
 
 /// What the agent on a node refuses, and why.
 fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
@@ -24,46 +20,6 @@ fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
         Ok(said) => panic!("{command:?} was not refused: {said}"),
         Err(error) => format!("{error:#}"),
     }
-}
-
-/// Takes a node's data disk out, which is off.
-fn take_out(scenario: &Scenario, node: &str) -> Uuid {
-    let disk = scenario.lab().disks(node).unwrap()[0];
-    scenario.lab().detach_disk(node, disk).unwrap();
-    disk
-}
-
-/// Takes a node's VM and its data disk away. Gives the disk.
-fn lose(scenario: &Scenario, node: &str) -> Uuid {
-    scenario.cut(node);
-    let disk = take_out(scenario, node);
-    scenario.lab().destroy(node).unwrap();
-    disk
-}
-
-/// Replaces a lost node with a blank VM, as an administrator would. Gives the code.
-fn replace(scenario: &Scenario, node: &str, from: &str) -> String {
-    let answer = agent(scenario, from, &["replace-member", node, "--output", "json"]);
-    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer}: {error}"));
-    let code = answer["code"].as_str().expect("a code").to_owned();
-    power_on_blank(scenario, node, &code);
-    code
-}
-
-fn power_on_blank(scenario: &Scenario, node: &str, code: &str) {
-    let mut properties = scenario.properties(node);
-    properties.insert("deployment-secret".to_owned(), code.to_owned());
-    scenario.lab().import(&scenario.vm(node, properties)).unwrap_or_else(|error| panic!("{error:#}"));
-    scenario.power_on(&[node]);
-}
-
-/// Waits until etcd has three members with a vote.
-fn three_members(scenario: &Scenario, node: &str) {
-    scenario.wait("three members with a vote", FORMING, || {
-        let members = scenario.etcd_members(node);
-        // `member list` ends each line with whether it is a learner.
-        Ok(members.len() == 3 && members.iter().all(|line| line.contains("started") && line.ends_with("false")))
-    });
 }
 
 /// Copies a file of this machine into a VM.
@@ -97,7 +53,7 @@ pub mod long {
         assert!(why.contains("cp2 is this node"), "{why}");
 
         let lost = lose(&scenario, "cp1");
-        let code = replace(&scenario, "cp1", "cp2");
+        let code = replace(&scenario, "cp1", "cp2", None);
         scenario.reached("cp1 is a blank VM with a code");
         three_members(&scenario, "cp2");
         scenario.all_ready(FORMING);
@@ -112,7 +68,7 @@ pub mod long {
 
         // The same code again opens nothing.
         lose(&scenario, "cp1");
-        power_on_blank(&scenario, "cp1", &code);
+        power_on_blank(&scenario, "cp1", &code, None);
         refuses(&scenario, "cp1", "kaas: error cluster.exists: ");
 
         // The lost disk turns up again, and somebody gives it back to the node.
@@ -252,7 +208,7 @@ pub mod long {
         scenario.kubectl(&["create", "configmap", "since", "--from-literal=written=yes"]);
 
         for node in ["cp1", "cp2"] {
-            replace(&scenario, node, "cp3");
+            replace(&scenario, node, "cp3", None);
             scenario.soon_says(node, "kaas: ready");
         }
         three_members(&scenario, "cp1");

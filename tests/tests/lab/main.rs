@@ -61,6 +61,8 @@ const SCENARIOS: &[Entry] = entries![
     upgrade::long::three_nodes_are_swapped_and_go_back_while_a_client_writes,
     upgrade::long::three_nodes_are_swapped_at_once_and_committed,
     upgrade::long::a_command_that_is_killed_again_and_again_comes_to_its_end,
+    upgrade::long::an_operator_who_is_frozen_and_overtaken_does_nothing_more,
+    upgrade::long::a_node_that_is_lost_in_mid_upgrade_is_replaced_and_the_upgrade_ends,
     upgrade::long::an_image_whose_kubelet_never_runs_goes_back_by_itself,
     upgrade::long::an_image_whose_agent_crashes_goes_back_by_itself,
     upgrade::long::an_image_whose_etcd_never_runs_goes_back_by_itself,

@@ -1,9 +1,12 @@
 //! The operator's command swaps the image under a cluster of three on the
-//! container engine, while a client writes.
+//! container engine, while a client writes; it is killed, frozen, overtaken, and loses a node.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use scenarios::earlier_ova;
 use scenarios::guest_cuts;
-use scenarios::scenario::{ALL, Scenario};
+use scenarios::lost_node::{lose, replace, three_members};
+use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
 
@@ -64,14 +67,13 @@ pub mod long {
         assert!(why.contains("there is no way back"), "{why}");
     }
 
-    /// The command is killed every few entries of its journal, and continued each time, first by another machine.
+    /// The command is killed every few entries of its journal, and continued each time.
     pub fn a_command_that_is_killed_again_and_again_comes_to_its_end() {
         let scenario = Scenario::formed_from("killed", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let before = upgrade.kept();
         let writer = Writer::start(&scenario);
         assert!(upgrade.killed(&["apply"], 6));
-        upgrade.goes_to_another_machine();
         // Primes: the kills fall on begun and on done steps.
         for further in [3, 5, 7].into_iter().cycle() {
             if !upgrade.killed(&["resume"], further) {
@@ -86,6 +88,65 @@ pub mod long {
         upgrade.run(&["rollback"]);
         assert!(upgrade.is_all_back());
         assert_eq!(upgrade.kept(), before);
+    }
+
+    /// An operator's command is frozen in the middle; another one takes over, by an explicit word. When the first wakes
+    /// up it does nothing more.
+    pub fn an_operator_who_is_frozen_and_overtaken_does_nothing_more() {
+        let scenario = Scenario::formed_from("frozen", earlier_ova::source());
+        let upgrade = Upgrade::of(&scenario);
+        let before = upgrade.kept();
+        let writer = Writer::start(&scenario);
+        let first = upgrade.begin(&["apply"]);
+        upgrade.has_written(12);
+        let process = Pid::from_raw(i32::try_from(first.id()).unwrap());
+        kill(process, Signal::SIGSTOP).unwrap();
+        scenario.reached("the first operator is frozen");
+        let why = upgrade.fails(&["resume"]);
+        assert!(why.contains("is at work on this deployment") && why.contains("--take-over"), "{why}");
+
+        let second = upgrade.begin(&["resume", "--take-over"]);
+        scenario.wait("the second operator's journal", upgrade.patiently(MOMENT), || Ok(upgrade.journals().len() == 2));
+        upgrade.has_written(16);
+        let frozen = upgrade.journals().into_values().next().unwrap();
+        kill(process, Signal::SIGCONT).unwrap();
+        let first = first.wait_with_output().unwrap();
+        let failed = String::from_utf8_lossy(&first.stderr);
+        assert!(!first.status.success() && failed.contains("has taken over"), "{failed}");
+        scenario.reached(failed.trim());
+        let second = second.wait_with_output().unwrap();
+        assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+        assert_eq!(upgrade.journals().into_values().next().unwrap(), frozen, "the first one has gone on");
+        scenario.reached(&format!("overtaken: {}", writer.end()));
+        assert_eq!(upgrade.kept(), before);
+        assert!(ALL.iter().all(|node| scenario.vm_of(node) != *node));
+    }
+
+    /// A node that is not swapped yet loses VM and disk in mid-upgrade. The upgrade waits until it is replaced, with a
+    /// VM of the new image, and ends.
+    pub fn a_node_that_is_lost_in_mid_upgrade_is_replaced_and_the_upgrade_ends() {
+        let scenario = Scenario::formed_from("midlost", earlier_ova::source());
+        let upgrade = Upgrade::of(&scenario);
+        // The plan, two steps of the whole, eight of the first node: two entries each.
+        assert!(upgrade.killed(&["apply"], 1 + 2 * (2 + 8)));
+        let order = upgrade.order();
+        let (swapped, lost) = (scenario.vm_of(&order[0]), order[2].as_str());
+        lose(&scenario, lost);
+        let why = upgrade.fails(&["resume", "--pause-limit", "10"]);
+        assert!(why.contains("paused: ") && why.contains("`kaas upgrade resume` goes on"), "{why}");
+        scenario.reached(why.trim());
+
+        replace(&scenario, lost, &swapped, Some(scenario::image_under_test().unwrap()));
+        three_members(&scenario, &swapped);
+        scenario.all_ready(FORMING);
+        scenario.soon_says(lost, "kaas: ready");
+        upgrade.all_good();
+        upgrade.adopt();
+        upgrade.run(&["resume"]);
+        assert!(scenario.vm_of(&order[1]) != order[1] && scenario.vm_of(lost) == lost);
+        upgrade.run(&["commit"]);
+        upgrade.all_good();
+        assert_eq!(scenario.lab().vms().unwrap().len(), ALL.len(), "old VMs are left");
     }
 
     /// What an image could be broken by happens to the first new VM: everything goes back by itself, and the cluster

@@ -105,10 +105,19 @@ pub fn judge(
     Ok(judged.map_or_else(|finding| Verdict::Refused(finding.into()), |()| Verdict::True))
 }
 
-/// Whether etcd on this node needs another one's: not if it is the only one, or was restored alone.
+/// Whether etcd on this node needs another one's: not if it is the only one, or was restored alone and no node has
+/// joined it since.
 fn has_peers(config: &Config, records: &Records) -> anyhow::Result<bool> {
-    let alone = records.entry::<Restored>()?.is_some_and(|restored| restored.members.len() == 1);
-    Ok(!alone && config.peers().next().is_some())
+    if config.peers().next().is_none() {
+        return Ok(false);
+    }
+    let Some(restored) = records.entry::<Restored>()?.filter(|restored| restored.members.len() == 1) else {
+        return Ok(true);
+    };
+    let known = records.entry::<KnownDisks>()?.unwrap_or_default();
+    let others = known.nodes.iter().filter(|(name, _)| **name != config.node.name);
+    let mut epochs = others.filter_map(|(_, record)| record.restored.as_ref());
+    Ok(epochs.any(|epoch| epoch.token == restored.token))
 }
 
 /// Asks all peers at once. One that does not answer is passed over.
@@ -178,6 +187,10 @@ mod tests {
         assert_eq!(judged(&three), Verdict::Unknown);
         restored(&["node1"]);
         assert_eq!(judged(&three), Verdict::True);
+        // Another node was replaced since, and belongs to the restored cluster.
+        let of_epoch = NodeRecord::of_disk(&identity(), "b", &records).unwrap();
+        records.begin_entry(&KnownDisks { nodes: [("node2".to_owned(), of_epoch)].into() }).unwrap();
+        assert_eq!(judged(&three), Verdict::Unknown);
     }
 
     #[test]

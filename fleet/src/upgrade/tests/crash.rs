@@ -1,223 +1,252 @@
-//! A command that is interrupted anywhere: whoever goes on brings everything to
-//! one of the two ends.
+//! Every call of a command, and everything that can go wrong there: an error with its effect at once, late or never;
+//! a command that is killed. Whoever goes on brings everything to one of the ends.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::Instant;
 
-use proptest::prelude::*;
-use tempfile::TempDir;
+use super::command::{Given, begin, end, give, give_with};
+use super::fake::fault::{At, Call, CallKind, Fault};
+use super::fake::operator::STRANGERS;
+use super::fake::{Ill, World};
+use super::package;
+use crate::hypervisor::{Kind, PowerState};
+use crate::upgrade::{Arrived, Mode, Outcome, Verb};
 
-use super::fake::{Broken, CutAt, Ill, World, new, old};
-use crate::upgrade::entry::standing;
-use crate::upgrade::{Direction, Journal, Mode, Moment, Outcome, Run};
-
-/// What a person does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    Resume,
-    Rollback,
-    Commit,
-}
-
-/// Where a command is interrupted.
+/// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug)]
-pub enum Cut {
-    Never,
-    /// Around the n-th entry of the journal.
-    Entry(usize, Moment),
-    /// At the n-th call to hypervisor or nodes.
-    Call(CutAt),
+struct Way {
+    nodes: usize,
+    mode: Mode,
+    ill: Ill,
+    verb: Verb,
 }
 
-/// A directory in memory where there is one: thousands of flushes follow.
-pub fn directory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
+const FORWARD: Way = Way { nodes: 1, mode: Mode::Rolling, ill: Ill::Well, verb: Verb::Resume };
+const BACK: Way = Way { verb: Verb::Rollback, ..FORWARD };
+const COMMIT: Way = Way { verb: Verb::Commit, ..FORWARD };
 
-/// Gives a command; nothing when it was interrupted.
-pub fn give(world: &World, directory: &Path, verb: Verb, cut: Cut) -> Option<anyhow::Result<Outcome>> {
-    let entries = Cell::new(0);
-    world.cut_at(match cut {
-        Cut::Call(at) => Some(at),
-        _ => None,
-    });
-    let noted = |moment: Moment| {
-        if moment == Moment::Before {
-            entries.set(entries.get() + 1);
-        }
-        if let Cut::Entry(number, at) = cut
-            && (number, at) == (entries.get(), moment)
-        {
-            resume_unwind(Box::new(Broken));
-        }
-        Ok(())
-    };
-    let run = Run {
-        hypervisor: world,
-        nodes: world,
-        directory,
-        ova: None,
-        say: &|_| {},
-        still_ours: &|| Ok(()),
-        pace: Duration::ZERO,
-        away_until: std::cell::Cell::new(None),
-        noted: &noted,
-    };
-    let given = catch_unwind(AssertUnwindSafe(|| {
-        let mut journal = Journal::open(directory)?.expect("a journal");
-        match (verb, standing(journal.entries())) {
-            (Verb::Rollback, (Direction::Forward, _)) => run.turn(&mut journal, Direction::Back, "asked for")?,
-            (Verb::Commit, (Direction::Forward, Some(Outcome::Upgraded))) => {
-                run.turn(&mut journal, Direction::Commit, "asked for")?
+impl Way {
+    /// A cluster among strangers, at the beginning of this way.
+    async fn world(self) -> World {
+        let world = World::of(self.nodes, self.mode, self.ill);
+        let plan = world.plan().await;
+        begin(&world).await;
+        for node in 0..self.nodes {
+            for stranger in STRANGERS {
+                world.add_stranger(&plan, node, stranger, PowerState::On);
             }
-            _ => {}
         }
-        run.go(&mut journal)
-    }));
-    world.cut_at(None);
+        if self.verb != Verb::Resume {
+            assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        }
+        world
+    }
+
+    /// The calls of a command with which nothing goes wrong.
+    async fn calls(self) -> Vec<Call> {
+        let world = self.world().await;
+        give(&world, self.verb).await.arrived();
+        world.calls()
+    }
+
+    /// Where it may end at last.
+    fn ends(self, then: Verb) -> &'static [Outcome] {
+        match (then, self.verb, self.ill) {
+            (Verb::Commit, _, _) => &[Outcome::Committed],
+            (Verb::Rollback, _, _) | (_, Verb::Rollback, _) => &[Outcome::RolledBack, Outcome::Upgraded],
+            // Killed before the first entry of the commit, it is where it was.
+            (_, Verb::Commit, _) => &[Outcome::Committed, Outcome::Upgraded],
+            (_, _, Ill::Well) => &[Outcome::Upgraded, Outcome::RolledBack],
+            _ => &[Outcome::RolledBack],
+        }
+    }
+}
+
+/// How often commands have come to which end.
+#[derive(Default)]
+struct Figures {
+    points: usize,
+    first: BTreeMap<&'static str, usize>,
+    last: BTreeMap<&'static str, usize>,
+}
+
+impl Figures {
+    fn print(&self, what: &str, began: Instant) {
+        let (points, first, last) = (self.points, &self.first, &self.last);
+        println!(
+            "{what}: {points} points in {:.1} s; first {first:?}, at last {last:?}",
+            began.elapsed().as_secs_f64()
+        );
+    }
+}
+
+fn name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Upgraded => "upgraded",
+        Outcome::RolledBack => "rolled back",
+        Outcome::Committed => "committed",
+        Outcome::Abandoned => "abandoned",
+    }
+}
+
+fn state(given: &Given) -> &'static str {
     match given {
-        Ok(result) => Some(result),
-        Err(panic) if is_broken(&*panic) => None,
-        Err(panic) => resume_unwind(panic),
+        Given::Killed => "killed",
+        Given::Failed(_) => "ended with an error",
+        Given::Arrived(Arrived::Ended(outcome), _) => name(*outcome),
+        Given::Arrived(Arrived::Paused(reason), _) => {
+            assert!(!reason.is_empty());
+            "paused"
+        }
+        Given::Arrived(Arrived::NodeIsBack(_), _) => "a node is back",
+        Given::Arrived(Arrived::Cancelled, _) => "cancelled",
     }
 }
 
-fn is_broken(panic: &(dyn Any + Send)) -> bool {
-    panic.is::<Broken>()
+/// One point: something goes wrong, and when it is mended a person goes on.
+async fn point(way: Way, at: At, then: Verb, figures: &mut Figures) {
+    let told = format!("{way:?} {at:?} then {then:?}");
+    let world = way.world().await;
+    let reached = async {
+        let given = give_with(&world, way.verb, None, Some(at)).await;
+        figures.points += 1;
+        *figures.first.entry(state(&given)).or_default() += 1;
+        if at.fault.kills() {
+            assert!(matches!(given, Given::Killed), "{given:?}");
+        }
+        if let Given::Failed(error) = &given {
+            let (error, call) = (format!("{error:#}"), world.calls().last().copied());
+            let named = ["store", "no answer", "Fenced", "taken", "InDoubt"].iter().any(|word| error.contains(word));
+            assert!(named, "{error} at {call:?}");
+        }
+        let outcome = end(&world, then).await;
+        *figures.last.entry(name(outcome)).or_default() += 1;
+        assert!(way.ends(then).contains(&outcome), "{outcome:?}");
+        if way.mode == Mode::Rolling {
+            assert!(world.most_away() <= 1);
+        }
+    };
+    Named(&told).during(reached).await;
 }
 
-pub fn begin(world: &World) -> TempDir {
-    let directory = directory();
-    drop(Journal::begin(directory.path(), world.plan()).unwrap());
-    directory
+/// Says at which point a test has failed.
+struct Named<'a>(&'a str);
+
+impl Named<'_> {
+    async fn during(self, work: impl Future<Output = ()>) {
+        work.await;
+        std::mem::forget(self);
+    }
 }
 
-fn ended(world: &World, directory: &Path, verb: Verb) -> Outcome {
-    let outcome = give(world, directory, verb, Cut::Never).expect("not interrupted").unwrap();
-    let image = if outcome == Outcome::RolledBack { old() } else { new() };
-    world.all_run(&image, outcome == Outcome::Committed);
-    outcome
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        println!("at {}", self.0);
+    }
 }
 
-/// Breaks a command off at every place; `prepare` brings the upgrade to where it is given.
-fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Verb, then: Verb, cuts: impl Fn(usize) -> [Cut; 2]) -> usize {
-    for number in 1.. {
-        for cut in cuts(number) {
-            let world = World::of(nodes, mode, ill);
-            let directory = begin(&world);
-            if verb != Verb::Resume {
-                ended(&world, directory.path(), Verb::Resume);
-            }
-            if give(&world, directory.path(), verb, cut).is_some() {
-                assert!(number > 5, "only {number} places");
-                return number;
-            }
-            let outcome = ended(&world, directory.path(), then);
-            let expected = match (then, ill) {
-                (Verb::Rollback, _) => Outcome::RolledBack,
-                (Verb::Resume, _) if verb == Verb::Rollback => Outcome::RolledBack,
-                (Verb::Resume, Ill::Well) if verb == Verb::Resume => Outcome::Upgraded,
-                (Verb::Resume, _) if verb == Verb::Resume => Outcome::RolledBack,
-                // Before the first entry of the commit, going on leaves the upgrade as it was.
-                (Verb::Resume, _) if outcome == Outcome::Upgraded && matches!(cut, Cut::Entry(1, Moment::Before)) => {
-                    continue;
+/// All points of a way.
+async fn everywhere(way: Way, then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>) -> Figures {
+    let mut figures = Figures::default();
+    // Made once, not for each point.
+    let _ova = package::shared();
+    let calls = way.calls().await;
+    assert!(calls.len() > 20, "{calls:?}");
+    for (number, call) in calls.into_iter().enumerate() {
+        for fault in faults(call) {
+            let lasting: &[bool] = if fault.kills() { &[false] } else { &[false, true] };
+            for &lasting in lasting {
+                for &then in then {
+                    point(way, At { call: number + 1, fault, lasting }, then, &mut figures).await;
                 }
-                _ => Outcome::Committed,
-            };
-            assert_eq!(outcome, expected, "{cut:?}");
+            }
         }
     }
-    unreachable!("a command has an end")
+    figures
 }
 
-fn entries(number: usize) -> [Cut; 2] {
-    [Cut::Entry(number, Moment::Before), Cut::Entry(number, Moment::After)]
+fn all(call: Call) -> Vec<Fault> {
+    call.kind.faults()
 }
 
-fn calls(number: usize) -> [Cut; 2] {
-    [false, true].map(|after| Cut::Call(CutAt { call: number, after }))
+/// Only what kills a command, around every call and every entry of the journal.
+fn kills(call: Call) -> Vec<Fault> {
+    call.kind.faults().into_iter().filter(|fault| fault.kills()).collect()
 }
 
-#[test]
-fn broken_off_around_every_entry_it_is_gone_on_with() {
-    let places = everywhere(3, Mode::Rolling, Ill::Well, Verb::Resume, Verb::Resume, entries);
-    // A step is two entries; the last is the end.
-    assert_eq!(places, 2 * (2 + 3 * 8) + 1 + 1);
-    everywhere(1, Mode::Rolling, Ill::Well, Verb::Resume, Verb::Resume, entries);
-    everywhere(3, Mode::AllAtOnce, Ill::Well, Verb::Resume, Verb::Resume, entries);
+fn doubts_and_kills(call: Call) -> Vec<Fault> {
+    [kills(call), doubts(call)].concat()
 }
 
-#[test]
-fn broken_off_around_every_entry_it_is_rolled_back() {
-    everywhere(3, Mode::Rolling, Ill::Well, Verb::Resume, Verb::Rollback, entries);
-    everywhere(1, Mode::Rolling, Ill::Well, Verb::Resume, Verb::Rollback, entries);
-    everywhere(3, Mode::AllAtOnce, Ill::Well, Verb::Resume, Verb::Rollback, entries);
-}
-
-#[test]
-fn broken_off_at_every_call_it_is_gone_on_with_or_rolled_back() {
-    for mode in [Mode::Rolling, Mode::AllAtOnce] {
-        everywhere(3, mode, Ill::Well, Verb::Resume, Verb::Resume, calls);
-        everywhere(3, mode, Ill::Well, Verb::Resume, Verb::Rollback, calls);
+/// What leaves the most doubt.
+fn doubts(call: Call) -> Vec<Fault> {
+    let doubtful = [Fault::Error(Kind::InDoubt), Fault::Done, Fault::Late, Fault::Error(Kind::Refused)];
+    match call.kind {
+        CallKind::Change => doubtful.to_vec(),
+        CallKind::Do => vec![Fault::Done],
+        _ => Vec::new(),
     }
 }
 
-#[test]
-fn a_rollback_that_is_broken_off_ends_rolled_back() {
-    for mode in [Mode::Rolling, Mode::AllAtOnce] {
-        for cuts in [entries as fn(usize) -> [Cut; 2], calls] {
-            everywhere(3, mode, Ill::Well, Verb::Rollback, Verb::Rollback, cuts);
+/// All points of several ways, and what they came to.
+async fn figures(what: &str, ways: &[Way], then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>) {
+    let began = Instant::now();
+    let mut all = Figures::default();
+    for way in ways {
+        let figures = everywhere(*way, then, &faults).await;
+        all.points += figures.points;
+        for (sum, part) in [(&mut all.first, figures.first), (&mut all.last, figures.last)] {
+            for (name, count) in part {
+                *sum.entry(name).or_default() += count;
+            }
         }
     }
-    for ill in [Ill::NeverGood, Ill::Silent, Ill::NoEtcd, Ill::NoStart, Ill::Hangs] {
-        everywhere(3, Mode::Rolling, ill, Verb::Resume, Verb::Resume, entries);
-    }
-    everywhere(3, Mode::Rolling, Ill::Hangs, Verb::Resume, Verb::Resume, calls);
+    all.print(what, began);
 }
 
-#[test]
-fn a_commit_that_is_broken_off_ends_committed() {
-    for cuts in [entries as fn(usize) -> [Cut; 2], calls] {
-        everywhere(3, Mode::Rolling, Ill::Well, Verb::Commit, Verb::Commit, cuts);
-        everywhere(3, Mode::Rolling, Ill::Well, Verb::Commit, Verb::Resume, cuts);
-    }
+const BOTH: [Verb; 2] = [Verb::Resume, Verb::Rollback];
+const THREE: Way = Way { nodes: 3, ..FORWARD };
+const AT_ONCE: Way = Way { mode: Mode::AllAtOnce, ..THREE };
+
+#[tokio::test(start_paused = true)]
+async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_forward() {
+    figures("one node, forward", &[FORWARD], &BOTH, all).await;
 }
 
-fn any_cut() -> impl Strategy<Value = Cut> {
-    let entry = (1..80_usize, prop::bool::ANY)
-        .prop_map(|(number, after)| Cut::Entry(number, if after { Moment::After } else { Moment::Before }));
-    let call = (1..200_usize, prop::bool::ANY).prop_map(|(call, after)| Cut::Call(CutAt { call, after }));
-    prop_oneof![entry, call]
+#[tokio::test(start_paused = true)]
+async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_back() {
+    figures("one node, back", &[BACK], &BOTH, all).await;
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+#[tokio::test(start_paused = true)]
+async fn one_node_whatever_goes_wrong_at_any_call_of_the_commit() {
+    figures("one node, commit", &[COMMIT], &[Verb::Resume, Verb::Commit], all).await;
+}
 
-    /// Several cuts in a row, and a person who changes his mind.
-    #[test]
-    fn whatever_is_cut_and_said_it_ends_at_one_of_the_ends(
-        nodes in prop_oneof![Just(1_usize), Just(3)],
-        mode in prop_oneof![Just(Mode::Rolling), Just(Mode::AllAtOnce)],
-        ill in prop_oneof![4 => Just(Ill::Well), 1 => Just(Ill::NeverGood), 1 => Just(Ill::Silent), 1 => Just(Ill::NoEtcd),
-            1 => Just(Ill::NoStart), 1 => Just(Ill::Hangs), 1 => Just(Ill::OtherMember)],
-        story in prop::collection::vec(
-            (any_cut(), prop_oneof![3 => Just(Verb::Resume), 1 => Just(Verb::Rollback), 1 => Just(Verb::Commit)]), 0..7),
-        last in prop_oneof![Just(Verb::Resume), Just(Verb::Rollback)],
-    ) {
-        let world = World::of(nodes, mode, ill);
-        let directory = begin(&world);
-        for (cut, verb) in story {
-            give(&world, directory.path(), verb, cut);
-        }
-        let outcome = ended(&world, directory.path(), last);
-        if ill != Ill::Well {
-            prop_assert_eq!(outcome, Outcome::RolledBack);
-        }
-        if mode == Mode::Rolling {
-            prop_assert!(world.most_away() <= 1);
-        }
-    }
+#[tokio::test(start_paused = true)]
+async fn one_node_whatever_goes_wrong_while_an_ill_image_goes_back_by_itself() {
+    let ways = [Ill::NeverGood, Ill::NoStart, Ill::Hangs].map(|ill| Way { ill, ..FORWARD });
+    figures("one node, images that are ill", &ways, &[Verb::Resume], doubts_and_kills).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_and_a_command_that_is_killed_at_any_call() {
+    figures("three nodes, killed forward", &[THREE, AT_ONCE], &BOTH, kills).await;
+    let ways = [THREE, AT_ONCE].map(|way| Way { verb: Verb::Rollback, ..way });
+    figures("three nodes, killed back", &ways, &[Verb::Rollback], kills).await;
+    let way = Way { verb: Verb::Commit, ..THREE };
+    figures("three nodes, killed at the commit", &[way], &[Verb::Commit], kills).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_and_calls_that_are_in_doubt() {
+    figures("three nodes, in doubt forward", &[THREE, AT_ONCE], &BOTH, doubts).await;
+    let ways = [THREE, AT_ONCE].map(|way| Way { verb: Verb::Rollback, ..way });
+    figures("three nodes, in doubt back", &ways, &[Verb::Rollback], doubts).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_and_a_command_that_is_killed_while_an_ill_image_goes_back_by_itself() {
+    let ways = [Ill::NeverGood, Ill::Hangs].map(|ill| Way { ill, ..THREE });
+    figures("three nodes, killed with an image that is ill", &ways, &[Verb::Resume], kills).await;
 }

@@ -1,22 +1,42 @@
-//! Images that are broken on purpose, and nodes that refuse.
+//! Images that are ill, and clusters that are not as they were when the plan was made.
 
-use std::time::Duration;
+use super::command::{Given, begin, end, entries, give, give_with};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, new, old, old_vm};
+use crate::hypervisor::{Kind, PowerState};
+use crate::upgrade::entry::{Direction, Event};
+use crate::upgrade::{Action, Arrived, Mode, OnFailure, Outcome, Step, Verb};
 
-use super::crash::{Cut, Verb, begin, give};
-use super::fake::{Ill, World, new, old};
-use crate::upgrade::{Event, Journal, Mode, Outcome, Run};
-
-fn reason(directory: &std::path::Path) -> String {
-    let journal = Journal::open(directory).unwrap().unwrap();
-    let turned = journal.entries().iter().find_map(|entry| match &entry.event {
-        Event::DirectionChanged { reason, .. } => Some(reason.clone()),
-        _ => None,
-    });
-    turned.unwrap_or_default()
+async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
+    let world = World::of(nodes, mode, ill);
+    begin(&world).await;
+    world
 }
 
-#[test]
-fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() {
+/// A world that a command has brought up to right before this step.
+pub async fn before(nodes: usize, step: Step) -> World {
+    let world = world(nodes, Mode::Rolling, Ill::Well).await;
+    stop_before(&world, Verb::Resume, step).await;
+    world
+}
+
+/// Gives a command, and kills it when it has noted that it begins a step.
+pub async fn stop_before(world: &World, verb: Verb, step: Step) {
+    let entry = serde_json::to_string(&Event::Begun { step, disk: None }).unwrap();
+    world.lock().faults.kill_after_entry = Some(entry.trim_start_matches('{').to_owned());
+    assert!(matches!(give(world, verb).await, Given::Killed), "{step:?} is never begun");
+}
+
+async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
+    let turn = |event| match event {
+        Event::DirectionChanged { direction, only, reason } => Some((direction, only, reason)),
+        _ => None,
+    };
+    entries(world).await.into_iter().filter_map(|entry| turn(entry.event)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         for (ill, why) in [
             (Ill::NeverGood, "it was not found good yet"),
@@ -26,68 +46,297 @@ fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() {
             (Ill::Hangs, "it was not found good yet"),
             (Ill::OtherMember, "it is etcd's member ff"),
         ] {
-            let world = World::of(3, mode, ill);
-            let directory = begin(&world);
-            let outcome = give(&world, directory.path(), Verb::Resume, Cut::Never).unwrap().unwrap();
-            assert_eq!(outcome, Outcome::RolledBack, "{ill:?}");
-            world.all_run(&old(), false);
-            let reason = reason(directory.path());
+            let world = world(3, mode, ill).await;
+            assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack, "{ill:?}");
+            let turned = turns(&world).await;
+            let [(Direction::Back, None, reason)] = turned.as_slice() else { panic!("{turned:?}") };
             assert!(reason.contains(why), "{mode:?} {ill:?}: {reason}");
         }
     }
 }
 
-#[test]
-fn one_node_at_a_time_is_away_or_all_are() {
+#[tokio::test(start_paused = true)]
+async fn one_node_at_a_time_is_away_or_all_are() {
     for (mode, away) in [(Mode::Rolling, 1), (Mode::AllAtOnce, 3)] {
-        let world = World::of(3, mode, Ill::Well);
-        let directory = begin(&world);
-        assert_eq!(give(&world, directory.path(), Verb::Resume, Cut::Never).unwrap().unwrap(), Outcome::Upgraded);
-        world.all_run(&new(), false);
-        assert_eq!(world.most_away(), away);
-        assert_eq!(give(&world, directory.path(), Verb::Rollback, Cut::Never).unwrap().unwrap(), Outcome::RolledBack);
-        world.all_run(&old(), false);
-        assert_eq!(world.most_away(), away);
+        let world = world(3, mode, Ill::Well).await;
+        for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+            assert_eq!(end(&world, verb).await, outcome);
+            assert_eq!(world.most_away(), away);
+        }
     }
 }
 
-#[test]
-fn a_snapshot_is_kept_and_a_commit_removes_the_old_vms() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    let directory = begin(&world);
-    give(&world, directory.path(), Verb::Resume, Cut::Never).unwrap().unwrap();
-    let snapshot = directory.path().join(format!("before-{}.db", world_plan_id(directory.path())));
-    assert_eq!(std::fs::read_to_string(snapshot).unwrap(), "a store");
-    assert_eq!(give(&world, directory.path(), Verb::Commit, Cut::Never).unwrap().unwrap(), Outcome::Committed);
-    world.all_run(&new(), true);
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_kept_and_a_commit_removes_the_old_vms() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    end(&world, Verb::Resume).await;
+    let snapshot = format!("before-{}.db", uuid::Uuid::from_u128(0x1d));
+    assert_eq!(world.store().files[&snapshot], b"a store");
+    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
 }
 
-fn world_plan_id(directory: &std::path::Path) -> uuid::Uuid {
-    Journal::open(directory).unwrap().unwrap().plan().id
+/// Upgrades the first node of three, and makes the image ill for the next one.
+async fn second_is_ill(on_failure: OnFailure) -> World {
+    let mut world = World::of(3, Mode::Rolling, Ill::Well);
+    world.options.on_failure = on_failure;
+    begin(&world).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::Import, 1)).await;
+    world.lock().ill = Ill::OtherMember;
+    world
 }
 
-#[test]
-fn a_command_that_has_lost_the_lock_does_nothing_more() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    let directory = begin(&world);
-    let mut journal = Journal::open(directory.path()).unwrap().unwrap();
-    let checks = std::cell::Cell::new(0);
-    let run = Run {
-        hypervisor: &world,
-        nodes: &world,
-        directory: directory.path(),
-        ova: None,
-        say: &|_| {},
-        still_ours: &|| {
-            checks.set(checks.get() + 1);
-            if checks.get() > 20 { anyhow::bail!("two has taken this upgrade over") } else { Ok(()) }
-        },
-        pace: Duration::ZERO,
-        away_until: std::cell::Cell::new(None),
-        noted: &|_| Ok(()),
+#[tokio::test(start_paused = true)]
+async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
+    let world = second_is_ill(OnFailure::Node).await;
+    // It is the other nodes' own member that is as before: only the second one's is not.
+    world.lock().ill = Ill::NoStart;
+    let (arrived, status) = give(&world, Verb::Resume).await.arrived();
+    assert_eq!(arrived, Arrived::NodeIsBack(1));
+    assert!(status.waits_for_a_person && status.reason.unwrap().contains("cp3: "));
+    let images: Vec<String> = world.images().into_iter().map(|(_, version)| version).collect();
+    assert_eq!(images, [old().version, new().version, old().version], "cp2 stays where it is");
+    // It is tried again, and fails again.
+    assert_eq!(give(&world, Verb::Resume).await.arrived().0, Arrived::NodeIsBack(1));
+    world.lock().ill = Ill::Well;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_after_one_node_went_back_takes_all_back() {
+    let world = second_is_ill(OnFailure::Node).await;
+    world.lock().ill = Ill::NoStart;
+    assert_eq!(give(&world, Verb::Resume).await.arrived().0, Arrived::NodeIsBack(1));
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_nodes_go_back_when_the_operator_says_so() {
+    let world = second_is_ill(OnFailure::All).await;
+    world.lock().ill = Ill::NoStart;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_stays_blocked_pauses_and_upgraded_nodes_stay_where_they_are() {
+    let world = before(3, Step::of(Action::Import, 1)).await;
+    world.lock().stuck = Some("cp3");
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("cp3 gave up") && reason.contains("PodDisruptionBudget"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+    assert_eq!(world.images()[1], ("cp2", new().version));
+    assert_eq!(world.called("shut_down"), 0);
+    world.lock().stuck = None;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gates_that_fail_open_another_node_that_became_ill_is_seen_right_before_the_shutdown() {
+    for verb in [Verb::Resume, Verb::Rollback] {
+        let world = before(3, Step::of(Action::ShutDown, 0)).await;
+        world.lock().sick.insert("cp1");
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains("cp1"), "{reason}");
+        assert_eq!((world.called("shut_down"), world.called("cut_power")), (0, 0));
+        assert!(turns(&world).await.is_empty(), "a node that was not stopped needs no way back");
+        // The way back does not stop it either while another one is ill.
+        if verb == Verb::Rollback {
+            let given = give(&world, Verb::Rollback).await;
+            assert_eq!((world.called("shut_down"), world.called("cut_power")), (0, 0), "{given:?}");
+        }
+        world.lock().sick.clear();
+        let outcome = if verb == Verb::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
+        assert_eq!(end(&world, verb).await, outcome);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gates_that_fail_open_a_short_or_empty_list_of_members_is_not_all_healthy() {
+    for shown in [2, 0] {
+        let world = before(3, Step::of(Action::ShutDown, 0)).await;
+        world.lock().members_shown = Some(shown);
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains(&format!("etcd has {shown} members")), "{reason}");
+        assert_eq!(world.called("shut_down"), 0);
+        world.lock().members_shown = None;
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_well_within_the_pause_is_gone_on_with_by_itself() {
+    let world = before(3, Step::of(Action::ShutDown, 0)).await;
+    world.lock().sick.insert("cp1");
+    let mended = async {
+        tokio::time::sleep(std::time::Duration::from_secs(200)).await;
+        world.lock().sick.clear();
     };
-    let error = format!("{:#}", run.go(&mut journal).unwrap_err());
-    assert!(error.contains("two has taken"), "{error}");
-    let turned = journal.entries().iter().any(|entry| matches!(entry.event, Event::DirectionChanged { .. }));
-    assert!(!turned, "a lost lock is no reason to go back");
+    let (given, ()) = tokio::join!(give(&world, Verb::Resume), mended);
+    assert_eq!(given.outcome(), Outcome::Upgraded);
+}
+
+/// The number of the first call of this name.
+async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
+    let world = world(1, Mode::Rolling, ill).await;
+    give(&world, verb).await.arrived();
+    world.calls().iter().position(|call| call.name == name).expect("a call") + 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_vm_that_is_still_on_at_the_limit_has_its_power_cut() {
+    let call = call_of("shut_down", Verb::Resume, Ill::Well).await;
+    for kind in [Kind::InDoubt, Kind::Transient, Kind::Changed, Kind::Refused, Kind::Denied, Kind::NotFound] {
+        let world = world(1, Mode::Rolling, Ill::Well).await;
+        let at = At { call, fault: Fault::Error(kind), lasting: true };
+        give_with(&world, Verb::Resume, None, Some(at)).await.paused();
+        assert!(world.called("shut_down") > 1 && world.called("cut_power") == 0, "{kind:?}");
+        assert_eq!(world.old_vm("cp1").power, PowerState::On);
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+    let hangs = world(1, Mode::Rolling, Ill::Hangs).await;
+    give(&hangs, Verb::Resume).await.arrived();
+    assert_eq!(hangs.called("cut_power"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_node_is_away_turns_back() {
+    // A full datastore: nothing is away yet.
+    let import = call_of("import", Verb::Resume, Ill::Well).await;
+    let full = At { call: import, fault: Fault::Error(Kind::Refused), lasting: true };
+    let paused = world(1, Mode::Rolling, Ill::Well).await;
+    give_with(&paused, Verb::Resume, None, Some(full)).await.paused();
+    assert!(turns(&paused).await.is_empty());
+    assert_eq!(end(&paused, Verb::Resume).await, Outcome::Upgraded);
+    // A vCenter that is restarted is no reason to turn back, one that stays away is when the gate's time is over.
+    let attach = call_of("attach", Verb::Resume, Ill::Well).await;
+    for (fault, lasting, outcome) in [
+        (Kind::Transient, false, Outcome::Upgraded),
+        (Kind::InDoubt, false, Outcome::Upgraded),
+        (Kind::Denied, false, Outcome::RolledBack),
+    ] {
+        let world = world(1, Mode::Rolling, Ill::Well).await;
+        let at = At { call: attach, fault: Fault::Error(fault), lasting };
+        let given = give_with(&world, Verb::Resume, None, Some(at)).await;
+        assert_eq!(given.outcome(), outcome, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_suspended_or_in_an_unknown_state_is_left_alone_until_it_is_not() {
+    for power in [PowerState::Suspended, PowerState::Unknown] {
+        let world = before(3, Step::of(Action::ShutDown, 0)).await;
+        world.change_vm(old_vm("cp2"), |machine| machine.vm.power = power);
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains(&power.to_string()), "{reason}");
+        assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
+        world.change_vm(old_vm("cp2"), |machine| machine.vm.power = PowerState::On);
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_evacuates_a_new_vm_that_runs_well_before_it_is_stopped() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    end(&world, Verb::Resume).await;
+    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    let names: Vec<&str> = world.calls().iter().map(|call| call.name).collect();
+    let places = |name| (0..names.len()).filter(|place| names[*place] == name).collect::<Vec<_>>();
+    let (evacuated, stopped) = (places("evacuate"), places("shut_down"));
+    assert_eq!((evacuated.len(), stopped.len()), (6, 3), "begun and done, for each node");
+    assert!(evacuated.chunks(2).zip(&stopped).all(|(pair, stopped)| pair[1] < *stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_adapters_that_were_connected_are_connected_again() {
+    let world = World::of(1, Mode::Rolling, Ill::NeverGood);
+    world.change_vm(old_vm("cp1"), |machine| {
+        let mut third = machine.vm.adapters[0].clone();
+        third.key = "4002".to_owned();
+        machine.vm.adapters.push(third);
+    });
+    begin(&world).await;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+    let state: Vec<bool> = world.old_vm("cp1").adapters.iter().map(|adapter| adapter.connected).collect();
+    assert_eq!(state, [true, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_was_moved_since_the_plan_is_found_by_its_journaled_path() {
+    for ill in [Ill::Well, Ill::NeverGood] {
+        for call in [None, Some("detach"), Some("attach")] {
+            let world = world(1, Mode::Rolling, ill).await;
+            world.move_disk("cp1");
+            if let Some(name) = call {
+                let call = call_of(name, Verb::Resume, ill).await;
+                let at = At { call, fault: Fault::CutAfter, lasting: false };
+                assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+            }
+            let outcome = if ill == Ill::Well { Outcome::Upgraded } else { Outcome::RolledBack };
+            assert_eq!(end(&world, Verb::Resume).await, outcome, "{call:?}");
+            let noted = entries(&world).await.into_iter().find_map(|entry| match entry.event {
+                Event::Begun { disk: Some(disk), .. } => Some(disk.path),
+                _ => None,
+            });
+            assert_eq!(noted.as_deref(), Some("[datastore2] cp1/data.vmdk"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_became_part_of_a_snapshot_is_not_detached() {
+    let world = before(1, Step::of(Action::Fence, 0)).await;
+    world.change_vm(old_vm("cp1"), |machine| {
+        machine.vm.disks[1].parent = Some("[datastore1] cp1/data-base.vmdk".to_owned());
+    });
+    // The node is away: it goes back to the VM that still holds its disk.
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+    assert_eq!(world.called("detach"), 0);
+    assert!(turns(&world).await[0].2.contains("snapshot"), "{:?}", turns(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned() {
+    for verb in [Verb::Resume, Verb::Rollback] {
+        for number in 1.. {
+            let world = world(3, Mode::Rolling, Ill::Well).await;
+            if verb == Verb::Rollback {
+                end(&world, Verb::Resume).await;
+            }
+            world.fault(None);
+            let call = {
+                let calls = calls_of(&world, verb).await;
+                let notes = calls.iter().enumerate().filter(|(_, name)| **name == "store.journal");
+                notes.map(|(place, _)| place + 1).nth(number)
+            };
+            let Some(call) = call else { break };
+            let at = At { call, fault: Fault::CutAfter, lasting: false };
+            assert!(matches!(give_with(&world, verb, None, Some(at)).await, Given::Killed));
+            let before = entries(&world).await.len();
+            let given = give(&world, Verb::Abandon).await;
+            if let Given::Failed(error) = &given {
+                assert!(error.to_string().contains("has ended"), "{error}");
+                continue;
+            }
+            assert_eq!(given.outcome(), Outcome::Abandoned);
+            // Where all nodes do their part, nothing of it is in the way of the next one.
+            if world.images().len() == 3 {
+                let refusals = super::stamp::refusals(&world).await;
+                let allowed = ["upgrade.vm-name", "upgrade.nothing-to-do"];
+                assert!(refusals.iter().all(|code| allowed.contains(code)), "{verb:?} entry {before}: {refusals:?}");
+                let state = world.lock();
+                assert!(["cp1", "cp2", "cp3"].iter().all(|node| !state.is_cordoned(node)), "{verb:?} entry {before}");
+            }
+        }
+    }
+}
+
+/// The calls that a command makes in a world like this one.
+async fn calls_of(world: &World, verb: Verb) -> Vec<&'static str> {
+    let twin = World::of(world.lock().nodes.len(), world.options.mode, Ill::Well);
+    begin(&twin).await;
+    if verb != Verb::Resume {
+        end(&twin, Verb::Resume).await;
+    }
+    give(&twin, verb).await.arrived();
+    twin.calls().iter().map(|call| call.name).collect()
 }

@@ -1,69 +1,90 @@
-use std::fs;
-
-use super::*;
-use crate::upgrade::Mode;
-use crate::upgrade::entry::{Direction, StepIndex};
-use crate::upgrade::tests::fake::{Ill, World};
 use uuid::Uuid;
 
-fn plan() -> Plan {
-    World::of(3, Mode::Rolling, Ill::Well).plan()
+use super::*;
+use crate::authority::TakeOver;
+use crate::upgrade::entry::{Direction, Outcome};
+use crate::upgrade::plan::{Action, Step};
+use crate::upgrade::tests::fake::{Ill, World, disk};
+use crate::upgrade::{Mode, Plan};
+
+fn world() -> World {
+    World::of(3, Mode::Rolling, Ill::Well)
 }
 
-#[test]
-fn a_journal_is_read_as_it_was_written_and_half_a_line_is_cut_off() {
-    let directory = tempfile::tempdir().unwrap();
-    let planned = plan();
-    let mut journal = Journal::begin(directory.path(), planned.clone()).unwrap();
-    let place = StepIndex { direction: Direction::Forward, index: 0 };
-    journal.append(Event::Begun { place }).unwrap();
-    journal.append(Event::Done { place, note: "whole".into(), vm: Some(Uuid::nil()) }).unwrap();
-    journal.append(Event::DirectionChanged { direction: Direction::Back, reason: "a test".into() }).unwrap();
+async fn take(world: &World) -> Hold<'_> {
+    Hold::take(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    let mut journal = Journal::begin(&hold, plan.clone()).await.unwrap();
+    for event in [
+        Event::Begun { step: Step::whole(Action::Verify), disk: None },
+        Event::Done { step: Step::whole(Action::Verify), note: "whole".into(), vm: None, replaced: false },
+        Event::Begun { step: Step::of(Action::Detach, 1), disk: Some(disk("cp2")) },
+        Event::Paused { step: Step::of(Action::Detach, 1), reason: "a task is in progress".into() },
+        Event::DirectionChanged { direction: Direction::Back, only: Some(1), reason: "a test".into() },
+        Event::Ended { outcome: Outcome::RolledBack },
+    ] {
+        journal.append(event).await.unwrap();
+    }
+    assert_eq!(parse(journal.text()).unwrap(), journal.entries());
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
     let (text, entries) = (journal.text().to_owned(), journal.entries().to_vec());
-    drop(journal);
-    for cut in 0..20 {
-        let half = format!("{text}{}", &r#"{"at":17,"event":"begun""#[..cut]);
-        fs::write(Journal::path(directory.path()), half).unwrap();
-        let again = Journal::open(directory.path()).unwrap().unwrap();
-        assert_eq!((again.text(), again.entries()), (text.as_str(), entries.as_slice()));
-        assert_eq!(again.plan(), &planned);
-    }
-    assert_eq!(fs::read_to_string(Journal::path(directory.path())).unwrap(), text);
+    hold.release().await;
+    let next = take(&world).await;
+    let again = Journal::continued(&next).await.unwrap();
+    assert_eq!((again.text(), again.entries(), again.plan()), (&*text, &*entries, &plan));
+    assert_eq!(world.store().holds[&2]["journal.jsonl"], text, "a copy of its own");
 }
 
-#[test]
-fn a_damaged_journal_and_one_that_is_open_are_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    assert!(Journal::open(directory.path()).unwrap().is_none());
-    let journal = Journal::begin(directory.path(), plan()).unwrap();
+#[tokio::test(start_paused = true)]
+async fn a_damaged_journal_is_refused() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    assert!(Journal::continued(&hold).await.err().unwrap().to_string().contains("there is no upgrade"));
+    let text = Journal::begin(&hold, plan.clone()).await.unwrap().text().to_owned();
+    let elsewhere = Plan { nodes: plan.nodes[..1].to_vec(), ..plan };
+    let elsewhere = Event::Planned { plan: Box::new(elsewhere) };
+    let elsewhere = serde_json::to_string(&Entry { at: 1, hold: 1, event: elsewhere }).unwrap();
+    let begun = r#"{"at":1,"hold":1,"event":"begun","action":"fence","node":3}"#;
+    for damaged in [
+        String::new(),
+        "{}\n".to_owned(),
+        text.replace("planned", "blank"),
+        format!("{text}{text}"),
+        format!("{text}what\n"),
+        format!("{text}{begun}\n"),
+        elsewhere,
+    ] {
+        world.lock().store.holds.get_mut(&1).unwrap().insert(FILE.to_owned(), damaged.clone());
+        assert!(Journal::continued(&hold).await.is_err(), "{damaged}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_was_not_added() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    let mut journal = Journal::begin(&hold, plan).await.unwrap();
     let text = journal.text().to_owned();
-    let error = Journal::open(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("another command"), "{error}");
-    drop(journal);
-    for damaged in ["", "{}\n", &text.replace("planned", "blank"), &format!("{text}{text}"), &format!("{text}what\n")] {
-        fs::write(Journal::path(directory.path()), damaged).unwrap();
-        assert!(Journal::open(directory.path()).is_err(), "{damaged}");
-    }
+    world.lock().store.holds.insert(2, std::collections::BTreeMap::new());
+    let event = Event::Ended { outcome: Outcome::Abandoned };
+    assert!(journal.append(event).await.unwrap_err().is::<crate::authority::Lost>());
+    assert_eq!((journal.text(), journal.entries().len()), (&*text, 1));
+    assert_eq!(last(&world).await.unwrap(), Some(text));
 }
 
-#[test]
-fn the_journal_before_is_kept_beside_a_new_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let first = plan();
-    drop(Journal::begin(directory.path(), first.clone()).unwrap());
-    let second = Plan { id: Uuid::from_u128(2), ..first.clone() };
-    assert_eq!(Journal::begin(directory.path(), second.clone()).unwrap().plan(), &second);
-    let kept = fs::read_to_string(directory.path().join(format!("journal-{}.jsonl", first.id))).unwrap();
-    assert_eq!(plan_of(&parse(&kept).unwrap()), Some(&first));
-}
-
-#[test]
-fn a_journal_with_the_former_words_is_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut journal = Journal::begin(directory.path(), plan()).unwrap();
-    let place = StepIndex { direction: Direction::Forward, index: 0 };
-    journal.append(Event::Begun { place }).unwrap();
-    journal.append(Event::DirectionChanged { direction: Direction::Back, reason: "a test".into() }).unwrap();
-    let former = journal.text().replace("\"direction\"", "\"way\"").replace("direction-changed", "turned");
-    assert_eq!(parse(&former).unwrap(), journal.entries());
+#[tokio::test(start_paused = true)]
+async fn the_journal_before_stays_in_its_hold() {
+    let world = world();
+    let (plan, first) = (world.plan().await, take(&world).await);
+    let before = Journal::begin(&first, plan.clone()).await.unwrap().text().to_owned();
+    first.release().await;
+    let second = take(&world).await;
+    let other = Plan { id: Uuid::from_u128(2), ..plan };
+    assert_eq!(Journal::begin(&second, other.clone()).await.unwrap().plan(), &other);
+    assert_eq!(world.store().holds[&1][FILE], before);
 }

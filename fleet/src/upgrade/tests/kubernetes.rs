@@ -1,4 +1,7 @@
 use super::*;
+use crate::authority::{Standing, standing};
+use crate::upgrade::Notice;
+use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::fake::{Ill, World};
 use crate::upgrade::{Mode, Nodes};
 
@@ -10,13 +13,22 @@ fn options(to: Option<&str>) -> KubernetesOptions {
     KubernetesOptions { to: to.map(str::to_owned), drain_seconds: 1, limit: Duration::from_secs(30) }
 }
 
-fn command<'s>(world: &'s World, directory: &'s std::path::Path) -> Command<'s> {
-    Command { hypervisor: world, nodes: world, directory, say: &|_| {}, pace: Duration::ZERO }
+fn silent(_: &Notice<'_>) {}
+
+async fn upgraded(world: &World) -> anyhow::Result<KubernetesPlan> {
+    deployment(world, &silent).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await
 }
 
-fn runs(world: &World) -> Vec<String> {
-    let nodes = world.control_nodes().unwrap();
-    nodes.iter().map(|(_, address)| world.facts(*address).unwrap().kubernetes.version).collect()
+async fn planned_to(world: &World, to: Option<&str>) -> anyhow::Result<KubernetesPlan> {
+    deployment(world, &silent).plan_kubernetes(&options(to)).await
+}
+
+async fn runs(world: &World) -> Vec<String> {
+    let mut versions = Vec::new();
+    for (_, address) in world.control_nodes().await.unwrap() {
+        versions.push(world.facts(address).await.unwrap().kubernetes.version);
+    }
+    versions
 }
 
 fn codes_of(refused: &anyhow::Error) -> Vec<&'static str> {
@@ -24,54 +36,73 @@ fn codes_of(refused: &anyhow::Error) -> Vec<&'static str> {
     refusals.0.iter().map(|refusal| refusal.code).collect()
 }
 
-#[test]
-fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last() {
-    let (world, directory) = (world(), tempfile::tempdir().unwrap());
-    let command = command(&world, directory.path());
-    let plan = command.plan_kubernetes(&options(None)).unwrap();
+#[tokio::test(start_paused = true)]
+async fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last() {
+    let world = world();
+    let plan = planned_to(&world, None).await.unwrap();
     assert_eq!(plan.to, "1.36");
     let order: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(order, ["cp2", "cp3", "cp1"]);
-    assert_eq!(runs(&world), ["1.35.4"; 3], "a plan changes nothing");
-    assert_eq!(command.upgrade_kubernetes(&options(None)).unwrap().nodes, plan.nodes);
-    assert_eq!(runs(&world), ["1.36.3"; 3]);
-    assert!(directory.path().join("before-kubernetes-1.36.snapshot").exists());
-    assert_eq!(world.lease().unwrap().unwrap().holder, None, "the lock is given back");
-    let again = command.plan_kubernetes(&options(Some("1.36"))).unwrap_err();
+    assert_eq!(runs(&world).await, ["1.35.4"; 3], "a plan changes nothing");
+    assert_eq!(upgraded(&world).await.unwrap().nodes, plan.nodes);
+    assert_eq!(runs(&world).await, ["1.36.3"; 3]);
+    assert_eq!(standing(&world).await.unwrap(), Standing::Free, "the deployment is given back");
+    let again = planned_to(&world, Some("1.36")).await.unwrap_err();
     assert_eq!(codes_of(&again), ["upgrade.nothing-to-do"]);
 }
 
-#[test]
-fn what_was_broken_off_is_gone_on_with() {
-    let (world, directory) = (world(), tempfile::tempdir().unwrap());
-    let command = command(&world, directory.path());
-    world.refuse_kubernetes(Some("cp3"));
-    let error = format!("{:#}", command.upgrade_kubernetes(&options(None)).unwrap_err());
+#[tokio::test(start_paused = true)]
+async fn what_was_broken_off_is_gone_on_with() {
+    let world = world();
+    world.lock().stuck = Some("cp3");
+    let error = format!("{:#}", upgraded(&world).await.unwrap_err());
     assert!(error.contains("cp3 does not run Kubernetes 1.36 yet") && error.contains("drain"), "{error}");
-    assert_eq!(runs(&world), ["1.35.4", "1.36.3", "1.35.4"]);
-    world.refuse_kubernetes(None);
-    let plan = command.upgrade_kubernetes(&options(None)).unwrap();
+    assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
+    world.lock().stuck = None;
+    let plan = upgraded(&world).await.unwrap();
     assert_eq!(plan.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["cp3", "cp1"]);
-    assert_eq!(runs(&world), ["1.36.3"; 3]);
+    assert_eq!(runs(&world).await, ["1.36.3"; 3]);
 }
 
-#[test]
-fn another_minor_than_the_next_one_is_refused() {
-    let (world, directory) = (world(), tempfile::tempdir().unwrap());
-    let command = command(&world, directory.path());
-    for (to, code) in
-        [("1.37", "upgrade.kubernetes-skew"), ("1.34", "upgrade.kubernetes-skew"), ("new", "upgrade.kubernetes-skew")]
-    {
-        assert_eq!(codes_of(&command.plan_kubernetes(&options(Some(to))).unwrap_err()), [code], "{to}");
+#[tokio::test(start_paused = true)]
+async fn the_snapshot_before_a_kubernetes_upgrade_is_one_for_each_run() {
+    let world = world();
+    world.lock().stuck = Some("cp3");
+    upgraded(&world).await.unwrap_err();
+    world.lock().stuck = None;
+    upgraded(&world).await.unwrap();
+    let kept: Vec<String> = world.store().files.into_keys().collect();
+    assert_eq!(kept, ["before-kubernetes-1.36-1.db", "before-kubernetes-1.36-2.db"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_was_overtaken_upgrades_no_further_node() {
+    let world = world();
+    let overtaking = |notice: &Notice<'_>| {
+        let Notice::Said(line) = notice else { return };
+        if line.starts_with("[2/3]") {
+            world.lock().store.holds.entry(7).or_default();
+        }
+    };
+    let error = deployment(&world, &overtaking).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await;
+    assert!(format!("{:#}", error.unwrap_err()).contains("nothing more is done here"));
+    assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_minor_than_the_next_one_is_refused() {
+    let world = world();
+    for to in ["1.37", "1.34", "new"] {
+        assert_eq!(codes_of(&planned_to(&world, Some(to)).await.unwrap_err()), ["upgrade.kubernetes-skew"], "{to}");
     }
-    command.upgrade_kubernetes(&options(None)).unwrap();
+    upgraded(&world).await.unwrap();
     // The image has no later one.
-    assert_eq!(codes_of(&command.plan_kubernetes(&options(None)).unwrap_err()), ["upgrade.kubernetes"; 3]);
+    assert_eq!(codes_of(&planned_to(&world, None).await.unwrap_err()), ["upgrade.kubernetes"; 3]);
 }
 
-#[test]
-fn a_swap_that_is_not_committed_comes_first() {
-    let (world, directory) = (world(), tempfile::tempdir().unwrap());
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_not_committed_comes_first() {
+    let world = world();
     let swap = contract::swap::Request {
         id: uuid::Uuid::from_u128(7),
         to: crate::upgrade::tests::fake::new(),
@@ -79,7 +110,7 @@ fn a_swap_that_is_not_committed_comes_first() {
         downgrade: false,
         publisher: None,
     };
-    world.begin_swap(world.control_nodes().unwrap()[1].1, &swap).unwrap();
-    let refused = command(&world, directory.path()).plan_kubernetes(&options(None)).unwrap_err();
+    world.begin_swap(world.control_nodes().await.unwrap()[1].1, &swap).await.unwrap();
+    let refused = planned_to(&world, None).await.unwrap_err();
     assert_eq!(codes_of(&refused), ["upgrade.swap-open"]);
 }

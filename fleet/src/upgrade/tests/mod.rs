@@ -1,8 +1,14 @@
 //! Upgrades of a cluster that is not there: a strict hypervisor, nodes that keep
-//! the rules of the data disk, and every way to break a command off.
+//! the rules of the data disk, and every way in which a call can fail or a command be cut.
 
+mod adopt;
+pub(super) mod command;
 mod crash;
 mod failing;
 pub(super) mod fake;
+mod fencing;
+mod lost;
+mod ova;
 pub(super) mod package;
-mod taking_over;
+mod stamp;
+mod stories;

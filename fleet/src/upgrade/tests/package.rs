@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use ova::archive::Package;
 use ova::ovf::{
@@ -16,11 +16,22 @@ use tempfile::TempDir;
 use super::fake::new;
 use crate::upgrade::Target;
 
-/// An OVA that the image of the fakes comes in, signed, and the directory that it goes with.
-pub fn target() -> (TempDir, Target) {
-    let directory = super::crash::directory();
-    static SIGNER: LazyLock<Signer> = LazyLock::new(signer);
-    let ova = write(directory.path(), &format!("0.2.0+{}", new().build), Some(&SIGNER));
+/// An OVA that the image of the fakes comes in, signed, and the directory that it goes with: read once for all tests
+/// that run together.
+pub fn shared() -> Arc<(TempDir, Target)> {
+    static SHARED: Mutex<Weak<(TempDir, Target)>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let made = Arc::new(target());
+        *shared = Arc::downgrade(&made);
+        made
+    })
+}
+
+fn target() -> (TempDir, Target) {
+    // In memory where there is room: it is read thousands of times.
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let ova = write(directory.path(), &format!("0.2.0+{} (etcd 3.6)", new().build), Some(&signer()));
     let target = Target::read(&ova).unwrap();
     (directory, target)
 }

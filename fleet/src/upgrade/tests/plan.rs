@@ -1,8 +1,9 @@
 use super::*;
-use crate::upgrade::PowerState;
+use crate::hypervisor::PowerState;
+use crate::upgrade::Earlier;
 use crate::upgrade::entry::{Direction, Outcome};
-use crate::upgrade::tests::fake::{Ill, World, new, old, options};
-use crate::upgrade::{Earlier, describe};
+use crate::upgrade::tests::command::wait;
+use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, World, data, disk, new, old, old_vm, options};
 use contract::node::Node;
 use contract::swap::{self, Stage, Use};
 
@@ -23,26 +24,51 @@ fn target() -> Target {
 fn inventory(nodes: usize) -> Inventory {
     let mut world = World::of(nodes, Mode::Rolling, Ill::Well);
     world.publisher = target().signer;
-    Inventory::take(&world, &world).unwrap()
+    wait(world.inventory())
 }
 
 fn decided(nodes: usize, mode: Mode) -> Plan {
     plan(&inventory(nodes), &target(), &options(mode), Uuid::from_u128(1)).unwrap()
 }
 
-#[test]
-fn the_plan_of_three_nodes_one_after_the_other() {
-    insta::assert_snapshot!(describe::text(&decided(3, Mode::Rolling)));
+/// The steps with the nodes' numbers.
+fn steps(plan: &Plan) -> String {
+    let step = |step: &Step| match step.node {
+        Some(node) => format!("{:?} {node}", step.action),
+        None => format!("{:?}", step.action),
+    };
+    plan.steps.iter().map(step).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
-fn the_plan_of_three_nodes_at_once() {
-    insta::assert_snapshot!(describe::text(&decided(3, Mode::AllAtOnce)));
+fn one_node_after_the_other_or_all_at_once() {
+    const ONE: &str =
+        "Verify, Snapshot, Import 0, Prepare 0, ShutDown 0, Fence 0, Detach 0, Attach 0, PowerOn 0, Gate 0";
+    let swap = |node: usize| ONE.replace("Verify, Snapshot, ", "").replace('0', &node.to_string());
+    assert_eq!(steps(&decided(1, Mode::Rolling)), ONE);
+    assert_eq!(steps(&decided(3, Mode::Rolling)), format!("{ONE}, {}, {}", swap(1), swap(2)));
+    let each = |action: &str| (0..3).map(|node| format!("{action} {node}")).collect::<Vec<_>>().join(", ");
+    let actions = ["Import", "ShutDown", "Fence", "Detach", "Attach", "PowerOn", "Gate"].map(each);
+    assert_eq!(steps(&decided(3, Mode::AllAtOnce)), format!("Verify, Snapshot, {}", actions.join(", ")));
 }
 
 #[test]
-fn the_plan_of_a_cluster_of_one() {
-    insta::assert_snapshot!(describe::text(&decided(1, Mode::Rolling)));
+fn the_plan_names_all_that_will_be_touched() {
+    let plan = decided(3, Mode::Rolling);
+    assert_eq!((plan.deployment, plan.members.len()), (DEPLOYMENT, 3));
+    let node = &plan.nodes[0];
+    assert_eq!((&*node.name, &*node.old_name, &*node.new_name), ("cp2", "cp2", "cp2-bbbbbbb"));
+    assert_eq!((node.old, &node.disk), (old_vm("cp2"), &disk("cp2")));
+    assert_eq!(node.adapters, ["4000"], "the other one was not connected");
+    assert_eq!((&*node.member, &node.from), ("e1", &old()));
+    let swaps: std::collections::BTreeSet<Uuid> = plan.nodes.iter().map(|node| node.swap).collect();
+    assert_eq!(swaps.len(), 3);
+}
+
+#[test]
+fn a_plan_is_read_from_a_journal_as_it_was_written() {
+    let plan = decided(3, Mode::Rolling);
+    assert_eq!(serde_json::from_str::<Plan>(&serde_json::to_string(&plan).unwrap()).unwrap(), plan);
 }
 
 #[test]
@@ -102,17 +128,20 @@ fn what_must_not_be_is_refused_with_its_code() {
     let lost = |facts: &mut Node| facts.etcd.as_mut().unwrap().members = members(facts)[..2].to_vec();
     assert_eq!(with_facts(lost), ["upgrade.members-differ"]);
     let from = Use { vm: None, version: old().version, build: old().build };
-    let (id, stage, losses) = (Uuid::from_u128(9), Stage::Taken, swap::Losses::default());
-    let swap = swap::SwapState { id, stage, error: None, code: None, losses, from, to: None };
+    let losses = swap::Losses::default();
+    let id = Uuid::from_u128(9);
+    let swap = swap::SwapState { id, stage: Stage::Taken, error: None, code: None, losses, from, to: None };
     assert_eq!(with_facts(|facts| facts.swap = Some(swap)), ["upgrade.swap-open"]);
     assert_eq!(with_facts(|facts| facts.holder = Some(Uuid::from_u128(9))), ["upgrade.vm-unknown"]);
     assert_eq!(with_facts(|facts| facts.image.name = "kaas-tenant".into()), ["upgrade.product"]);
     assert_eq!(with_facts(|facts| facts.kubernetes.version = "1.34.9".into()), ["upgrade.kubernetes"]);
     assert_eq!(codes(|inventory, _, _| inventory.vms[1].power = PowerState::Off), ["upgrade.vm-power"]);
     assert_eq!(codes(|inventory, _, _| inventory.vms[1].disks.clear()), ["upgrade.vm-disks"]);
-    assert_eq!(codes(|inventory, _, _| inventory.vms[1].disks.push(Uuid::nil())), ["upgrade.vm-disks"]);
+    let twice = |inventory: &mut Inventory| inventory.vms[1].disks.push(data(disk("cp3")));
+    assert_eq!(codes(|inventory, _, _| twice(inventory)), ["upgrade.vm-disks"]);
+    assert_eq!(codes(|inventory, _, _| inventory.denied = Some("a privilege is missing".into())), ["upgrade.denied"]);
     assert_eq!(codes(|inventory, _, _| inventory.vms[1].name = "cp2-bbbbbbb".into()), ["upgrade.vm-name"]);
-    assert_eq!(codes(|inventory, _, _| inventory.locked_by = Some("somebody".into())), ["upgrade.locked"]);
+    assert_eq!(codes(|inventory, _, _| inventory.held_by = Some("somebody".into())), ["upgrade.locked"]);
     assert_eq!(
         codes(|inventory, target, _| {
             for node in &mut inventory.nodes {
@@ -126,13 +155,49 @@ fn what_must_not_be_is_refused_with_its_code() {
 #[test]
 fn an_earlier_upgrade_must_have_ended() {
     let earlier = |direction, outcome| {
-        codes(|inventory, _, _| inventory.earlier = Some(Earlier { id: Uuid::from_u128(5), direction, outcome }))
+        codes(|inventory, _, _| {
+            inventory.earlier =
+                Some(Earlier { id: Uuid::from_u128(5), cluster: Uuid::from_u128(0xc0), direction, outcome })
+        })
     };
     assert_eq!(earlier(Direction::Forward, None), ["upgrade.unfinished"]);
     assert_eq!(earlier(Direction::Commit, None), ["upgrade.unfinished"]);
     assert_eq!(earlier(Direction::Forward, Some(Outcome::Upgraded)), ["upgrade.uncommitted"]);
     assert!(earlier(Direction::Back, Some(Outcome::RolledBack)).is_empty());
     assert!(earlier(Direction::Commit, Some(Outcome::Committed)).is_empty());
+    assert!(earlier(Direction::Abandon, Some(Outcome::Abandoned)).is_empty());
+    assert_eq!(earlier(Direction::Abandon, None), ["upgrade.unfinished"]);
+    assert_eq!(codes(|inventory, _, _| of_cluster(inventory, 0xc1)), ["upgrade.other-cluster"]);
+}
+
+fn of_cluster(inventory: &mut Inventory, cluster: u128) {
+    let (id, cluster) = (Uuid::from_u128(5), Uuid::from_u128(cluster));
+    inventory.earlier = Some(Earlier { id, cluster, direction: Direction::Back, outcome: Some(Outcome::RolledBack) });
+}
+
+#[test]
+fn gates_that_fail_open_an_unknown_list_of_members_is_not_all_healthy() {
+    let members = |count: usize| with_facts(|facts| facts.etcd.as_mut().unwrap().members.truncate(count));
+    assert!(members(3).is_empty());
+    for count in 0..3 {
+        assert_eq!(members(count), ["upgrade.members-differ"], "{count}");
+    }
+    let fourth = |facts: &mut Node| {
+        let members = &mut facts.etcd.as_mut().unwrap().members;
+        members.push(members[0].clone());
+    };
+    assert_eq!(with_facts(fourth), ["upgrade.members-differ"]);
+}
+
+#[test]
+fn an_image_with_another_minor_of_etcd_is_refused() {
+    for etcd in [Some("3.5"), Some("3.7"), Some("4.6"), None] {
+        let etcd = etcd.map(|etcd| etcd.parse().unwrap());
+        assert_eq!(codes(|_, target, _| target.etcd = etcd), ["upgrade.etcd"], "{etcd:?}");
+    }
+    assert_eq!(with_facts(|facts| facts.etcd.as_mut().unwrap().version = "3.5.21".into()), ["upgrade.etcd"]);
+    assert!(with_facts(|facts| facts.etcd.as_mut().unwrap().version = "3.6.99".into()).is_empty());
+    assert_eq!(with_facts(|facts| facts.etcd.as_mut().unwrap().version = "new".into()), ["upgrade.etcd"]);
 }
 
 #[test]
@@ -217,8 +282,8 @@ fn another_publisher_is_told_to_the_node_and_kept_in_the_journal() {
     let options = Options { publisher: target().signer, ..options(Mode::Rolling) };
     let decided = plan(&inventory, &target(), &options, Uuid::from_u128(1)).unwrap();
     assert_eq!(decided.nodes[0].pinned.as_deref(), Some("SHA256:former"));
-    let text = describe::text(&decided);
-    assert!(text.contains("cp1: the commit pins SHA256:publisher in place of SHA256:former: --publisher"), "{text}");
+    let words = "the commit pins SHA256:publisher in place of SHA256:former: --publisher";
+    assert!(decided.grounds.iter().any(|ground| ground.evidence == words), "{:?}", decided.grounds);
     let journal = serde_json::to_value(&decided).unwrap();
     assert_eq!(journal["options"]["publisher"], "SHA256:publisher");
 }

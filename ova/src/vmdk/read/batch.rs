@@ -50,8 +50,7 @@ impl Batch {
         self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Adds a grain of `size` bytes of compressed data, the first of which `append` adds to the bytes, and
-    /// perhaps padding after them.
+    /// Adds a grain: `append` appends its compressed data, which are `size` bytes, and what fills up their last sector.
     ///
     /// # Errors
     /// What `append` fails with; the grain is not added then.

@@ -1,117 +1,296 @@
 //! The hypervisor of the fakes: strict.
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{Ill, Machine, World, new, old};
-use crate::upgrade::PowerState;
-use crate::upgrade::{Hypervisor, ReplacementVm, Vm};
+use super::fault::{Call, CallKind, Fault, Late};
+use super::{DEPLOYMENT, HOME, Ill, Machine, State, World, data, new, old};
+use crate::hypervisor::{
+    DiskKind, DiskRef, Error, Hypervisor, Kind, PowerState, Replacement, Result, ShutDown, Stamp, Vm,
+};
 
-impl Hypervisor for World {
-    fn vms(&self) -> anyhow::Result<Vec<Vm>> {
-        self.call(|state| Ok(state.machines.iter().map(|machine| machine.vm.clone()).collect()))
+fn changed(why: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Changed, anyhow::anyhow!("{why}"))
+}
+
+fn failing(name: &str, kind: Kind) -> Error {
+    Error::new(kind, anyhow::anyhow!("the hypervisor: {kind:?} at {name}"))
+}
+
+fn late(name: &'static str, vm: &Vm, effect: Box<dyn FnOnce(&mut State) + Send>) -> Late {
+    // A guest takes its time, whoever looks meanwhile; of a task the hypervisor knows.
+    match name {
+        "shut_down" => Late { left: 6, task: None, settles: false, effect },
+        _ => Late { left: 40, task: Some((vm.reference.id.clone(), name)), settles: true, effect },
+    }
+}
+
+impl World {
+    async fn look<T: Send>(&self, name: &'static str, look: impl FnOnce(&mut State) -> Result<T> + Send) -> Result<T> {
+        let (fault, seen) = {
+            let mut state = self.lock();
+            state.pass();
+            (state.faults.count(Call { name, kind: CallKind::Look }), look(&mut state))
+        };
+        match fault {
+            Some(Fault::Error(kind)) => Err(failing(name, kind)),
+            Some(fault) if fault.kills() => self.die(fault).await,
+            _ => seen,
+        }
     }
 
-    fn import(&self, replacement: &ReplacementVm<'_>) -> anyhow::Result<Uuid> {
-        self.call(|state| {
-            ensure!(state.machines.iter().all(|machine| machine.vm.name != replacement.name), "the name is taken");
-            state.machine(replacement.like)?;
+    /// One change: `may` says whether the hypervisor takes the request, `effect` is what then happens.
+    async fn change<T: Send>(
+        &self,
+        name: &'static str,
+        vm: &Vm,
+        may: impl FnOnce(&mut State) -> Result<()> + Send,
+        effect: impl FnOnce(&mut State, bool) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (fault, done) = {
+            let mut state = self.lock();
+            state.pass();
+            let fault = state.faults.count(Call { name, kind: CallKind::Change });
+            let taken = state.is_ours(name, vm).and_then(|()| may(&mut state));
+            let done = match fault {
+                Some(Fault::CutBefore | Fault::Error(_)) => None,
+                _ if taken.is_err() => Some(taken.map(|()| unreachable!())),
+                Some(Fault::Late | Fault::CutLate) => {
+                    let effect = Box::new(move |state: &mut State| {
+                        effect(state, false);
+                        state.check();
+                    });
+                    state.faults.late.push(late(name, vm, effect));
+                    None
+                }
+                fault => Some(Ok(effect(&mut state, fault.is_none()))),
+            };
+            state.check();
+            (fault, done)
+        };
+        match fault {
+            None => done.expect("an effect"),
+            Some(fault) if fault.kills() => self.die(fault).await,
+            // What the hypervisor did not even take is no matter of doubt.
+            Some(Fault::Done | Fault::Late) if matches!(done, Some(Err(_))) => done.expect("an error"),
+            Some(Fault::Error(kind)) => Err(failing(name, kind)),
+            Some(_) => Err(failing(name, Kind::InDoubt)),
+        }
+    }
+}
+
+impl State {
+    /// Panics when the VM is not the deployment's; refuses it when it is not as it was seen.
+    fn is_ours(&self, name: &str, vm: &Vm) -> Result<()> {
+        let Some(machine) = self.machine(&vm.reference.id).filter(|machine| machine.vm.reference == vm.reference)
+        else {
+            return Err(Error::not_found(format!("there is no VM {vm}")));
+        };
+        assert!(machine.ours, "{name}: a VM that is not ours is touched: {machine:?}");
+        let stamped = machine.vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
+        assert!(stamped || name == "stamp", "{name}: a VM without our stamp is touched: {machine:?}");
+        if vm.version != machine.version.to_string() {
+            return Err(changed(format!("{vm} is not as it was seen")));
+        }
+        if let Some(task) = self.seen(machine).tasks.first() {
+            return Err(Error::transient(anyhow::anyhow!("{vm}: another task is in progress: {task}")));
+        }
+        Ok(())
+    }
+
+    fn is(&self, vm: &Vm, power: PowerState) -> Result<()> {
+        let now = self.machine(&vm.reference.id).expect("a VM").vm.power;
+        if now == power { Ok(()) } else { Err(changed(format!("{vm} is {now}"))) }
+    }
+}
+
+/// Changes a VM's settings.
+fn reconfigure(state: &mut State, id: &str, change: impl FnOnce(&mut Machine)) {
+    if let Some(machine) = state.machine_mut(id) {
+        change(machine);
+        machine.version += 1;
+    }
+}
+
+#[async_trait]
+impl Hypervisor for World {
+    fn deployment(&self) -> Uuid {
+        DEPLOYMENT
+    }
+
+    async fn preflight(&self) -> Result<()> {
+        self.look("preflight", |_| Ok(())).await
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        self.look("vms", |state| {
+            let stamped = |machine: &&Machine| machine.vm.stamp.as_ref().is_some_and(|s| s.deployment == DEPLOYMENT);
+            Ok(state.machines.iter().filter(stamped).map(|machine| state.seen(machine)).collect())
+        })
+        .await
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.look("with_bios_uuid", |state| {
+            let with = state.machines.iter().filter(|machine| machine.vm.uuid() == uuid);
+            Ok(with.map(|machine| state.seen(machine)).collect())
+        })
+        .await
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.look("settle", |_| Ok(())).await?;
+        self.lock().settle();
+        Ok(())
+    }
+
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
+        let (id, stamp) = (vm.reference.id.clone(), stamp.clone());
+        let may = |state: &mut State| match &state.machine(&vm.reference.id).expect("a VM").vm.stamp {
+            Some(stamp) => Err(Error::refused(format!("it is stamped as {}", stamp.node))),
+            None => Ok(()),
+        };
+        self.change("stamp", vm, may, move |state, _| reconfigure(state, &id, |m| m.vm.stamp = Some(stamp))).await
+    }
+
+    /// Lays nothing ready: what it does is not seen in the inventory.
+    async fn stage(&self, _ova: &Path, _digest: &str) -> Result<()> {
+        self.look("stage", |_| Ok(())).await
+    }
+
+    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
+        let name = replacement.name.to_owned();
+        let may = |state: &mut State| {
+            let taken = state.machines.iter().find(|machine| machine.folder == HOME && machine.vm.name == name);
+            taken.map_or(Ok(()), |taken| Err(Error::refused(format!("the name is taken, by {}", taken.vm))))
+        };
+        let (like, stamp, name) = (replacement.like.clone(), replacement.stamp.clone(), name.clone());
+        self.change("import", replacement.like, may, move |state, whole| {
             state.imported += 1;
             let uuid = Uuid::from_u128(0xb00 + state.imported);
-            let vm = Vm {
-                name: replacement.name.to_owned(),
-                uuid,
-                power: PowerState::Off,
-                disks: Vec::new(),
-                nic_connected: true,
-            };
-            // Broken off within the import: half a VM is left.
-            let whole = state.cut.is_none_or(|cut| cut.call != state.calls);
-            let node = replacement.node.to_owned();
-            state.machines.push(Machine { vm, node, image: new(), whole, serves: false });
-            Ok(uuid)
-        })
-    }
-
-    fn power_on(&self, vm: Uuid) -> anyhow::Result<()> {
-        let ill = self.ill;
-        self.call(|state| {
-            let machine = state.machine(vm)?;
-            if machine.vm.power == PowerState::On {
-                return Ok(());
+            let mut machine = state.machine_named(&name, uuid, new());
+            for (adapter, like) in machine.vm.adapters.iter_mut().zip(&like.adapters) {
+                adapter.connected = like.connected;
             }
-            ensure!(machine.image == old() || ill != Ill::NoStart, "the firmware finds nothing to start");
-            machine.vm.power = PowerState::On;
-            state.boot(vm, ill)
+            machine.node.clone_from(&stamp.node);
+            machine.vm.stamp = Some(stamp);
+            // Nobody has heard that it is whole.
+            (machine.ours, machine.folder, machine.whole) = (true, HOME, whole);
+            state.machines.push(machine);
+            uuid
         })
+        .await
     }
 
-    fn shut_down(&self, vm: Uuid, _limit: Duration) -> anyhow::Result<()> {
-        let ill = self.ill;
-        {
-            // Broken off after the guest was asked: it goes down a while later, whoever looks meanwhile.
-            let mut state = self.lock();
-            let calls = state.calls + 1;
-            if state.cut.is_some_and(|cut| cut.call == calls && !cut.after) {
-                state.going_down = Some((vm, 4));
+    async fn power_on(&self, vm: &Vm) -> Result<()> {
+        let id = vm.reference.id.clone();
+        let may = |state: &mut State| {
+            state.is(vm, PowerState::Off)?;
+            let image = &state.machine(&vm.reference.id).expect("a VM").image;
+            if *image != old() && state.ill == Ill::NoStart {
+                return Err(Error::refused("the firmware finds nothing to start"));
             }
-        }
-        self.call(|state| {
-            let machine = state.machine(vm)?;
-            ensure!(machine.vm.power == PowerState::On, "{} is off", machine.vm.name);
-            ensure!(!(machine.image == new() && ill == Ill::Hangs), "it is still on");
-            state.shut_down(vm)
-        })
-    }
-
-    fn cut_power(&self, vm: Uuid) -> anyhow::Result<()> {
-        self.call(|state| {
-            let machine = state.machine(vm)?;
-            machine.vm.power = PowerState::Off;
-            machine.serves = false;
             Ok(())
-        })
-    }
-
-    fn power_state(&self, vm: Uuid) -> anyhow::Result<PowerState> {
-        self.call(|state| Ok(state.machine(vm)?.vm.power))
-    }
-
-    fn connect_nic(&self, vm: Uuid, connected: bool) -> anyhow::Result<()> {
-        self.call(|state| {
-            state.machine(vm)?.vm.nic_connected = connected;
-            Ok(())
-        })
-    }
-
-    fn detach_disk(&self, vm: Uuid, disk: Uuid) -> anyhow::Result<()> {
-        self.call(|state| {
-            let machine = state.off(vm)?;
-            let place = machine.vm.disks.iter().position(|held| *held == disk);
-            machine.vm.disks.remove(place.ok_or_else(|| anyhow!("{} does not hold it", machine.vm.name))?);
-            Ok(())
-        })
-    }
-
-    fn attach_disk(&self, vm: Uuid, disk: Uuid) -> anyhow::Result<()> {
-        self.call(|state| {
-            ensure!(state.disks.contains_key(&disk), "there is no disk {disk}");
-            if let Some(holder) = state.machines.iter().find(|machine| machine.vm.disks.contains(&disk)) {
-                bail!("{} holds it", holder.vm.name);
+        };
+        self.change("power_on", vm, may, move |state, _| {
+            if state.machine(&id).is_some_and(|machine| machine.vm.power == PowerState::Off) {
+                state.boot(&id);
             }
-            state.off(vm)?.vm.disks.push(disk);
-            Ok(())
         })
+        .await
     }
 
-    fn destroy(&self, vm: Uuid) -> anyhow::Result<()> {
-        self.call(|state| {
-            let machine = state.off(vm)?;
-            ensure!(machine.vm.disks.is_empty(), "{} holds a disk", machine.vm.name);
-            state.machines.retain(|machine| machine.vm.uuid != vm);
+    async fn shut_down(&self, vm: &Vm, _limit: Duration) -> Result<ShutDown> {
+        let id = vm.reference.id.clone();
+        let may = |state: &mut State| {
+            state.is(vm, PowerState::On)?;
+            state.may_stop(&vm.reference.id);
             Ok(())
+        };
+        self.change("shut_down", vm, may, move |state, _| match state.shut_down(&id) {
+            true => ShutDown::Off,
+            false => ShutDown::StillOn,
         })
+        .await
+    }
+
+    async fn cut_power(&self, vm: &Vm) -> Result<()> {
+        let id = vm.reference.id.clone();
+        let may = |state: &mut State| {
+            state.is(vm, PowerState::On)?;
+            state.may_stop(&vm.reference.id);
+            let machine = state.machine(&vm.reference.id).expect("a VM");
+            assert!(machine.still_on, "the power is cut of a VM that did not refuse to shut down: {machine:?}");
+            Ok(())
+        };
+        self.change("cut_power", vm, may, move |state, _| state.power_off(&id)).await
+    }
+
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
+        let (id, key) = (vm.reference.id.clone(), adapter.to_owned());
+        let may = |_: &mut State| match vm.adapters.iter().any(|known| known.key == adapter) {
+            true => Ok(()),
+            false => Err(Error::not_found(format!("{vm} has no adapter {adapter}"))),
+        };
+        self.change("connect", vm, may, move |state, _| {
+            reconfigure(state, &id, |machine| {
+                for adapter in machine.vm.adapters.iter_mut().filter(|adapter| adapter.key == key) {
+                    adapter.connected = connected;
+                }
+            });
+        })
+        .await
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+        let (id, at) = (vm.reference.id.clone(), disk.clone());
+        let may = |state: &mut State| {
+            state.is(vm, PowerState::Off)?;
+            match vm.disks.iter().find(|held| held.reference == *disk) {
+                Some(held) if held.kind == DiskKind::Data && held.parent.is_none() => Ok(()),
+                Some(held) => panic!("this disk must not be detached: {held:?}"),
+                None => Err(Error::not_found(format!("{vm} holds no disk {}", disk.path))),
+            }
+        };
+        self.change("detach", vm, may, move |state, _| {
+            reconfigure(state, &id, |machine| machine.vm.disks.retain(|held| held.reference != at));
+        })
+        .await
+    }
+
+    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+        let (id, at) = (vm.reference.id.clone(), disk.clone());
+        let may = |state: &mut State| {
+            state.is(vm, PowerState::Off)?;
+            if !state.contents.iter().any(|content| content.at == *disk) {
+                return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
+            }
+            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| held.reference.path == disk.path);
+            match state.machines.iter().find(holds) {
+                Some(holder) => Err(Error::refused(format!("{} holds the disk {}", holder.vm, disk.path))),
+                None => Ok(()),
+            }
+        };
+        self.change("attach", vm, may, move |state, _| {
+            reconfigure(state, &id, |machine| machine.vm.disks.push(data(at)));
+        })
+        .await
+    }
+
+    async fn destroy(&self, vm: &Vm) -> Result<()> {
+        let id = vm.reference.id.clone();
+        let may = |state: &mut State| {
+            state.is(vm, PowerState::Off)?;
+            let disks = &state.machine(&vm.reference.id).expect("a VM").vm.disks;
+            assert!(disks.iter().all(|disk| disk.kind == DiskKind::System), "a disk would go with {vm}: {disks:?}");
+            Ok(())
+        };
+        self.change("destroy", vm, may, move |state, _| {
+            state.machines.retain(|machine| machine.vm.reference.id != id);
+        })
+        .await
     }
 }

@@ -1,22 +1,27 @@
-//! A hypervisor and a cluster in memory. The hypervisor refuses what a real one
-//! must refuse; the guests keep the rules of who may take a data disk; what must never happen panics.
+//! A hypervisor, a cluster and a store in memory. The hypervisor refuses what a real one must refuse; the guests keep
+//! the rules of who may take a data disk; what must never happen panics.
 
+pub mod fault;
+mod guest;
 mod hypervisor;
 mod nodes;
+pub mod operator;
+mod store;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{anyhow, ensure};
 use contract::kubernetes_upgrade;
-use contract::node::Kubernetes;
-use contract::swap::{self, Image, Stage, Use};
+use contract::swap::{self, Image};
+use tempfile::TempDir;
+use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::upgrade::PowerState;
-use crate::upgrade::{Inventory, Lease, Mode, Nodes, Options, Plan, Target, Vm, plan};
+use self::fault::{At, Call, Fault, Faults};
+use self::store::Kept;
+use crate::hypervisor::{Adapter, DiskKind, DiskRef, Hypervisor as _, Placement, PowerState, Stamp, Vm, VmRef};
+use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, plan};
 
 /// What is wrong with the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,68 +42,85 @@ pub enum Ill {
     OtherMember,
 }
 
-/// Where a command is interrupted: at the n-th call, before or after its effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CutAt {
-    pub call: usize,
-    pub after: bool,
-}
-
-/// What a broken-off command unwinds with.
-pub struct Broken;
-
-#[derive(Clone, Debug)]
-struct Machine {
-    vm: Vm,
-    node: String,
-    image: Image,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    pub vm: Vm,
+    /// Whether it is the deployment's, whatever its stamp says.
+    pub ours: bool,
+    /// The node that it is, whatever its stamp says.
+    pub node: String,
+    /// The folder of the inventory: names are unique in it.
+    pub folder: &'static str,
+    pub image: Image,
     /// Whether its import was not interrupted.
-    whole: bool,
+    pub whole: bool,
     /// Whether its guest has the disk and runs the node.
-    serves: bool,
+    pub serves: bool,
+    /// Whether it was asked to shut down and did not.
+    pub still_on: bool,
+    pub version: u64,
 }
 
+/// A node's data disk, and what is on it.
 #[derive(Clone, Debug)]
-struct Disk {
-    node: String,
-    holder: Option<Uuid>,
-    generation: u64,
-    swap: Option<swap::SwapState>,
-    kubernetes: &'static str,
-    upgrade: Option<kubernetes_upgrade::UpgradeState>,
+pub struct Content {
+    pub at: DiskRef,
+    pub node: &'static str,
+    pub identity: Uuid,
+    pub member: String,
+    pub holder: Option<Uuid>,
+    pub generation: u64,
+    pub swap: Option<swap::SwapState>,
+    pub cordoned: bool,
+    pub evacuation: Option<Uuid>,
+    pub kubernetes: &'static str,
+    pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
-struct State {
-    machines: Vec<Machine>,
-    disks: BTreeMap<Uuid, Disk>,
-    leader: String,
-    address_holder: String,
-    lease: Option<Lease>,
-    journal: Option<String>,
+pub struct State {
+    pub machines: Vec<Machine>,
+    pub contents: Vec<Content>,
+    /// The control nodes that Kubernetes knows.
+    pub nodes: Vec<&'static str>,
+    pub leader: &'static str,
+    pub address_holder: &'static str,
+    pub ill: Ill,
+    pub mode: Mode,
     /// The node whose pods do not move away.
-    stuck: Option<&'static str>,
-    calls: usize,
-    cut: Option<CutAt>,
+    pub stuck: Option<&'static str>,
+    /// Nodes that do not do their part of the cluster.
+    pub sick: BTreeSet<&'static str>,
+    /// So many members etcd's lists have; all of them if it is none.
+    pub members_shown: Option<usize>,
+    /// Whether the Kubernetes API is away though a majority serves.
+    pub api_away: bool,
+    pub published: Option<String>,
     /// The most nodes that were away at once.
-    most_away: usize,
+    pub most_away: usize,
     imported: u128,
-    /// A guest that was asked to shut down by a command that was interrupted, and the calls until it is off.
-    going_down: Option<(Uuid, u32)>,
+    made: u64,
+    pub store: Kept,
+    pub faults: Faults,
+    /// The VMs that are not the deployment's, as they were.
+    strangers: Vec<Machine>,
 }
 
 pub struct World {
     state: Mutex<State>,
-    pub ill: Ill,
-    pub mode: Mode,
-    /// The image to upgrade to.
+    killed: Notify,
+    /// The image to upgrade to, and the directory that its OVA is in.
     pub target: Target,
-    /// Where its OVA is.
-    _ova: tempfile::TempDir,
+    _ova: Arc<(TempDir, Target)>,
     /// Who signed what the nodes run, and whose key is pinned there.
     pub publisher: Option<String>,
+    pub options: Options,
 }
 
 pub const NODES: [&str; 3] = ["cp1", "cp2", "cp3"];
+pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xde);
+/// The adapter that is connected, and the one that is not.
+pub const ADAPTERS: [&str; 2] = ["4000", "4001"];
+const HOME: &str = "kaas";
 
 pub fn old() -> Image {
     Image { version: "0.1.0".into(), build: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".into() }
@@ -108,7 +130,7 @@ pub fn new() -> Image {
     Image { version: "0.2.0".into(), build: "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb".into() }
 }
 
-fn index(node: &str) -> u128 {
+pub fn index(node: &str) -> u128 {
     NODES.iter().position(|name| *name == node).expect("a node") as u128
 }
 
@@ -120,96 +142,106 @@ pub fn old_vm(node: &str) -> Uuid {
     Uuid::from_u128(0xa0 + index(node))
 }
 
-pub fn disk(node: &str) -> Uuid {
-    Uuid::from_u128(0xd0 + index(node))
+pub fn disk(node: &str) -> DiskRef {
+    DiskRef { uuid: Uuid::from_u128(0xd0 + index(node)), path: format!("[datastore1] {node}/data.vmdk") }
+}
+
+pub fn member(node: &str) -> String {
+    format!("{:x}", 0xe0 + index(node))
+}
+
+pub fn stamp(node: &str, swap: Option<Uuid>) -> Option<Stamp> {
+    Some(Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap })
 }
 
 pub fn options(mode: Mode) -> Options {
-    Options { mode, gate_seconds: 0, drain_seconds: 60, downgrade: false, publisher: None }
-}
-
-impl State {
-    /// Kubernetes on a node; each look finds an upgrade further on.
-    fn kubernetes(&mut self, node: &str) -> Kubernetes {
-        let stuck = self.stuck == Some(node);
-        let disk = self.disks.values_mut().find(|disk| disk.node == node).expect("a node");
-        let upgrade = disk.upgrade.clone();
-        match &mut disk.upgrade {
-            Some(upgrade) if stuck => upgrade.error = Some("draining it took too long".into()),
-            Some(upgrade) if upgrade.error.is_none() => {
-                disk.kubernetes = "1.36.3";
-                disk.upgrade = None;
-            }
-            _ => {}
-        }
-        let carried = vec!["1.36.3".into(), "1.35.4".into()];
-        Kubernetes { version: disk.kubernetes.into(), carried, upgrade }
+    Options {
+        mode,
+        gate_seconds: 120,
+        drain_seconds: 60,
+        on_failure: OnFailure::Node,
+        downgrade: false,
+        publisher: None,
+        placement: Placement::default(),
     }
 }
 
 impl World {
-    /// From now on the pods of this node do not move away.
-    pub fn refuse_kubernetes(&self, node: Option<&'static str>) {
-        self.lock().stuck = node;
-    }
-
     /// A cluster of so many nodes on the old image.
     pub fn of(nodes: usize, mode: Mode, ill: Ill) -> Self {
-        let machine = |node: &&str| Machine {
-            vm: Vm {
-                name: (*node).to_owned(),
-                uuid: old_vm(node),
-                power: PowerState::On,
-                disks: vec![disk(node)],
-                nic_connected: true,
-            },
-            node: (*node).to_owned(),
-            image: old(),
-            whole: true,
-            serves: true,
-        };
-        let content = |node: &&str| {
-            let content = Disk {
-                node: (*node).to_owned(),
-                holder: Some(old_vm(node)),
-                generation: 1,
-                swap: None,
-                kubernetes: "1.35.4",
-                upgrade: None,
-            };
-            (disk(node), content)
-        };
         let names = &NODES[..nodes];
-        let state = State {
-            machines: names.iter().map(machine).collect(),
-            disks: names.iter().map(content).collect(),
-            leader: "cp1".into(),
-            address_holder: "cp1".into(),
-            lease: None,
-            journal: None,
+        let mut state = State {
+            machines: Vec::new(),
+            contents: Vec::new(),
+            nodes: names.to_vec(),
+            leader: "cp1",
+            address_holder: "cp1",
+            ill,
+            mode,
             stuck: None,
-            calls: 0,
-            cut: None,
+            sick: BTreeSet::new(),
+            members_shown: None,
+            api_away: false,
+            published: None,
             most_away: 0,
             imported: 0,
-            going_down: None,
+            made: 0,
+            store: Kept::default(),
+            faults: Faults::default(),
+            strangers: Vec::new(),
         };
-        let (ova, target) = super::package::target();
-        let publisher = target.signer.clone();
-        Self { state: Mutex::new(state), ill, mode, target, _ova: ova, publisher }
+        for node in names {
+            state.make(node, old_vm(node), old(), disk(node), Uuid::from_u128(0x1d0 + index(node)), member(node));
+        }
+        let ova = super::package::shared();
+        let target = ova.1.clone();
+        Self {
+            state: Mutex::new(state),
+            killed: Notify::new(),
+            publisher: target.signer.clone(),
+            target,
+            _ova: ova,
+            options: options(mode),
+        }
     }
 
-    pub fn plan(&self) -> Plan {
-        let inventory = Inventory::take(self, self).unwrap();
-        let options = options(self.mode);
-        plan(&inventory, &self.target, &options, Uuid::from_u128(0x1d)).unwrap_or_else(|refusals| panic!("{refusals}"))
+    pub async fn inventory(&self) -> Inventory {
+        Inventory::take(self, self, self, None).await.unwrap()
     }
 
-    /// Breaks the command off at a call from now.
-    pub fn cut_at(&self, cut: Option<CutAt>) {
-        let mut state = self.lock();
-        state.calls = 0;
-        state.cut = cut;
+    pub async fn plan(&self) -> Plan {
+        let inventory = self.inventory().await;
+        plan(&inventory, &self.target, &self.options, Uuid::from_u128(0x1d))
+            .unwrap_or_else(|refusals| panic!("{refusals}"))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets something go wrong, or nothing any more. Calls are counted anew.
+    pub fn fault(&self, at: Option<At>) {
+        self.lock().faults.set(at);
+    }
+
+    /// The calls that were made since the last fault was set.
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().faults.calls.clone()
+    }
+
+    pub fn called(&self, name: &str) -> usize {
+        self.calls().iter().filter(|call| call.name == name).count()
+    }
+
+    /// Returns when the command was killed.
+    pub async fn killed(&self) {
+        self.killed.notified().await;
+    }
+
+    /// The command is killed: nothing more is heard of it.
+    async fn die<T>(&self, _fault: Fault) -> T {
+        self.killed.notify_one();
+        std::future::pending().await
     }
 
     /// The most nodes that were away at once.
@@ -217,172 +249,139 @@ impl World {
         self.lock().most_away
     }
 
-    /// Panics unless all nodes run this image well, in VMs as they should then be.
-    pub fn all_run(&self, image: &Image, committed: bool) {
-        let names: Vec<String> = self.control_nodes().unwrap().into_iter().map(|(name, _)| name).collect();
-        for node in &names {
-            let facts = self.facts(address(node)).unwrap_or_else(|error| panic!("{node}: {error:#}"));
+    /// Panics unless all nodes run this image well, in VMs as they should then be, and nobody else's VM was touched.
+    pub async fn all_run(&self, image: &Image, committed: bool) {
+        self.fault(None);
+        let nodes = self.lock().nodes.clone();
+        for node in &nodes {
+            let facts = self.facts(address(node)).await.unwrap_or_else(|error| panic!("{node}: {error:#}"));
             assert_eq!((&facts.image.version, &facts.image.build), (&image.version, &image.build), "{node}");
             assert!(facts.ready && facts.good.is_some(), "{node}");
             assert_eq!(facts.etcd.unwrap().member, member(node), "{node}");
         }
+        self.settle().await.unwrap();
         let state = self.lock();
-        for machine in &state.machines {
+        let own: Vec<&Machine> = state.machines.iter().filter(|machine| machine.ours).collect();
+        for machine in &own {
             let runs = machine.vm.power == PowerState::On;
             assert_eq!(runs, machine.image == *image, "{machine:?}");
-            assert_eq!(machine.vm.disks.len(), usize::from(runs), "{machine:?}");
-            assert_eq!(machine.vm.nic_connected, runs, "{machine:?}");
+            assert_eq!(machine.vm.data_disks().count(), usize::from(runs), "{machine:?}");
+            let connected: Vec<&str> = connected(&machine.vm).collect();
+            assert_eq!(connected, &ADAPTERS[..usize::from(runs)], "{machine:?}");
         }
-        let expected = if *image == new() && !committed { 2 * names.len() } else { names.len() };
-        assert_eq!(state.machines.len(), expected, "{:?}", state.machines);
-        if committed {
-            assert!(state.disks.values().all(|disk| disk.swap.is_none()));
+        let open = *image == new() && !committed;
+        assert_eq!(own.len(), nodes.len() * if open { 2 } else { 1 }, "{own:?}");
+        for content in &state.contents {
+            assert_eq!(content.swap.is_some(), open, "{content:?}");
+            assert!(!content.cordoned, "{content:?}");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One call: `act` has its effect, and the command may be interrupted around it.
-    fn call<T>(&self, act: impl FnOnce(&mut State) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let mut state = self.lock();
-        state.calls += 1;
-        let ill = self.ill;
-        state.go_down(ill);
-        let cut = state.cut.filter(|cut| cut.call == state.calls);
-        if cut.is_some_and(|cut| !cut.after) {
-            drop(state);
-            std::panic::resume_unwind(Box::new(Broken));
-        }
-        let result = act(&mut state);
-        state.check(self.mode);
-        if cut.is_some() {
-            drop(state);
-            std::panic::resume_unwind(Box::new(Broken));
-        }
-        result
+        drop(state);
+        self.strangers_are_untouched();
     }
 }
 
-fn member(node: &str) -> String {
-    format!("{:x}", 0xe0 + index(node))
+pub fn connected(vm: &Vm) -> impl Iterator<Item = &str> {
+    vm.adapters.iter().filter(|adapter| adapter.connected).map(|adapter| &*adapter.key)
 }
 
 impl State {
-    fn machine(&mut self, vm: Uuid) -> anyhow::Result<&mut Machine> {
-        self.machines.iter_mut().find(|machine| machine.vm.uuid == vm).ok_or_else(|| anyhow!("there is no VM {vm}"))
+    /// Makes a VM of the deployment that runs a node.
+    fn make(&mut self, node: &'static str, uuid: Uuid, image: Image, at: DiskRef, identity: Uuid, member: String) {
+        let mut machine = self.machine_named(node, uuid, image);
+        machine.vm.power = PowerState::On;
+        machine.vm.stamp = stamp(node, None);
+        machine.vm.disks.push(data(at.clone()));
+        machine.serves = true;
+        (machine.ours, machine.folder, machine.node) = (true, HOME, (*node).to_owned());
+        self.machines.push(machine);
+        self.contents.push(Content {
+            at,
+            node,
+            identity,
+            member,
+            holder: Some(uuid),
+            generation: 1,
+            swap: None,
+            cordoned: false,
+            evacuation: None,
+            kubernetes: "1.35.4",
+            upgrade: None,
+        });
     }
 
-    fn off(&mut self, vm: Uuid) -> anyhow::Result<&mut Machine> {
-        let machine = self.machine(vm)?;
-        ensure!(machine.vm.power == PowerState::Off, "{} is on", machine.vm.name);
-        Ok(machine)
-    }
-
-    /// A guest shuts down cleanly: it releases its disk.
-    fn shut_down(&mut self, vm: Uuid) -> anyhow::Result<()> {
-        self.going_down = None;
-        let machine = self.machine(vm)?;
-        machine.vm.power = PowerState::Off;
-        let served = std::mem::take(&mut machine.serves);
-        let (disks, image) = (machine.vm.disks.clone(), machine.image.clone());
-        for disk in disks.iter().filter(|_| served) {
-            let disk = self.disks.get_mut(disk).expect("a disk");
-            disk.holder = None;
-            disk.swap.get_or_insert_with(|| swap::SwapState {
-                id: Uuid::from_u128(0xff),
-                stage: Stage::Prepared,
-                error: None,
-                code: None,
-                losses: swap::Losses::default(),
-                from: Use { vm: Some(vm), version: image.version.clone(), build: image.build.clone() },
-                to: None,
-            });
+    /// A VM that is off, with nothing but its system disk; nobody's yet.
+    fn machine_named(&mut self, name: &str, uuid: Uuid, image: Image) -> Machine {
+        self.made += 1;
+        let id = format!("vm-{}", self.made);
+        let adapter = |(number, key): (usize, &&str)| Adapter {
+            key: (*key).to_owned(),
+            network: "Management".to_owned(),
+            mac: format!("00:50:56:00:{:02x}:0{number}", self.made),
+            connected: number == 0,
+        };
+        let system = crate::hypervisor::Disk {
+            reference: DiskRef {
+                uuid: Uuid::from_u128(0x5000 + u128::from(self.made)),
+                path: format!("[datastore1] {id}/system.vmdk"),
+            },
+            kind: DiskKind::System,
+            parent: None,
+            controller: "1000".to_owned(),
+        };
+        let vm = Vm {
+            name: name.to_owned(),
+            stamp: None,
+            power: PowerState::Off,
+            disks: vec![system],
+            adapters: ADAPTERS.iter().enumerate().map(adapter).collect(),
+            snapshots: Vec::new(),
+            tasks: Vec::new(),
+            version: String::new(),
+            reference: VmRef { uuid, id },
+        };
+        let node = name.to_owned();
+        Machine {
+            vm,
+            ours: false,
+            node,
+            folder: "elsewhere",
+            image,
+            whole: true,
+            serves: false,
+            still_on: false,
+            version: 1,
         }
-        Ok(())
     }
 
-    fn go_down(&mut self, ill: Ill) {
-        let Some((vm, left)) = self.going_down else { return };
-        self.going_down = Some((vm, left.saturating_sub(1)));
-        let hangs = |machine: &Machine| machine.image == new() && ill == Ill::Hangs;
-        if left == 0 && self.machine(vm).is_ok_and(|machine| machine.vm.power == PowerState::On && !hangs(machine)) {
-            self.shut_down(vm).expect("a VM");
-        }
-    }
-
-    fn serving(&self, node: &str) -> Option<&Machine> {
-        self.machines.iter().find(|machine| machine.node == node && machine.serves)
-    }
-
-    fn quorum(&self) -> bool {
-        let serving = self.machines.iter().filter(|machine| machine.serves).count();
-        serving > self.disks.len() / 2
+    /// A VM as the inventory shows it.
+    fn seen(&self, machine: &Machine) -> Vm {
+        let mut vm = machine.vm.clone();
+        vm.version = machine.version.to_string();
+        let tasks = self.faults.late.iter().filter_map(|late| late.task.as_ref());
+        vm.tasks.extend(tasks.filter(|(id, _)| *id == vm.reference.id).map(|(_, words)| (*words).to_owned()));
+        vm
     }
 
     /// What must never be.
-    fn check(&mut self, mode: Mode) {
+    fn check(&mut self) {
         for node in NODES {
-            let on = |machine: &&Machine| machine.node == node && machine.vm.power == PowerState::On;
-            let on: Vec<&Machine> = self.machines.iter().filter(on).collect();
-            assert!(on.iter().filter(|machine| machine.vm.nic_connected).count() <= 1, "two VMs of {node}: {on:?}");
+            let of = |machine: &&Machine| machine.ours && machine.node == node;
+            let on = self.machines.iter().filter(of).filter(|machine| machine.vm.power != PowerState::Off);
+            let up: Vec<&Machine> = on.filter(|machine| connected(&machine.vm).next().is_some()).collect();
+            assert!(up.len() <= 1, "two VMs of {node} are on and connected: {up:?}");
         }
-        let mut held: Vec<Uuid> = self.machines.iter().flat_map(|machine| machine.vm.disks.clone()).collect();
-        held.sort();
-        held.dedup();
-        let holds: usize = self.machines.iter().map(|machine| machine.vm.disks.len()).sum();
-        assert_eq!(held.len(), holds, "a disk is held twice");
-        let away = self.disks.values().filter(|disk| self.serving(&disk.node).is_none()).count();
+        let mut held: Vec<&str> = self
+            .machines
+            .iter()
+            .flat_map(|machine| machine.vm.data_disks().map(|disk| &*disk.reference.path))
+            .collect();
+        held.sort_unstable();
+        assert!(held.windows(2).all(|pair| pair[0] != pair[1]), "a disk is held twice: {held:?}");
+        let away = self.nodes.iter().filter(|node| !self.is_served(node)).count();
         self.most_away = self.most_away.max(away);
-        assert!(mode == Mode::AllAtOnce || away <= 1, "{away} nodes are away at once");
-    }
-
-    /// A guest comes up: whether it may have the disk is the disk's to say.
-    fn boot(&mut self, vm: Uuid, ill: Ill) -> anyhow::Result<()> {
-        let machine = self.machine(vm)?;
-        assert!(machine.whole, "half a VM is powered on: {machine:?}");
-        let (image, node, disks) = (machine.image.clone(), machine.node.clone(), machine.vm.disks.clone());
-        let [disk] = disks.as_slice() else { return Ok(()) };
-        let disk = self.disks.get_mut(disk).expect("a disk");
-        assert_eq!(disk.node, node, "{node} has another node's disk");
-        let from = disk.swap.as_ref().and_then(|swap| swap.from.vm);
-        let to = disk.swap.as_ref().and_then(|swap| swap.to.clone());
-        let named = to.as_ref().is_some_and(|to| *to == image);
-        let may = match disk.holder {
-            Some(holder) => holder == vm || named || from == Some(vm),
-            None => to.is_none() || named || from == Some(vm),
-        };
-        assert!(may, "{node}: {vm} may not take the disk {disk:?}");
-        if disk.holder != Some(vm) {
-            disk.generation += 1;
-        }
-        disk.holder = Some(vm);
-        if let Some(swap) = &mut disk.swap {
-            swap.stage = Stage::Taken;
-        }
-        if from == Some(vm) {
-            disk.swap = None;
-        }
-        let serves = image == old() || !matches!(ill, Ill::Silent | Ill::NoEtcd);
-        self.machine(vm)?.serves = serves;
-        Ok(())
     }
 }
 
-impl World {
-    /// Lets somebody hold the lock, or have held it until a while ago.
-    pub fn put_lease(&self, lease: Lease) {
-        self.lock().lease = Some(lease);
-    }
-}
-
-/// A lock that somebody holds, or held until a while ago.
-pub fn lease_of(holder: &str, ago: Duration) -> Lease {
-    Lease {
-        holder: Some(holder.to_owned()),
-        duration: Duration::from_secs(60),
-        renewed: SystemTime::now() - ago,
-        version: Some("1".into()),
-    }
+pub fn data(reference: DiskRef) -> crate::hypervisor::Disk {
+    crate::hypervisor::Disk { reference, kind: DiskKind::Data, parent: None, controller: "1001".to_owned() }
 }

@@ -3,62 +3,151 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
+use async_trait::async_trait;
 use contract::kubernetes_upgrade;
-use contract::node::{Etcd, Good, Member, Node, RunningImage, VirtualAddress};
-use contract::swap::{self, Refused, Stage, Use};
+use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage, VirtualAddress};
+use contract::swap::{self, Losses, Refused, Stage, Use};
 use uuid::Uuid;
 
-use super::{Disk, Ill, Machine, World, address, index, member, new, old};
-use crate::upgrade::PowerState;
-use crate::upgrade::{Asked, Lease, Nodes};
+use super::fault::{Call, CallKind, Fault};
+use super::{Content, Ill, Machine, NODES, State, World, address, connected, new, old};
+use crate::hypervisor::PowerState;
+use crate::upgrade::{Asked, Nodes};
 
-impl Nodes for World {
-    fn cluster(&self) -> anyhow::Result<Uuid> {
-        Ok(Uuid::from_u128(0xc0))
+impl World {
+    async fn node<T: Send>(
+        &self,
+        name: &'static str,
+        kind: CallKind,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        let (fault, done) = {
+            let mut state = self.lock();
+            state.pass();
+            let fault = state.faults.count(Call { name, kind });
+            let happens = !matches!(fault, Some(Fault::Error(_) | Fault::CutBefore | Fault::CutLate));
+            let done = happens.then(|| act(&mut state));
+            state.check();
+            (fault, done)
+        };
+        match fault {
+            Some(fault) if fault.kills() => self.die(fault).await,
+            Some(_) => bail!("no answer ({name})"),
+            None => done.expect("an answer"),
+        }
+    }
+}
+
+impl State {
+    /// The data disk of a node that answers, and the VM that it answers from.
+    fn answering(&self, node: Ipv4Addr) -> anyhow::Result<(&Machine, usize)> {
+        let up = |machine: &&Machine| {
+            machine.vm.power == PowerState::On
+                && machine.serves
+                && connected(&machine.vm).next().is_some()
+                && !(machine.image == new() && self.ill == Ill::Silent)
+                && self.content_of(machine).is_some_and(|content| address(content.node) == node)
+        };
+        let machine = self.machines.iter().find(up).context("no answer")?;
+        let at = &self.content_of(machine).context("no answer")?.at;
+        Ok((machine, self.contents.iter().position(|content| content.at == *at).context("no answer")?))
     }
 
-    fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.call(|state| Ok(state.disks.values().map(|disk| (disk.node.clone(), address(&disk.node))).collect()))
+    fn content_at(&mut self, node: Ipv4Addr) -> anyhow::Result<&mut Content> {
+        let index = self.answering(node)?.1;
+        Ok(&mut self.contents[index])
     }
 
-    fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        let ill = self.ill;
-        self.call(|state| {
-            let disk = state.disks.values().find(|disk| address(&disk.node) == node).expect("a node").clone();
-            let name = disk.node.clone();
-            let on = |machine: &&Machine| {
-                machine.node == name && machine.vm.power == PowerState::On && machine.vm.nic_connected
-            };
-            let Some(machine) = state.machines.iter().find(on).cloned() else { bail!("no answer") };
-            let is_new = machine.image == new();
-            if is_new && ill == Ill::Silent {
-                bail!("no answer");
+    /// Kubernetes on a node; each look finds an upgrade further on.
+    fn kubernetes(&mut self, index: usize) -> Kubernetes {
+        let disk = &mut self.contents[index];
+        let stuck = self.stuck == Some(disk.node);
+        let upgrade = disk.upgrade.clone();
+        match &mut disk.upgrade {
+            Some(upgrade) if stuck => upgrade.error = Some("draining it took too long".into()),
+            Some(upgrade) if upgrade.error.is_none() => {
+                disk.kubernetes = "1.36.3";
+                disk.upgrade = None;
             }
-            let members = state.disks.values().map(|disk| Member {
-                name: disk.node.clone(),
-                id: member(&disk.node),
-                learner: false,
-                healthy: state.serving(&disk.node).is_some(),
-            });
+            _ => {}
+        }
+        let carried = vec!["1.36.3".into(), "1.35.4".into()];
+        Kubernetes { version: disk.kubernetes.into(), carried, upgrade }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let member = |node: &&'static str| Member {
+            name: (*node).to_owned(),
+            id: self.contents.iter().find(|disk| disk.node == *node).map_or("lost".into(), |disk| disk.member.clone()),
+            learner: false,
+            healthy: self.is_served(node),
+        };
+        self.nodes.iter().map(member).take(self.members_shown.unwrap_or(usize::MAX)).collect()
+    }
+
+    fn hand_over(&mut self, node: &str) {
+        let other = self.nodes.iter().copied().find(|other| *other != node && self.is_served(other));
+        for role in [&mut self.leader, &mut self.address_holder] {
+            if *role == node
+                && let Some(other) = other
+            {
+                *role = other;
+            }
+        }
+    }
+
+    fn api(&self) -> anyhow::Result<()> {
+        ensure!(self.quorum() && !self.api_away, "the API does not answer");
+        Ok(())
+    }
+}
+
+fn refuse(code: &str, reason: impl Into<String>) -> anyhow::Result<Asked> {
+    Ok(Asked::Refused(Refused { code: code.into(), reason: reason.into() }))
+}
+
+#[async_trait]
+impl Nodes for World {
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| Uuid::from_u128(0xc0))).await
+    }
+
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        self.node("control_nodes", CallKind::Ask, |state| {
+            state.api()?;
+            Ok(state.nodes.iter().map(|node| ((*node).to_owned(), address(node))).collect())
+        })
+        .await
+    }
+
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        self.node("facts", CallKind::Ask, |state| {
+            let (machine, index) = state.answering(node)?;
+            let (machine, disk) = (machine.clone(), state.contents[index].clone());
+            let serves = state.serves(&machine);
+            let is_new = machine.image == new();
             let etcd = Etcd {
                 version: "3.6.16".into(),
-                member: if is_new && ill == Ill::OtherMember { "ff".into() } else { member(&name) },
-                leader: state.leader == name,
+                member: if is_new && state.ill == Ill::OtherMember { "ff".into() } else { disk.member.clone() },
+                leader: state.leader == disk.node,
                 applied: 4711,
-                members: members.collect(),
+                members: state.members(),
             };
-            let kubernetes = state.kubernetes(&name);
+            let kubernetes = state.kubernetes(index);
             // Each look finds a preparation further on.
-            if let Some(swap) =
-                state.disks.values_mut().filter(|disk| disk.node == name).find_map(|disk| disk.swap.as_mut())
-                && swap.stage == Stage::Draining
-            {
-                swap.stage = Stage::Prepared;
+            let stuck = state.stuck == Some(disk.node);
+            if let Some(swap) = state.contents[index].swap.as_mut().filter(|swap| swap.stage == Stage::Draining) {
+                (swap.stage, swap.error) = match stuck {
+                    true => (Stage::Failed, Some("a PodDisruptionBudget keeps web/a".into())),
+                    false => (Stage::Prepared, None),
+                };
+                swap.code = stuck.then(|| "drain.blocked".into());
+                state.contents[index].cordoned = !stuck;
             }
-            let good = !is_new || ill == Ill::Well;
+            let good = !is_new || matches!(state.ill, Ill::Well | Ill::NoStart);
             Ok(Node {
-                node: name.clone(),
+                node: disk.node.to_owned(),
                 image: RunningImage {
                     name: "kaas-control-plane".into(),
                     version: machine.image.version.clone(),
@@ -66,133 +155,167 @@ impl Nodes for World {
                     publisher: self.publisher.clone(),
                 },
                 pinned: self.publisher.clone(),
-                disk: Uuid::from_u128(0x1d0 + index(&name)),
+                disk: disk.identity,
                 holder: disk.holder,
                 generation: disk.generation,
                 kubernetes,
-                etcd: machine.serves.then_some(etcd),
+                etcd: serves.then_some(etcd),
                 virtual_address: Some(VirtualAddress {
                     address: Ipv4Addr::new(10, 0, 0, 10),
-                    held: state.address_holder == name,
+                    held: state.address_holder == disk.node,
                 }),
-                ready: machine.serves,
-                good: (good && machine.serves && state.quorum()).then_some(Good { since: 1 }),
+                ready: serves,
+                good: (good && serves && state.quorum()).then_some(Good { since: 1 }),
                 swap: disk.swap,
-                evacuation: None,
-                pods: None,
+                evacuation: disk.evacuation.map(|id| swap::EvacuationState {
+                    id,
+                    stage: Stage::Prepared,
+                    error: None,
+                    code: None,
+                    losses: Losses::default(),
+                }),
+                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(Losses::default()) }),
             })
         })
+        .await
     }
 
-    fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
-        self.call(|state| {
-            let refuse = |code: &str, reason: String| Ok(Asked::Refused(Refused { code: code.into(), reason }));
-            let disks: Vec<Disk> = state.disks.values().cloned().collect();
-            let own = disks.iter().find(|disk| address(&disk.node) == node).expect("a node");
-            if let Some(ill) = disks.iter().find(|disk| state.serving(&disk.node).is_none()) {
-                return refuse("swap.quorum", format!("{} is not healthy", ill.node));
+    async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
+        self.node("begin_swap", CallKind::Do, |state| {
+            let index = state.answering(node)?.1;
+            let own = state.contents[index].clone();
+            let ill = state.nodes.iter().find(|node| !state.is_served(node));
+            let under_way = |disk: &&Content| disk.swap.as_ref().is_some_and(|swap| swap.stage.is_under_way());
+            let other = state.contents.iter().filter(under_way).find(|disk| disk.node != own.node);
+            if let Some(ill) = ill {
+                return refuse("swap.quorum", format!("{ill} is not healthy"));
             }
-            let under_way = |disk: &&Disk| disk.swap.as_ref().is_some_and(|swap| swap.stage != Stage::Taken);
-            if let Some(other) = disks.iter().filter(under_way).find(|disk| disk.node != own.node) {
+            if let Some(other) = other {
                 return refuse("swap.other", format!("{} is being swapped", other.node));
             }
-            let other = disks.iter().find(|disk| disk.node != own.node).map_or(own, |disk| disk).node.clone();
-            for role in [&mut state.leader, &mut state.address_holder] {
-                if *role == own.node {
-                    role.clone_from(&other);
-                }
-            }
-            let image = old();
-            let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
+            state.hand_over(own.node);
+            let disk = &mut state.contents[index];
             match &mut disk.swap {
-                Some(swap) if swap.id == request.id => {
-                    swap.stage = Stage::Prepared;
-                    Ok(Asked::Done)
+                Some(swap) if swap.id == request.id && swap.stage == Stage::Prepared => Ok(Asked::Done),
+                Some(swap) if swap.id == request.id && swap.stage == Stage::Failed => {
+                    swap.stage = Stage::Draining;
+                    Ok(Asked::Begun)
                 }
-                Some(_) => refuse("swap.open", "not committed".into()),
+                Some(swap) if swap.id == request.id && swap.stage == Stage::Draining => Ok(Asked::Begun),
+                Some(swap) => refuse("swap.open", format!("{swap} is not committed")),
                 none => {
+                    let image = old();
                     *none = Some(swap::SwapState {
                         id: request.id,
                         stage: Stage::Draining,
                         error: None,
                         code: None,
-                        losses: swap::Losses::default(),
+                        losses: Losses::default(),
                         from: Use { vm: disk.holder, version: image.version, build: image.build },
                         to: Some(request.to.clone()),
                     });
+                    disk.cordoned = true;
                     Ok(Asked::Begun)
                 }
             }
         })
+        .await
     }
 
-    fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.call(|state| {
-            let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        self.node("cancel_swap", CallKind::Do, |state| {
+            let disk = state.content_at(node)?;
             match &disk.swap {
-                Some(open) if open.id == swap && open.stage == Stage::Taken => {
-                    Ok(Asked::Refused(Refused { code: "swap.taken".into(), reason: "taken".into() }))
+                Some(open) if open.id == swap && open.stage == Stage::Taken => refuse("swap.taken", "taken"),
+                Some(open) if open.id == swap => {
+                    (disk.swap, disk.cordoned) = (None, false);
+                    Ok(Asked::Done)
                 }
+                _ => Ok(Asked::Done),
+            }
+        })
+        .await
+    }
+
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+        self.node("evacuate", CallKind::Do, |state| {
+            let index = state.answering(node)?.1;
+            let own = state.contents[index].node;
+            if state.nodes.iter().any(|node| !state.is_served(node)) {
+                return refuse("swap.quorum", "another node is not healthy");
+            }
+            state.hand_over(own);
+            let disk = &mut state.contents[index];
+            disk.cordoned = true;
+            let first = disk.evacuation.replace(request.id) != Some(request.id);
+            Ok(if first || state.stuck == Some(own) { Asked::Begun } else { Asked::Done })
+        })
+        .await
+    }
+
+    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.node("cancel_evacuation", CallKind::Do, |state| {
+            let disk = state.content_at(node)?;
+            if disk.evacuation == Some(id) {
+                (disk.evacuation, disk.cordoned) = (None, false);
+            }
+            Ok(Asked::Done)
+        })
+        .await
+    }
+
+    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
+        self.node("commit", CallKind::Do, |state| {
+            let disk = state.content_at(node)?;
+            match &disk.swap {
+                Some(swap) if swap.stage != Stage::Taken => refuse("swap.open", "it is not taken"),
                 _ => {
                     disk.swap = None;
                     Ok(Asked::Done)
                 }
             }
         })
+        .await
     }
 
-    fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
-        self.call(|state| {
-            let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
-            disk.swap = None;
-            Ok(Asked::Done)
-        })
-    }
-
-    fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.call(|state| {
-            let disk = state.disks.values_mut().find(|disk| address(&disk.node) == node).expect("a node");
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+        self.node("upgrade_kubernetes", CallKind::Do, |state| {
+            let disk = state.content_at(node)?;
             if request.check {
                 return Ok(Asked::Done);
             }
             disk.upgrade = Some(kubernetes_upgrade::UpgradeState { to: request.to.clone(), error: None, code: None });
             Ok(Asked::Begun)
         })
+        .await
     }
 
-    fn snapshot(&self, _node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.call(|_| {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        self.node("snapshot", CallKind::Do, |state| {
+            state.answering(node)?;
             std::fs::write(to, "a store")?;
             Ok(7)
         })
+        .await
     }
 
-    fn lease(&self) -> anyhow::Result<Option<Lease>> {
-        let state = self.lock();
-        ensure!(state.quorum(), "the API does not answer");
-        Ok(state.lease.clone())
-    }
-
-    fn write_lease(&self, lease: &Lease) -> anyhow::Result<()> {
+    /// Nothing depends on it: no fault is worth its while.
+    async fn publish(&self, journal: &str) -> anyhow::Result<()> {
         let mut state = self.lock();
-        ensure!(state.quorum(), "the API does not answer");
-        let version = state.lease.as_ref().and_then(|lease| lease.version.clone());
-        ensure!(version == lease.version, "somebody else has written it at the same time");
-        let next = version.map_or(1, |version| version.parse::<u64>().unwrap() + 1);
-        state.lease = Some(Lease { version: Some(next.to_string()), ..lease.clone() });
+        state.api()?;
+        state.published = Some(journal.to_owned());
         Ok(())
     }
+}
 
-    fn journal(&self) -> anyhow::Result<Option<String>> {
+impl World {
+    /// The nodes' images, by name.
+    pub fn images(&self) -> Vec<(&'static str, String)> {
         let state = self.lock();
-        ensure!(state.quorum(), "the API does not answer");
-        Ok(state.journal.clone())
-    }
-
-    fn write_journal(&self, journal: &str) -> anyhow::Result<()> {
-        let mut state = self.lock();
-        ensure!(state.quorum(), "the API does not answer");
-        state.journal = Some(journal.to_owned());
-        Ok(())
+        let image = |node: &'static str| {
+            let (machine, _) = state.answering(address(node)).ok()?;
+            Some((node, machine.image.version.clone()))
+        };
+        NODES.into_iter().filter_map(image).collect()
     }
 }

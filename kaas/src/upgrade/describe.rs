@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::plan::{Action, Mode, Plan, PlannedNode, Step};
+use fleet::upgrade::{Action, Mode, OnFailure, Plan, PlannedNode, Step};
 
 /// What a person wants to know of a step before it is taken.
 struct Words {
@@ -54,7 +54,7 @@ pub fn text(plan: &Plan) -> String {
             node.name,
             node.old_name,
             node.old,
-            node.disk,
+            node.disk.uuid,
             node.new_name,
             role(node)
         ));
@@ -68,10 +68,15 @@ pub fn text(plan: &Plan) -> String {
         line(format_args!("     failure:  {}", words.failure));
         line(format_args!("     way back: {}", words.way_back));
     }
+    let back = match plan.options.on_failure {
+        OnFailure::Node => "goes back by itself, alone, and the upgrade waits for a person",
+        OnFailure::All => "makes all nodes go back by itself",
+    };
     line(format_args!(
-        "\nA step that fails makes everything go back by itself; a command that is killed is continued by\n\
-         `kaas upgrade resume` or turned by `kaas upgrade rollback`, here or on another machine. Until `kaas upgrade\n\
-         commit`, which is not part of this plan, the old VMs stay, off, and each can have its node's disk back."
+        "\nA node that is not found good on the new image {back}. What\n\
+         cannot be done now is tried again. A command that is killed is continued by `kaas upgrade resume` or turned\n\
+         by `kaas upgrade rollback`. Until `kaas upgrade commit`, which is not part of this plan, the old VMs stay,\n\
+         off, and each can have its node's disk back."
     ));
     text
 }
@@ -90,7 +95,7 @@ fn words(plan: &Plan, step: Step) -> Words {
     let name = node.map_or("", |node| &*node.name);
     let old = node.map_or("", |node| &*node.old_name);
     let new = node.map_or("", |node| &*node.new_name);
-    let disk = node.map(|node| node.disk).unwrap_or_default();
+    let disk = node.map(|node| node.disk.uuid).unwrap_or_default();
     let (image, gate) = (&plan.target.image, plan.options.gate_seconds);
     let one = plan.nodes.len() == 1;
     let service = match (plan.options.mode, one) {
@@ -142,19 +147,21 @@ fn words(plan: &Plan, step: Step) -> Words {
         Action::ShutDown => words(
             format!("{name}: shut {old} down and look up that it is off"),
             match plan.options.mode {
-                Mode::Rolling => "the node says that it is prepared; off is what the hypervisor says of its BIOS UUID",
+                Mode::Rolling => {
+                    "the node is prepared, all others are well, judged right before; off is what the hypervisor says of its BIOS UUID"
+                }
                 Mode::AllAtOnce => "all new VMs are imported; off is what the hypervisor says of its BIOS UUID",
             },
             service,
-            &format!("{old} is on or off, with its disk; after 4 minutes its power is cut"),
+            &format!("{old} is on or off, with its disk; if it is still on after 4 minutes its power is cut"),
             &format!("{old} is powered on"),
         ),
         Action::Fence => words(
-            format!("{name}: disconnect the network interface of {old}, at power-on too"),
+            format!("{name}: disconnect the network adapters of {old}, at power-on too"),
             &format!("{old} is off"),
             service,
             &format!("{old} is off, with its disk"),
-            "the network interface is connected again",
+            "the network adapters are connected again",
         ),
         Action::Detach => words(
             format!("{name}: detach the disk {disk} from {old}"),
@@ -168,7 +175,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         }
         Action::PowerOn => words(
             format!("{name}: power {new} on"),
-            &format!("{new} holds the disk; {old} does not and is fenced"),
+            &format!("{new} alone holds the disk; {old} is off and disconnected"),
             service,
             &format!("{new} is off or on, with the disk"),
             &back,
@@ -184,12 +191,16 @@ fn words(plan: &Plan, step: Step) -> Words {
             &format!("{new} is shut down, {back}"),
         ),
         Action::Cancel => back_words(format!("{name}: withdraw the swap")),
+        Action::EvacuateNew => {
+            back_words(format!("{name}: hand over the virtual IP and etcd's lead, move pods away, if {new} runs well"))
+        }
+        Action::Keep => back_words(format!("{name}: leave it as it is")),
         Action::StopOld => back_words(format!("{name}: make sure that {old} is off")),
         Action::StopNew => back_words(format!("{name}: shut {new} down and look up that it is off")),
-        Action::FenceNew => back_words(format!("{name}: disconnect the network interface of {new}, at power-on too")),
+        Action::FenceNew => back_words(format!("{name}: disconnect the network adapters of {new}, at power-on too")),
         Action::DetachNew => back_words(format!("{name}: detach the disk {disk} from {new}")),
         Action::AttachOld => back_words(format!("{name}: attach it to {old}")),
-        Action::ReconnectOld => back_words(format!("{name}: connect the network interface of {old} again")),
+        Action::ReconnectOld => back_words(format!("{name}: connect the network adapters of {old} again")),
         Action::PowerOnOld => back_words(format!("{name}: power {old} on")),
         Action::GateOld => back_words(format!("{name}: wait at most {gate} s until {old} is found good")),
         Action::DestroyNew => back_words(format!("{name}: remove {new}")),

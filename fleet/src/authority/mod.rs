@@ -1,0 +1,18 @@
+//! Who may change a deployment: one command at a time, by holds with rising numbers that are kept outside the cluster
+//! that is changed. Each hold has its own copy of the journal, so that a command that was overtaken cannot write into
+//! its successor's.
+//!
+//! Making a numbered directory fails when it is there: that is the lock. The higher number fences: a command asks
+//! before each change whether there is one. It also asks the clock: a change is made within [`WINDOW`] of asking, or
+//! not at all. Whoever takes over from a command that may be alive makes the next number and waits that long; then
+//! everything that the other has begun has been begun, and can be waited for.
+
+mod folder;
+mod hold;
+mod holder;
+mod store;
+
+pub use folder::Folder;
+pub use hold::{Held, Hold, Lost, Standing, TakeOver, WINDOW, standing};
+pub use holder::Holder;
+pub use store::Store;

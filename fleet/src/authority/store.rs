@@ -1,0 +1,46 @@
+//! Where a deployment's holds and journals are kept: outside the cluster that is changed.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+
+/// Numbered directories, each made by exactly one command, with a few small files in it; and larger files that are
+/// kept beside them. A directory of this machine can keep it, a datastore, or objects of a control cluster.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The numbers of the directories, in any order.
+    ///
+    /// # Errors
+    /// When they cannot be read: there may be any then.
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>>;
+
+    /// Makes a numbered directory. Of several commands that try, one succeeds: `false` for the others.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    async fn make(&self, number: u64) -> anyhow::Result<bool>;
+
+    /// Reads a file of a numbered directory; none if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>>;
+
+    /// Writes a file of a numbered directory, whole: it is kept when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old text then still stands.
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()>;
+
+    /// Where a larger file of this name is kept, in words for people; none if it is not.
+    ///
+    /// # Errors
+    /// When that cannot be looked up.
+    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>>;
+
+    /// Keeps a larger file, whole, and says where.
+    ///
+    /// # Errors
+    /// When there is no room; nothing of it is kept then.
+    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String>;
+}

@@ -1,0 +1,71 @@
+//! What a failed call means for whoever made it.
+
+use std::fmt;
+
+/// What became of a call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing happened; the same call may succeed later.
+    Transient,
+    /// The VM is not as it was seen: look again. Nothing happened.
+    Changed,
+    /// It may have happened, or may still: settle, then look.
+    InDoubt,
+    /// The hypervisor refuses; nothing happened, and the same call will be refused again.
+    Refused,
+    /// A privilege is missing; nothing happened.
+    Denied,
+    /// The VM or the disk is not there.
+    NotFound,
+    /// The caller is no longer the one who may change anything; nothing happened.
+    Fenced,
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub struct Error {
+    /// What became of it.
+    pub kind: Kind,
+    /// The attempt and the reason.
+    pub source: anyhow::Error,
+}
+
+/// What a call yields.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of this kind.
+    pub fn new(kind: Kind, source: impl Into<anyhow::Error>) -> Self {
+        Self { kind, source: source.into() }
+    }
+
+    /// Nothing happened; it may succeed later.
+    pub fn transient(source: impl Into<anyhow::Error>) -> Self {
+        Self::new(Kind::Transient, source)
+    }
+
+    /// It is refused, in these words.
+    pub fn refused(why: impl fmt::Display) -> Self {
+        Self::new(Kind::Refused, anyhow::anyhow!("{why}"))
+    }
+
+    /// What was named is not there, in these words.
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        Self::new(Kind::NotFound, anyhow::anyhow!("{what}"))
+    }
+
+    /// The same, with what was attempted.
+    #[must_use]
+    pub fn context(self, attempt: impl fmt::Display + Send + Sync + 'static) -> Self {
+        Self { source: self.source.context(attempt), ..self }
+    }
+}
+
+/// The whole chain: it is told to people as it stands.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.source)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,153 @@
+//! What is asked of a hypervisor: calls that vSphere and the lab both keep. VMs and disks are named by UUID,
+//! never by name or position, and only VMs that carry this deployment's stamp are ever changed. Knows nothing of
+//! clusters or upgrades.
+
+mod error;
+mod vm;
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+pub use error::{Error, Kind, Result};
+pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
+
+/// A VM that is to take another one's place.
+#[derive(Clone, Debug)]
+pub struct Replacement<'a> {
+    /// Its name in the inventory.
+    pub name: &'a str,
+    /// The OVA that it is made from.
+    pub ova: &'a Path,
+    /// What the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is held against the bytes that
+    /// are imported.
+    pub digest: &'a str,
+    /// The VM whose place it takes: it gets the same size, networks and properties.
+    pub like: &'a Vm,
+    /// What it is stamped with, from its first moment.
+    pub stamp: Stamp,
+    /// Where it is put.
+    pub placement: &'a Placement,
+}
+
+/// Where a VM is put; what is left out is as with the VM whose place it takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Placement {
+    /// The resource pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The datastore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datastore: Option<String>,
+    /// The folder of the inventory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+}
+
+/// How a request to shut down ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutDown {
+    /// The VM is off.
+    Off,
+    /// It was asked, and is still on at the limit.
+    StillOn,
+}
+
+/// Runs the VMs of one deployment.
+///
+/// Every call that changes something takes the VM as it was seen and is refused when the VM has changed since
+/// ([`Kind::Changed`]) or does not carry the deployment's stamp ([`Kind::Refused`]). What an error leaves behind is
+/// in its [`Kind`].
+#[async_trait]
+pub trait Hypervisor: Send + Sync {
+    /// The deployment: the first half of every stamp.
+    fn deployment(&self) -> Uuid;
+
+    /// Checks that all that follows is permitted.
+    ///
+    /// # Errors
+    /// [`Kind::Denied`] with all privileges that are missing.
+    async fn preflight(&self) -> Result<()>;
+
+    /// The VMs that carry the deployment's stamp.
+    ///
+    /// # Errors
+    /// When the inventory cannot be read.
+    async fn vms(&self) -> Result<Vec<Vm>>;
+
+    /// All VMs with a BIOS UUID, whoever's they are; to be looked at only.
+    ///
+    /// # Errors
+    /// When the inventory cannot be read.
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
+
+    /// Waits until nothing that was asked for this deployment before is still going on.
+    ///
+    /// # Errors
+    /// [`Kind::Transient`] when something still is after a while.
+    async fn settle(&self) -> Result<()>;
+
+    /// Stamps a VM that carries no stamp yet.
+    ///
+    /// # Errors
+    /// When it carries one.
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()>;
+
+    /// Lays an OVA ready, so that VMs are made from it quickly; nothing happens when it is. `digest` is as in
+    /// [`Replacement`].
+    ///
+    /// # Errors
+    /// When it is not the OVA of `digest`, or there is no room.
+    async fn stage(&self, ova: &Path, digest: &str) -> Result<()>;
+
+    /// Makes a VM, powered off, without a data disk, and returns its BIOS UUID. Its stamp is there from its first
+    /// moment: half a VM that an error leaves behind can be found and destroyed.
+    ///
+    /// # Errors
+    /// When the name is taken, the OVA is not the one of `digest`, or the hypervisor refuses.
+    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid>;
+
+    /// Powers a VM on that is off.
+    ///
+    /// # Errors
+    /// When it does not start.
+    async fn power_on(&self, vm: &Vm) -> Result<()>;
+
+    /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
+    ///
+    /// # Errors
+    /// When it could not be asked, or cannot be watched.
+    async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown>;
+
+    /// Cuts the power.
+    ///
+    /// # Errors
+    /// When the VM does not end.
+    async fn cut_power(&self, vm: &Vm) -> Result<()>;
+
+    /// Connects or disconnects a network adapter, named by its key, now and at later power-ons.
+    ///
+    /// # Errors
+    /// When there is no such adapter, or it cannot be changed.
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()>;
+
+    /// Takes a data disk away from a VM that is off; its content stays where it is.
+    ///
+    /// # Errors
+    /// When the VM is on, does not hold the disk, or the disk is part of a snapshot.
+    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()>;
+
+    /// Gives a data disk that no VM holds to a VM that is off.
+    ///
+    /// # Errors
+    /// When the VM is on, or a VM holds the disk.
+    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()>;
+
+    /// Removes a VM that is off and holds no disk but its system disk.
+    ///
+    /// # Errors
+    /// When it is on or holds another disk: a data disk must never go with its VM.
+    async fn destroy(&self, vm: &Vm) -> Result<()>;
+}

@@ -1,0 +1,161 @@
+//! VMs, disks and network adapters as an inventory shows them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Whether a VM runs, as far as it can be proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PowerState {
+    /// Nothing of the VM runs.
+    Off,
+    /// Something of it does.
+    On,
+    /// Its memory is kept; it goes on where it was.
+    Suspended,
+    /// The hypervisor does not know: its host does not answer.
+    Unknown,
+}
+
+/// For "the VM is …".
+impl fmt::Display for PowerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Suspended => "suspended",
+            Self::Unknown => "in an unknown power state: its host does not answer",
+        })
+    }
+}
+
+/// What names a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmRef {
+    /// BIOS UUID: what the guest knows of itself.
+    pub uuid: Uuid,
+    /// What the hypervisor calls it: a managed object identifier, a directory.
+    pub id: String,
+}
+
+/// Whose a VM is: set when it is made, or when an operator has confirmed that it is this deployment's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// The deployment: the same for all VMs of a cluster.
+    pub deployment: Uuid,
+    /// The node that it is.
+    pub node: String,
+    /// The swap that it was made for; none for a VM of the first deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Uuid>,
+}
+
+/// What names a disk. A detached disk cannot be looked up by its UUID: the path leads to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskRef {
+    /// UUID of the disk.
+    pub uuid: Uuid,
+    /// Where it is, in the hypervisor's words: a datastore path, a file.
+    pub path: String,
+}
+
+/// What a disk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskKind {
+    /// Comes with the image and goes with the VM.
+    System,
+    /// The node's data disk.
+    Data,
+    /// Not the appliance's: a volume of a storage driver.
+    Foreign,
+}
+
+/// A disk that a VM holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// What names it.
+    #[serde(flatten)]
+    pub reference: DiskRef,
+    /// What it is for.
+    pub kind: DiskKind,
+    /// The disk that it is a difference to: it is part of a snapshot then, and cannot be detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The controller that it hangs on.
+    pub controller: String,
+}
+
+/// A network adapter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adapter {
+    /// What the hypervisor calls it.
+    pub key: String,
+    /// The network that it is on.
+    pub network: String,
+    /// Its MAC address.
+    pub mac: String,
+    /// Whether it is connected now, or will be at the next power-on: fenced is what is neither.
+    pub connected: bool,
+}
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vm {
+    /// What names it.
+    #[serde(flatten)]
+    pub reference: VmRef,
+    /// Name in the inventory.
+    pub name: String,
+    /// Whose it is; none if it carries no stamp.
+    #[serde(default)]
+    pub stamp: Option<Stamp>,
+    /// Whether it runs.
+    pub power: PowerState,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// Its network adapters.
+    pub adapters: Vec<Adapter>,
+    /// The names of its snapshots.
+    pub snapshots: Vec<String>,
+    /// What is being done to it, in the hypervisor's words.
+    pub tasks: Vec<String>,
+    /// Changes whenever the VM's settings do.
+    pub version: String,
+}
+
+impl Vm {
+    /// BIOS UUID.
+    pub fn uuid(&self) -> Uuid {
+        self.reference.uuid
+    }
+
+    /// Its data disks.
+    pub fn data_disks(&self) -> impl Iterator<Item = &Disk> {
+        self.disks.iter().filter(|disk| disk.kind == DiskKind::Data)
+    }
+
+    /// One of its disks.
+    pub fn disk(&self, uuid: Uuid) -> Option<&Disk> {
+        self.disks.iter().find(|disk| disk.reference.uuid == uuid)
+    }
+
+    /// Whether it was made for this swap.
+    pub fn is_of_swap(&self, swap: Uuid) -> bool {
+        self.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(swap))
+    }
+
+    /// Whether no adapter of it is connected, now or at power-on.
+    pub fn is_fenced(&self) -> bool {
+        self.adapters.iter().all(|adapter| !adapter.connected)
+    }
+}
+
+/// Name and BIOS UUID, for people.
+impl fmt::Display for Vm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.uuid())
+    }
+}

@@ -1,0 +1,68 @@
+//! The thread that a client's connections live on. A network namespace belongs to a thread: what is asked from inside
+//! one is asked there, and the rest of the process stays where it is.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::Context;
+use nix::sched::{CloneFlags, setns};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// Ends with its last user.
+pub struct Network {
+    tasks: Handle,
+    /// Dropped with this, it ends the thread.
+    _end: oneshot::Sender<()>,
+}
+
+impl Network {
+    /// Starts the thread, in a namespace if one is given.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered.
+    pub fn start(namespace: Option<PathBuf>) -> anyhow::Result<Self> {
+        let (end, ended) = oneshot::channel::<()>();
+        let (started, starting) = mpsc::channel();
+        let work = move || {
+            let enter = || -> anyhow::Result<tokio::runtime::Runtime> {
+                if let Some(namespace) = &namespace {
+                    let file = File::open(namespace).with_context(|| format!("finding the network {namespace:?}"))?;
+                    setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {namespace:?}"))?;
+                }
+                Ok(Builder::new_current_thread().enable_all().build()?)
+            };
+            match enter() {
+                Ok(runtime) => {
+                    // Whoever started it may be gone already.
+                    let _ = started.send(Ok(runtime.handle().clone()));
+                    let _ = runtime.block_on(ended);
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        };
+        thread::Builder::new().name("https".to_owned()).spawn(work).context("starting a thread for connections")?;
+        let tasks = starting.recv().context("the thread for connections has ended")??;
+        Ok(Self { tasks, _end: end })
+    }
+
+    /// Does work on the thread.
+    ///
+    /// # Errors
+    /// Its own.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        self.tasks.spawn(work).await.context("the thread for connections has ended")?
+    }
+
+    /// Waits for what its caller has begun.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.tasks.block_on(work)
+    }
+}

@@ -1,0 +1,288 @@
+//! The steps themselves. Each looks first, then acts, and says whether it
+//! changed anything, so that it can be taken again after a crash at any point.
+
+mod import;
+mod node;
+mod vm;
+
+use anyhow::anyhow;
+use contract::node::Node;
+use contract::swap::Image;
+use uuid::Uuid;
+
+use super::entry::{Direction, Event};
+use super::journal::Journal;
+use super::judge::members_wrong;
+use super::plan::{Action, Plan, PlannedNode, Step};
+use super::progress::Progress;
+use super::run::{Run, Trouble, detaches};
+use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
+
+type Taken = Result<String, Trouble>;
+
+impl Run<'_> {
+    /// Takes a step and says what it changed or found.
+    pub(super) async fn act(
+        &self,
+        plan: &Plan,
+        journal: &Journal<'_>,
+        step: Step,
+        again: bool,
+    ) -> Result<Did, Trouble> {
+        let Some(index) = step.node else {
+            return Ok(Did::note(match step.action {
+                Action::Verify => self.verify(plan).await?,
+                Action::Snapshot => self.snapshot(plan).await?,
+                Action::Check => self.check(plan, &journal.progress()).await?,
+                other => return Err(anyhow!("{other:?} is a node's").into()),
+            }));
+        };
+        let (node, progress) = (&plan.nodes[index], journal.progress());
+        let vms = Vms::of(node, self.vms().await?, progress.made(index));
+        if step.action == Action::Keep {
+            return Ok(Did::note(self.keep(plan, node, vms, &place(journal, index)).await?));
+        }
+        let vms = vms?;
+        if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
+            return Ok(did);
+        }
+        if step.action == Action::Import {
+            let (note, vm) = self.import(plan, node, &vms, again).await?;
+            return Ok(Did { vm: Some(vm), ..Did::note(note) });
+        }
+        self.act_on(plan, journal, step, &vms).await.map(Did::note)
+    }
+
+    /// Takes a step of a node in its VMs.
+    async fn act_on(&self, plan: &Plan, journal: &Journal<'_>, step: Step, vms: &Vms) -> Taken {
+        let Some(index) = step.node else { return Err(anyhow!("{:?} is no node's", step.action).into()) };
+        let node = &plan.nodes[index];
+        match step.action {
+            Action::Prepare => self.prepare(plan, node, vms.old_vm()?).await,
+            Action::ShutDown => self.shut_down_old(plan, node, vms.old_vm()?, &journal.progress()).await,
+            Action::StopOld => self.stop_member(plan, node, vms.old_vm()?).await,
+            Action::Fence => self.fence(vms.old_vm()?).await,
+            Action::Detach => self.detach(node, vms.old_vm()?, &place(journal, index)).await,
+            Action::Attach => self.attach(node, vms.new_vm()?, &place(journal, index)).await,
+            Action::PowerOn => self.power_on(node, vms.new_vm()?, vms.old.as_ref()).await,
+            Action::Gate => self.gate_new(plan, node, vms.new_vm()?).await,
+            Action::Cancel => self.cancel(node, vms.old_vm()?).await,
+            Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
+            Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
+            Action::PowerOnOld => self.power_on(node, vms.old_vm()?, vms.new.as_ref()).await,
+            Action::GateOld => self.gate(plan, node, vms.old_vm()?, &node.from).await,
+            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
+            Action::StopNew => match &vms.new {
+                Some(new) => self.stop_member(plan, node, new).await,
+                None => Ok(NONE.to_owned()),
+            },
+            Action::FenceNew => match &vms.new {
+                Some(new) => self.fence(new).await,
+                None => Ok(NONE.to_owned()),
+            },
+            Action::DetachNew => match &vms.new {
+                Some(new) => self.detach(node, new, &place(journal, index)).await,
+                None => Ok(NONE.to_owned()),
+            },
+            Action::DestroyNew => self.destroy_new(node, vms).await,
+            Action::Commit => self.commit(node).await,
+            Action::DestroyOld => self.destroy_old(node, vms).await,
+            Action::Verify | Action::Snapshot | Action::Check | Action::Keep | Action::Import => {
+                Err(anyhow!("{:?} is not a step in a node's VMs", step.action).into())
+            }
+        }
+    }
+
+    /// The deployment's VMs as they are now.
+    pub(super) async fn vms(&self) -> Result<Vec<Vm>, Error> {
+        self.hypervisor.vms().await.map_err(|error| error.context("reading the hypervisor's inventory"))
+    }
+
+    /// A VM as it is now.
+    pub(super) async fn again(&self, vm: &Vm) -> Result<Vm, Trouble> {
+        let found = self.vms().await?.into_iter().find(|now| now.reference == vm.reference);
+        found.ok_or_else(|| Error::not_found(format!("the VM {vm} is gone")).into())
+    }
+
+    /// The disk that a step takes away, and where it is just now.
+    pub(super) async fn disk_to_move(
+        &self,
+        plan: &Plan,
+        journal: &Journal<'_>,
+        step: Step,
+    ) -> Result<Option<DiskRef>, Trouble> {
+        let Some(node) = step.node.filter(|_| detaches(step)).map(|index| &plan.nodes[index]) else { return Ok(None) };
+        let vms = Vms::of(node, self.vms().await?, step.node.and_then(|index| journal.progress().made(index)))?;
+        let vm = if step.action == Action::Detach { &vms.old } else { &vms.new };
+        Ok(vm.as_ref().and_then(|vm| vm.disk(node.disk.uuid)).map(|disk| disk.reference.clone()))
+    }
+
+    /// What a step of a node comes to that an operator has replaced because it was lost: it runs well in a VM of the
+    /// deployment that the plan does not know, and no VM that the plan knows is touched any more but to remove it. None
+    /// for every other node.
+    async fn replacement(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        vms: &Vms,
+        step: Step,
+        progress: &Progress,
+    ) -> Result<Option<Did>, Trouble> {
+        let known = step.node.is_some_and(|index| progress.is_replaced(index));
+        // A node is taken for lost where its old VM is gone, or should run and does not.
+        let begins = matches!(step.action, Action::Import | Action::Prepare | Action::ShutDown);
+        let is_lost = vms.old.as_ref().is_none_or(|old| begins && old.power != PowerState::On);
+        let removes = matches!(step.action, Action::DestroyNew | Action::DestroyOld);
+        if !known && (!is_lost || removes) {
+            return Ok(None);
+        }
+        let facts = match self.nodes.facts(node.address).await {
+            Ok(facts) => facts,
+            Err(_) if !known && vms.old.is_some() => return Ok(None),
+            Err(error) => return Err(Trouble::Pause(error.context(format!("asking {}", node.name)))),
+        };
+        let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
+        let image = &plan.target.image;
+        // On the way back it may run any image: there is nothing to go back to.
+        let right = progress.direction == Direction::Back || facts.image.build == image.build;
+        match holder {
+            Some(holder) if facts.ready && facts.good.is_some() && right && facts.node == node.name => {
+                let runs = facts.image.build();
+                let note = match step.action {
+                    Action::DestroyNew => self.destroy_new(node, vms).await?,
+                    Action::DestroyOld => self.destroy_old(node, vms).await?,
+                    Action::Commit => self.commit(node).await?,
+                    _ => format!("{} was replaced: {holder} runs {runs}; nothing is to be done", node.name),
+                };
+                Ok(Some(Did { replaced: true, ..Did::note(note) }))
+            }
+            // What is still to be done needs the new VM only.
+            None if step.action == Action::Commit => Ok(None),
+            _ if known => Err(anyhow!("{} was replaced and does not run well now", node.name).into()),
+            _ if vms.old.is_some() => Ok(None),
+            _ => Err(Trouble::Refused(anyhow!(
+                "the VM {} ({}) is gone, and {} does not run well on {image} in another VM of this deployment",
+                node.old_name,
+                node.old,
+                node.name
+            ))),
+        }
+    }
+}
+
+/// What a step did.
+pub(super) struct Did {
+    /// What it changed or found.
+    pub(super) note: String,
+    /// The VM that it made.
+    pub(super) vm: Option<Uuid>,
+    /// Whether it found the node replaced.
+    pub(super) replaced: bool,
+}
+
+impl Did {
+    fn note(note: String) -> Self {
+        Self { note, vm: None, replaced: false }
+    }
+}
+
+/// What steps on a VM that there is not say.
+const NONE: &str = "there is none";
+
+/// The VMs of a node.
+pub(super) struct Vms {
+    /// The one that it runs in before.
+    pub(super) old: Option<Vm>,
+    /// The one that was made for its swap.
+    pub(super) new: Option<Vm>,
+    /// What interrupted imports have left, if there is more than one.
+    pub(super) left: Vec<Vm>,
+    /// All others that carry its name in their stamp.
+    pub(super) others: Vec<Vm>,
+    missing: String,
+}
+
+impl Vms {
+    /// Finds them by stamp and BIOS UUID. `made` is the VM that its import made, once that is done: no other one is
+    /// taken for it then, whatever stamp it carries.
+    ///
+    /// # Errors
+    /// When two could be the old one, or a copy of the new one is there.
+    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, made: Option<Uuid>) -> Result<Self, Error> {
+        let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+        let (mut swap, rest): (Vec<Vm>, Vec<Vm>) =
+            vms.into_iter().filter(is_its).partition(|vm| vm.is_of_swap(node.swap));
+        let (old, others): (Vec<Vm>, Vec<Vm>) = rest.into_iter().partition(|vm| vm.uuid() == node.old);
+        let copies = |one: &Vm, other: &Vm| {
+            Error::refused(format!("{one} and {other} carry the same identity: one is a copy of the other; remove it"))
+        };
+        if let [one, other, ..] = old.as_slice() {
+            return Err(copies(one, other));
+        }
+        if let (Some(_), [one, other, ..]) = (made, swap.as_slice()) {
+            return Err(copies(one, other));
+        }
+        swap.retain(|vm| made.is_none_or(|made| vm.uuid() == made));
+        let mut new = swap.into_iter();
+        Ok(Self {
+            old: old.into_iter().next(),
+            new: new.next(),
+            left: new.collect(),
+            others,
+            missing: format!("the VM {} that was made for {} is gone", node.new_name, node.name),
+        })
+    }
+
+    fn old_vm(&self) -> Result<&Vm, Trouble> {
+        self.old.as_ref().ok_or_else(|| Trouble::Refused(anyhow!("the old VM is gone")))
+    }
+
+    fn new_vm(&self) -> Result<&Vm, Trouble> {
+        self.new.as_ref().ok_or_else(|| Trouble::Refused(anyhow!("{}", self.missing)))
+    }
+}
+
+/// Where a node's disk was when it was last taken from a VM, or else when the plan was made.
+fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
+    let moved = journal.entries().iter().rev().find_map(|entry| match &entry.event {
+        Event::Begun { step, disk: Some(disk) } if step.node == Some(node) => Some(disk.clone()),
+        _ => None,
+    });
+    moved.unwrap_or_else(|| journal.plan().nodes[node].disk.clone())
+}
+
+/// What a node lacks to be good in this VM, on this image; none if nothing. `members` is how many control nodes there
+/// are.
+fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, members: usize) -> Option<String> {
+    if facts.image.build != image.build {
+        return Some(format!("it runs {}", facts.image.build()));
+    }
+    if facts.holder != Some(vm.uuid()) {
+        let holder = facts.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+        return Some(format!("{holder} holds its disk, not {}", vm.uuid()));
+    }
+    if facts.disk != node.identity {
+        return Some("it has another data disk than before".to_owned());
+    }
+    let Some(etcd) = &facts.etcd else { return Some("its etcd does not answer".to_owned()) };
+    if etcd.member != node.member {
+        return Some(format!("it is etcd's member {}, before it was {}", etcd.member, node.member));
+    }
+    if let Some(wrong) = members_wrong(etcd, members).into_iter().next() {
+        return Some(wrong);
+    }
+    if !facts.ready {
+        return Some("it is not ready".to_owned());
+    }
+    if facts.good.is_none() {
+        return Some("it was not found good yet".to_owned());
+    }
+    // An image that does not tell of its pods is taken at its word.
+    let cordoned = facts.pods.as_ref().map_or(Some(false), |pods| pods.cordoned);
+    match cordoned {
+        _ if node.cordoned => None,
+        Some(false) => None,
+        Some(true) => Some("it is cordoned, and takes no pods yet".to_owned()),
+        None => Some("it cannot say whether it takes pods".to_owned()),
+    }
+}

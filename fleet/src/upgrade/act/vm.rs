@@ -1,0 +1,119 @@
+//! Steps on VMs: off, disconnected, without the disk, with it, on. What must never be is proved right before.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+
+use super::Taken;
+use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
+use crate::upgrade::plan::PlannedNode;
+use crate::upgrade::run::{Run, Trouble};
+
+/// How long a guest may take to shut down before its power is cut.
+const SHUTTING_DOWN: Duration = Duration::from_secs(240);
+
+impl Run<'_> {
+    /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
+    /// looked up.
+    pub(super) async fn stop(&self, vm: &Vm) -> Taken {
+        match vm.power {
+            PowerState::Off => return Ok(format!("{} is off", vm.name)),
+            PowerState::On => {}
+            PowerState::Suspended | PowerState::Unknown => return Err(anyhow!("{vm} is {}", vm.power).into()),
+        }
+        let how = match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+            ShutDown::Off => "shut down".to_owned(),
+            ShutDown::StillOn => {
+                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                format!("power cut: it was still on after {} s", SHUTTING_DOWN.as_secs())
+            }
+        };
+        match self.again(vm).await?.power {
+            PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
+            power => Err(anyhow!("{vm} is {power}, after it was asked to shut down").into()),
+        }
+    }
+
+    /// Disconnects all network adapters of a VM that is off.
+    pub(super) async fn fence(&self, vm: &Vm) -> Taken {
+        self.connect(vm, false, |_| true).await
+    }
+
+    /// Connects those adapters again that were connected when the plan was made.
+    pub(super) async fn reconnect(&self, node: &PlannedNode, vm: &Vm) -> Taken {
+        self.connect(vm, true, |key| node.adapters.iter().any(|known| known == key)).await
+    }
+
+    async fn connect(&self, vm: &Vm, connected: bool, chosen: impl Fn(&str) -> bool) -> Taken {
+        let state = if connected { "connected" } else { "not connected, at power-on neither" };
+        let mut changed = 0;
+        for key in vm.adapters.iter().filter(|adapter| adapter.connected != connected).map(|adapter| &*adapter.key) {
+            if chosen(key) {
+                // Each change makes another VM of it, in the hypervisor's eyes.
+                self.hypervisor.connect(&self.again(vm).await?, key, connected).await?;
+                changed += 1;
+            }
+        }
+        let now = if changed > 0 { "now " } else { "" };
+        Ok(format!("the network adapters of {} are {now}{state}", vm.name))
+    }
+
+    /// Takes the disk, which the journal has at `place`, from a VM.
+    pub(super) async fn detach(&self, node: &PlannedNode, vm: &Vm, place: &DiskRef) -> Taken {
+        let Some(disk) = vm.disk(node.disk.uuid) else {
+            return Ok(format!("{} does not hold the disk {}", vm.name, node.disk.uuid));
+        };
+        if let Some(parent) = &disk.parent {
+            return Err(Trouble::Refused(anyhow!(
+                "the disk {} is a difference to {parent}, made by a snapshot of {vm}: it cannot be detached",
+                node.disk.uuid
+            )));
+        }
+        off(vm)?;
+        if disk.reference != *place {
+            return Err(anyhow!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path).into());
+        }
+        self.hypervisor.detach(vm, place).await?;
+        Ok(format!("no VM holds the disk {} now", node.disk.uuid))
+    }
+
+    /// Gives the disk, which is at `place`, to a VM.
+    pub(super) async fn attach(&self, node: &PlannedNode, vm: &Vm, place: &DiskRef) -> Taken {
+        if vm.disk(node.disk.uuid).is_some() {
+            return Ok(format!("{} holds the disk {}", vm.name, node.disk.uuid));
+        }
+        off(vm)?;
+        if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
+            return Err(anyhow!("{other} holds the disk {}", node.disk.uuid).into());
+        }
+        self.hypervisor.attach(vm, place).await?;
+        Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
+    }
+
+    /// Powers a VM on that is the sole holder of the disk, and the other VM of the node is off and disconnected.
+    pub(super) async fn power_on(&self, node: &PlannedNode, vm: &Vm, other: Option<&Vm>) -> Taken {
+        if vm.power == PowerState::On {
+            return Ok(format!("{} is on", vm.name));
+        }
+        off(vm)?;
+        let holders: Vec<Vm> = self.vms().await?.into_iter().filter(|vm| vm.disk(node.disk.uuid).is_some()).collect();
+        if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
+            let held = holders.iter().map(Vm::to_string).collect::<Vec<_>>().join(" and ");
+            let held = if held.is_empty() { "nobody".to_owned() } else { held };
+            return Err(anyhow!("{held} holds the disk {}, not {vm} alone", node.disk.uuid).into());
+        }
+        if let Some(other) = other {
+            off(other)?;
+            if !other.is_fenced() {
+                return Err(anyhow!("a network adapter of {other} is connected: both could come up").into());
+            }
+        }
+        self.hypervisor.power_on(vm).await?;
+        Ok(format!("{} is on now", vm.name))
+    }
+}
+
+/// Proof that a VM is off.
+fn off(vm: &Vm) -> Result<(), Trouble> {
+    if vm.power == PowerState::Off { Ok(()) } else { Err(anyhow!("{vm} is {}, and must be off", vm.power).into()) }
+}

@@ -1,0 +1,95 @@
+//! Takes VMs that were imported by hand into a deployment: what each node says of itself over the pinned authority
+//! beside what the hypervisor shows, for an operator to confirm; from then on they carry the stamp.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::Deployment;
+use super::fenced::Fenced;
+use crate::authority::TakeOver;
+use crate::hypervisor::{Hypervisor as _, PowerState, Stamp, Vm};
+
+/// A node and the VM that it runs in.
+#[derive(Clone, Debug, Serialize)]
+pub struct Adoption {
+    /// The node's name.
+    pub node: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The BIOS UUID that the node says.
+    pub uuid: Uuid,
+    /// The VM that the hypervisor has under it.
+    pub vm: Vm,
+}
+
+impl Deployment<'_> {
+    /// The nodes whose VMs carry no stamp, each with its VM; changes nothing.
+    ///
+    /// # Errors
+    /// When a node does not answer, no VM has the BIOS UUID that it says, several have, or it is another deployment's.
+    pub async fn adoptable(&self) -> anyhow::Result<Vec<Adoption>> {
+        let deployment = self.hypervisor.deployment();
+        let mut adoptions = Vec::new();
+        for (node, address) in self.nodes.control_nodes().await? {
+            let facts = self.nodes.facts(address).await.with_context(|| format!("asking {node}"))?;
+            if facts.node != node {
+                bail!("at {address} is {}, and Kubernetes says {node}", facts.node);
+            }
+            let uuid = facts.holder.with_context(|| format!("{node} does not know its BIOS UUID"))?;
+            let vms = self.hypervisor.with_bios_uuid(uuid).await.context("looking for a VM by its BIOS UUID")?;
+            let vm = match <[Vm; 1]>::try_from(vms) {
+                Ok([vm]) => vm,
+                Err(vms) if vms.is_empty() => {
+                    bail!("{node} says the BIOS UUID {uuid}, and the hypervisor has no such VM: is it the right one?")
+                }
+                Err(vms) => {
+                    let names: Vec<&str> = vms.iter().map(|vm| &*vm.name).collect();
+                    bail!("{} have the BIOS UUID {uuid} of {node}: one is a copy of the other", names.join(" and "))
+                }
+            };
+            if vm.power != PowerState::On {
+                bail!("the node {node} answers, yet its VM {vm} is {}: a copy of it runs somewhere", vm.power);
+            }
+            if let Some(other) = adoptions.iter().find(|other: &&Adoption| other.uuid == uuid) {
+                bail!("{} and {node} say the same BIOS UUID {uuid}", other.node);
+            }
+            match &vm.stamp {
+                Some(stamp) if stamp.deployment == deployment && stamp.node == node => {}
+                Some(stamp) => {
+                    bail!("the VM {vm} of {node} is stamped as {} of the deployment {}", stamp.node, stamp.deployment)
+                }
+                None => adoptions.push(Adoption { node, address, uuid, vm }),
+            }
+        }
+        Ok(adoptions)
+    }
+
+    /// Stamps the VMs as this deployment's.
+    ///
+    /// # Errors
+    /// When somebody else is at work on the deployment, or the hypervisor refuses; some may be stamped then.
+    pub async fn adopt(&self, adoptions: &[Adoption], over: TakeOver) -> anyhow::Result<()> {
+        let hold = self.take("adopt", over).await?;
+        let stamped = async {
+            // What was confirmed is looked at again: a VM may have been replaced meanwhile.
+            let now = self.adoptable().await?;
+            let fenced = Fenced::new(self.hypervisor, &hold);
+            for Adoption { node, vm, .. } in adoptions {
+                let same = now.iter().any(|other| other.node == *node && other.vm.reference == vm.reference);
+                if !same {
+                    bail!("{node} does not run in the VM {vm} any more; nothing further was stamped");
+                }
+                let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
+                fenced.stamp(vm, &stamp).await.with_context(|| format!("stamping the VM {vm}"))?;
+                self.say(&format!("{node}: the VM {vm} is stamped"));
+            }
+            Ok(())
+        }
+        .await;
+        hold.release().await;
+        stamped
+    }
+}

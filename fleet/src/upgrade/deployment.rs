@@ -1,0 +1,332 @@
+//! The verbs of the operator on one deployment: each takes the hold, opens the journal, goes the way, and gives the
+//! hold back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::entry::{Direction, Entry, Outcome, parse, plan_of};
+use super::fenced::Fenced;
+use super::fenced_nodes::FencedNodes;
+use super::journal::{self, Journal};
+use super::notice::Notice;
+use super::plan::Step;
+use super::progress::{Next, Progress};
+use super::run::{Arrived, Run};
+use super::{Inventory, Nodes, Options, Plan, Target, plan};
+use crate::authority::{Hold, Standing, Store, TakeOver, standing};
+use crate::hypervisor::Hypervisor;
+
+/// One cluster's VMs on one hypervisor, and who may change them.
+pub struct Deployment<'a> {
+    /// Where the VMs are.
+    pub hypervisor: &'a dyn Hypervisor,
+    /// The nodes and their cluster.
+    pub nodes: &'a dyn Nodes,
+    /// Where holds and journals are kept: never in the cluster.
+    pub store: &'a dyn Store,
+    /// Told what is happening.
+    pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
+    /// The pause between two looks at a node: a second, but for tests.
+    pub pace: Duration,
+    /// How long a run waits for what it cannot do now, before it ends paused.
+    pub pause_limit: Duration,
+    /// Becomes true when a run is to end at the next moment at which it can be continued.
+    pub cancelled: watch::Receiver<bool>,
+}
+
+/// Where an upgrade stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpgradeStatus {
+    /// Its plan.
+    pub id: Uuid,
+    /// The way that it goes.
+    pub direction: Direction,
+    /// The one node that the way is for, by its name; none for all.
+    pub only: Option<String>,
+    /// Why it turned, if it did.
+    pub reason: Option<String>,
+    /// Its end, if it is reached.
+    pub outcome: Option<Outcome>,
+    /// Whether one node is back, and a person decides how to go on.
+    pub waits_for_a_person: bool,
+    /// Why it cannot go on now, if it cannot.
+    pub paused: Option<String>,
+    /// How many steps of the way are done.
+    pub done: usize,
+    /// How many there are.
+    pub total: usize,
+    /// The next step.
+    pub next: Option<Step>,
+    /// Who is at work on the deployment now.
+    pub held_by: Option<String>,
+    /// The plan.
+    pub plan: Plan,
+    /// The journal.
+    pub entries: Vec<Entry>,
+}
+
+/// What is asked for when an upgrade is gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Go on.
+    Resume,
+    /// Give every node its old VM back.
+    Rollback,
+    /// Make it final.
+    Commit,
+    /// End it where it stands.
+    Abandon,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Resume => "upgrade resume",
+            Self::Rollback => "upgrade rollback",
+            Self::Commit => "upgrade commit",
+            Self::Abandon => "upgrade abandon",
+        }
+    }
+}
+
+impl Deployment<'_> {
+    /// Plans an upgrade; changes nothing.
+    ///
+    /// # Errors
+    /// Why there is no plan: [`super::Refusals`] if it was judged.
+    pub async fn plan(&self, ova: &Path, options: &Options) -> anyhow::Result<Plan> {
+        self.plan_to(&read(ova).await?, options, None).await
+    }
+
+    async fn plan_to(&self, target: &Target, options: &Options, own: Option<&Hold<'_>>) -> anyhow::Result<Plan> {
+        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, own).await?;
+        Ok(plan(&inventory, target, options, Uuid::new_v4())?)
+    }
+
+    /// Plans an upgrade and carries it out.
+    ///
+    /// # Errors
+    /// As [`Deployment::plan`]; or it cannot be gone on with. That everything went back is no error here.
+    pub async fn apply(
+        &self,
+        ova: &Path,
+        options: &Options,
+        over: TakeOver,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        let target = read(ova).await?;
+        if over == TakeOver::FromTheDead {
+            self.plan_to(&target, options, None).await?;
+        }
+        let hold = self.take("upgrade apply", over).await?;
+        let gone = async {
+            // Until now others could change what the plan rests on.
+            let plan = self.plan_to(&target, options, Some(&hold)).await?;
+            let mut journal = Journal::begin(&hold, plan).await?;
+            self.go(&mut journal, &hold, None, Verb::Resume).await
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
+    /// Goes on with the upgrade that there is, as `verb` says. `ova` is where the OVA is now, if it was moved.
+    ///
+    /// # Errors
+    /// When there is no upgrade, it has gone too far for the verb, somebody else is at work on it, or it cannot be
+    /// gone on with.
+    pub async fn go_on(
+        &self,
+        verb: Verb,
+        ova: Option<PathBuf>,
+        over: TakeOver,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
+        self.is_of_this_cluster(&text).await?;
+        permits(verb, &text)?;
+        let hold = self.take(verb.name(), over).await?;
+        let gone = async {
+            let mut journal = Journal::continued(&hold).await?;
+            self.go(&mut journal, &hold, ova, verb).await
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
+    /// Ends the upgrade `id` where it stands.
+    ///
+    /// # Errors
+    /// As [`Deployment::go_on`]; or the last upgrade is another one.
+    pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
+        is_of(&text, id)?;
+        permits(Verb::Abandon, &text)?;
+        let hold = self.take(Verb::Abandon.name(), over).await?;
+        let gone = async {
+            let mut journal = Journal::continued(&hold).await?;
+            is_of(journal.text(), id)?;
+            self.go(&mut journal, &hold, None, Verb::Abandon).await
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
+    /// Where the upgrade stands; changes nothing.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
+        let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
+        let held_by = match standing(self.store).await? {
+            Standing::Held(Some(holder)) => Some(holder.to_string()),
+            Standing::Held(None) => Some("another command".to_owned()),
+            Standing::Free => None,
+        };
+        status(parse(&text).context("reading the journal")?, held_by)
+    }
+
+    pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
+        Hold::take(self.store, what, over, &|line| self.say(line)).await
+    }
+
+    pub(super) fn say(&self, line: &str) {
+        (self.watch)(&Notice::Said(line));
+    }
+
+    /// Turns the journal as the verb says, and goes.
+    async fn go(
+        &self,
+        journal: &mut Journal<'_>,
+        hold: &Hold<'_>,
+        ova: Option<PathBuf>,
+        verb: Verb,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        permits(verb, journal.text())?;
+        let run = Run {
+            hypervisor: &Fenced::new(self.hypervisor, hold),
+            nodes: &FencedNodes::new(self.nodes, hold),
+            hold,
+            ova,
+            watch: self.watch,
+            pace: self.pace,
+            pause_limit: self.pause_limit,
+            away_until: Mutex::new(None),
+            cancelled: self.cancelled.clone(),
+            noted: &|_| (),
+        };
+        turn(&run, journal, verb).await?;
+        let gone = run.go(journal).await;
+        run.show_last(journal).await;
+        Ok((gone?, status(journal.entries().to_vec(), None)?))
+    }
+
+    /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
+    /// one cluster's upgrade would be taken on the other. While the API is away nobody can say.
+    async fn is_of_this_cluster(&self, text: &str) -> anyhow::Result<()> {
+        let entries = parse(text).context("reading the journal")?;
+        let plan = plan_of(&entries).context("a journal without a plan")?;
+        if plan.deployment != self.hypervisor.deployment() {
+            let (of, here) = (plan.deployment, self.hypervisor.deployment());
+            bail!("the journal is of the deployment {of}, and this is {here}");
+        }
+        match self.nodes.cluster().await {
+            Ok(cluster) if cluster != plan.cluster => bail!(
+                "the journal is of cluster {}, and the kubeconfig leads to cluster {cluster}: give that cluster's",
+                plan.cluster
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads and verifies an OVA, which takes seconds.
+async fn read(ova: &Path) -> anyhow::Result<Target> {
+    let ova = ova.to_owned();
+    tokio::task::spawn_blocking(move || Target::read(&ova)).await.context("verifying the OVA")?
+}
+
+/// Turns a journal the way that a verb asks for.
+///
+/// # Errors
+/// When it has gone too far for that, or cannot be written.
+pub(super) async fn turn(run: &Run<'_>, journal: &mut Journal<'_>, verb: Verb) -> anyhow::Result<()> {
+    const ASKED: &str = "asked for by the operator";
+    let progress = journal.progress();
+    let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
+    match (verb, progress.direction, progress.outcome) {
+        (Verb::Resume, Direction::Back, None) if back => run.turn(journal, Direction::Forward, None, ASKED).await,
+        (Verb::Rollback, Direction::Forward | Direction::Commit, _) => {
+            run.turn(journal, Direction::Back, None, ASKED).await
+        }
+        (Verb::Rollback, Direction::Back, None) if progress.only.is_some() => {
+            run.turn(journal, Direction::Back, None, ASKED).await
+        }
+        (Verb::Commit, Direction::Forward, Some(Outcome::Upgraded)) => {
+            run.turn(journal, Direction::Commit, None, ASKED).await
+        }
+        (Verb::Abandon, direction, _) if direction != Direction::Abandon => {
+            run.turn(journal, Direction::Abandon, None, ASKED).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the journal of another upgrade than the one that was named.
+fn is_of(text: &str, id: Uuid) -> anyhow::Result<()> {
+    let entries = parse(text).context("reading the journal")?;
+    match plan_of(&entries) {
+        Some(plan) if plan.id == id => Ok(()),
+        Some(plan) => bail!("the upgrade is {}, not {id}; nothing was changed", plan.id),
+        None => bail!("a journal without a plan"),
+    }
+}
+
+/// Refuses what an upgrade has gone too far for.
+fn permits(verb: Verb, text: &str) -> anyhow::Result<()> {
+    let entries = parse(text).context("reading the journal")?;
+    let plan = plan_of(&entries).context("a journal without a plan")?;
+    let progress = Progress::of(plan, &entries);
+    match (verb, progress.direction, progress.outcome) {
+        (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
+        (Verb::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
+        (Verb::Rollback, Direction::Commit, _) if progress.is_final() => {
+            bail!("it is being committed or is: there is no way back but restoring the snapshot")
+        }
+        (Verb::Rollback | Verb::Commit, Direction::Abandon, None) => bail!("it is being abandoned"),
+        (Verb::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
+        (Verb::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
+        _ => Ok(()),
+    }
+}
+
+fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<UpgradeStatus> {
+    let plan = plan_of(&entries).context("a journal without a plan")?.clone();
+    let progress = Progress::of(&plan, &entries);
+    let (all, next) = (progress.steps(&plan).len(), progress.next(&plan));
+    let (done, total, step) = match next {
+        Next::Take { step, index, total, .. } => (index, total, Some(step)),
+        Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => (all, all, None),
+    };
+    Ok(UpgradeStatus {
+        id: plan.id,
+        direction: progress.direction,
+        only: progress.only.map(|node| plan.nodes[node].name.clone()),
+        reason: progress.reason,
+        outcome: progress.outcome,
+        waits_for_a_person: matches!(next, Next::NodeIsBack(_)),
+        paused: progress.paused,
+        done,
+        total,
+        next: step,
+        held_by,
+        plan,
+        entries,
+    })
+}

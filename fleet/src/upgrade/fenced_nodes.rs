@@ -1,0 +1,84 @@
+//! The nodes as an upgrade may ask them: whatever changes one is asked under a hold that was confirmed just before.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use async_trait::async_trait;
+use contract::kubernetes_upgrade;
+use contract::node::Node;
+use contract::swap;
+use uuid::Uuid;
+
+use super::fenced::may;
+use super::nodes::{Asked, Nodes};
+use crate::authority::Hold;
+
+/// The nodes, behind a hold.
+pub struct FencedNodes<'a> {
+    nodes: &'a dyn Nodes,
+    hold: &'a Hold<'a>,
+}
+
+impl<'a> FencedNodes<'a> {
+    /// The nodes for as long as the hold is ours.
+    pub fn new(nodes: &'a dyn Nodes, hold: &'a Hold<'a>) -> Self {
+        Self { nodes, hold }
+    }
+
+    async fn may(&self) -> anyhow::Result<()> {
+        may(self.hold).await.map_err(|error| error.source)
+    }
+}
+
+#[async_trait]
+impl Nodes for FencedNodes<'_> {
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        self.nodes.cluster().await
+    }
+
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        self.nodes.control_nodes().await
+    }
+
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        self.nodes.facts(node).await
+    }
+
+    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.begin_swap(node, swap).await
+    }
+
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.cancel_swap(node, swap).await
+    }
+
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.evacuate(node, request).await
+    }
+
+    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.cancel_evacuation(node, id).await
+    }
+
+    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.commit(node).await
+    }
+
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.upgrade_kubernetes(node, request).await
+    }
+
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        self.nodes.snapshot(node, to).await
+    }
+
+    async fn publish(&self, journal: &str) -> anyhow::Result<()> {
+        self.nodes.publish(journal).await
+    }
+}

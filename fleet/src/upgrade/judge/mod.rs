@@ -1,0 +1,149 @@
+//! Whether an upgrade may be: every condition with its evidence, or with the reason
+//! why it does not hold. Pure.
+
+mod image;
+mod vm;
+
+use contract::node::{Etcd, Node};
+
+use super::entry::{Direction, Outcome};
+use super::inventory::{Inventory, SeenNode};
+use super::plan::{Evidence, Mode, Options};
+use super::refusal::{self as codes, Refusal};
+use super::target::Target;
+
+/// All that was judged.
+#[derive(Default)]
+pub(super) struct Judged {
+    pub(super) grounds: Vec<Evidence>,
+    pub(super) refusals: Vec<Refusal>,
+}
+
+impl Judged {
+    pub(super) fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
+        self.grounds.push(Evidence { subject: subject.to_owned(), evidence: evidence.into() });
+    }
+
+    pub(super) fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
+        self.refusals.push(Refusal { code, subject: subject.to_owned(), reason: reason.into() });
+    }
+}
+
+const CLUSTER: &str = "the cluster";
+
+pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -> Judged {
+    let mut judged = Judged::default();
+    image::trust(&mut judged, inventory, target, options);
+    cluster(&mut judged, inventory);
+    for node in &inventory.nodes {
+        let Some(facts) = answering(&mut judged, node) else { continue };
+        health(&mut judged, inventory.nodes.len(), node, facts);
+        losses(&mut judged, node, facts, options);
+        vm::judge(&mut judged, inventory, node, facts, target);
+        image::judge(&mut judged, facts, target, options);
+    }
+    judged
+}
+
+/// What a node says, if it does.
+pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&'n Node> {
+    match &node.facts {
+        Ok(facts) => Some(facts),
+        Err(why) => {
+            let reason = format!("its endpoint at {} does not answer ({why}); bring the node back first", node.address);
+            judged.refuse(codes::NODE_SILENT, &node.name, reason);
+            None
+        }
+    }
+}
+
+pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
+    match &inventory.held_by {
+        Some(holder) => judged.refuse(codes::LOCKED, CLUSTER, format!("{holder} is at work on its deployment")),
+        None => judged.holds(CLUSTER, "nobody is at work on its deployment"),
+    }
+    if let Some(denied) = &inventory.denied {
+        judged.refuse(codes::DENIED, "the hypervisor", denied.clone());
+    }
+    let Some(earlier) = &inventory.earlier else { return };
+    let id = earlier.id;
+    match (earlier.direction, earlier.outcome) {
+        (_, Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned)) => {}
+        (_, Some(Outcome::Upgraded)) => {
+            judged.refuse(codes::UNCOMMITTED, CLUSTER, format!("the upgrade {id} is not committed"));
+        }
+        (Direction::Commit, None) => {
+            judged.refuse(codes::UNFINISHED, CLUSTER, format!("committing the upgrade {id} has not ended"));
+        }
+        (_, None) => judged.refuse(codes::UNFINISHED, CLUSTER, format!("the upgrade {id} has not ended")),
+    }
+    if earlier.cluster != inventory.cluster {
+        let (before, now) = (earlier.cluster, inventory.cluster);
+        let reason = format!("the deployment's last upgrade was of cluster {before}, the kubeconfig leads to {now}");
+        judged.refuse(codes::OTHER_CLUSTER, CLUSTER, reason);
+    }
+}
+
+/// What moving the pods away deletes for good: no reason against it, but to be known before.
+fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node, options: &Options) {
+    if options.mode == Mode::AllAtOnce {
+        return;
+    }
+    match facts.pods.as_ref().map(|pods| &pods.losses) {
+        Some(Some(losses)) if !losses.is_empty() => judged.holds(&node.name, format!("when it is drained, {losses}")),
+        Some(Some(_)) => {}
+        Some(None) | None => judged.holds(&node.name, "which pods a drain deletes for good cannot be known now"),
+    }
+}
+
+/// Whether a node does its part, and sees all of `expected` members of etcd well.
+pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, facts: &Node) {
+    match (&facts.good, facts.ready) {
+        (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
+        (None, true) => judged.refuse(
+            codes::NODE_NOT_READY,
+            &node.name,
+            "its boot was not found good yet; see `kaas-agent status` there, and try again when it is",
+        ),
+        (_, false) => judged.refuse(
+            codes::NODE_NOT_READY,
+            &node.name,
+            "it does not do its part of the cluster; `kaas-agent status` there says why",
+        ),
+    }
+    if let Some(swap) = &facts.swap {
+        judged.refuse(codes::SWAP_OPEN, &node.name, format!("its swap {} is under way or not committed", swap.id));
+    }
+    let Some(etcd) = &facts.etcd else {
+        judged.refuse(codes::MEMBER_UNHEALTHY, &node.name, "its etcd does not answer; mend it first");
+        return;
+    };
+    let wrong = members_wrong(etcd, expected);
+    for reason in &wrong {
+        let code = if etcd.members.len() == expected { codes::MEMBER_UNHEALTHY } else { codes::MEMBERS_DIFFER };
+        judged.refuse(code, &node.name, format!("{reason}, seen from here"));
+    }
+    if wrong.is_empty() {
+        let leads = if etcd.leader { ", which leads" } else { "" };
+        judged
+            .holds(&node.name, format!("etcd {}, member {}{leads}; all {expected} healthy", etcd.version, etcd.member));
+    }
+}
+
+/// What is wrong with the members of etcd as one of them sees them; nothing if there are as many as there are control
+/// nodes, all with a vote and healthy. A list that could not be had is not a good one.
+pub(super) fn members_wrong(etcd: &Etcd, expected: usize) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if etcd.members.len() != expected {
+        wrong.push(format!("etcd has {} members, Kubernetes {expected} control nodes", etcd.members.len()));
+    }
+    for member in &etcd.members {
+        let name = if member.name.is_empty() { &member.id } else { &member.name };
+        if !member.healthy {
+            wrong.push(format!("etcd's member {name} is not healthy"));
+        } else if member.learner {
+            wrong.push(format!("etcd's member {name} has no vote yet"));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,111 @@
+//! Whether the VM that a node runs in is the deployment's, and can be swapped.
+
+use contract::node::Node;
+
+use super::Judged;
+use crate::hypervisor::{DiskKind, PowerState, Vm};
+use crate::upgrade::inventory::{Inventory, SeenNode};
+use crate::upgrade::plan::new_name;
+use crate::upgrade::refusal as codes;
+use crate::upgrade::target::Target;
+
+pub(super) fn judge(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &Node, target: &Target) {
+    let Some(vm) = its_vm(judged, inventory, node, facts) else { return };
+    let refusals = judged.refusals.len();
+    match vm.power {
+        PowerState::On => {}
+        PowerState::Off => judged.refuse(
+            codes::VM_POWER,
+            &node.name,
+            format!("the node answers, yet its VM {} is off: a copy of it runs somewhere", vm.name),
+        ),
+        power => judged.refuse(codes::VM_POWER, &node.name, format!("its VM {} is {power}", vm.name)),
+    }
+    disks(judged, node, vm);
+    if !vm.snapshots.is_empty() {
+        let reason = format!(
+            "its VM {} has the snapshots {}: a disk in a snapshot cannot be detached; delete them first",
+            vm.name,
+            vm.snapshots.join(", ")
+        );
+        judged.refuse(codes::VM_SNAPSHOT, &node.name, reason);
+    }
+    if !vm.tasks.is_empty() {
+        let reason =
+            format!("its VM {} is being worked on ({}); wait until that has ended", vm.name, vm.tasks.join(", "));
+        judged.refuse(codes::VM_TASK, &node.name, reason);
+    }
+    if vm.adapters.is_empty() {
+        judged.refuse(codes::VM_ADAPTER, &node.name, format!("its VM {} has no network adapter", vm.name));
+    }
+    let new = new_name(&vm.name, target);
+    if facts.image.build != target.image.build && inventory.vms.iter().any(|vm| vm.name == new) {
+        let reason = format!("there is a VM {new} already; remove it if nobody needs it");
+        judged.refuse(codes::VM_NAME, &node.name, reason);
+    }
+    if judged.refusals.len() == refusals
+        && let Some(disk) = vm.data_disks().next()
+    {
+        judged.holds(&node.name, format!("VM {vm}, data disk {}", disk.reference.uuid));
+    }
+}
+
+/// The one VM with the BIOS UUID that the node says, which carries the deployment's stamp.
+fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, facts: &Node) -> Option<&'i Vm> {
+    let holder = facts.holder.map_or_else(|| "none".to_owned(), |holder| holder.to_string());
+    let own = inventory.vms_of(facts.holder);
+    let others: Vec<&Vm> = inventory.others.iter().filter(|vm| Some(vm.uuid()) == facts.holder).collect();
+    let vm = match (own.as_slice(), others.as_slice()) {
+        ([vm], []) => *vm,
+        ([], []) => {
+            let reason = format!("the hypervisor has no VM with the BIOS UUID {holder}; is it the right hypervisor?");
+            judged.refuse(codes::VM_UNKNOWN, &node.name, reason);
+            return None;
+        }
+        ([], [vm]) => {
+            let reason = format!("its VM {vm} is not stamped as this deployment's");
+            judged.refuse(codes::VM_NOT_OURS, &node.name, reason);
+            return None;
+        }
+        _ => {
+            let names: Vec<&str> = own.iter().chain(&others).map(|vm| &*vm.name).collect();
+            let reason =
+                format!("{} have the same BIOS UUID {holder}: one is a copy of the other", names.join(" and "));
+            judged.refuse(codes::VM_TWICE, &node.name, reason);
+            return None;
+        }
+    };
+    if let Some(stamp) = vm.stamp.as_ref().filter(|stamp| stamp.node != node.name) {
+        let reason = format!("its VM {vm} is stamped as the node {}'s", stamp.node);
+        judged.refuse(codes::VM_NOT_OURS, &node.name, reason);
+        return None;
+    }
+    Some(vm)
+}
+
+fn disks(judged: &mut Judged, node: &SeenNode, vm: &Vm) {
+    let data = vm.data_disks().count();
+    if data != 1 {
+        let reason = format!("its VM {} holds {data} data disks; it must be exactly one", vm.name);
+        judged.refuse(codes::VM_DISKS, &node.name, reason);
+    }
+    let foreign: Vec<&str> =
+        vm.disks.iter().filter(|disk| disk.kind == DiskKind::Foreign).map(|disk| &*disk.reference.path).collect();
+    if !foreign.is_empty() {
+        let reason = format!(
+            "its VM {} holds disks that are not the appliance's ({}): move the pods that use these volumes away first",
+            vm.name,
+            foreign.join(", ")
+        );
+        judged.refuse(codes::VM_DISKS, &node.name, reason);
+    }
+    for disk in vm.data_disks() {
+        if let Some(parent) = &disk.parent {
+            let reason = format!(
+                "the data disk of its VM {} is a difference to {parent}, made by a snapshot; delete or consolidate it first",
+                vm.name
+            );
+            judged.refuse(codes::VM_SNAPSHOT, &node.name, reason);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! How far an upgrade is and what comes next, as a pure function of its journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::entry::{Direction, Entry, Event, Outcome};
+use super::plan::{Action, Mode, Plan, Step};
+
+/// How far an upgrade is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The way that it goes.
+    pub direction: Direction,
+    /// The one node that the way is for; none for all.
+    pub only: Option<usize>,
+    /// Its end, if it has one.
+    pub outcome: Option<Outcome>,
+    /// Why it waits, if the last thing that happened is that it could not go on.
+    pub paused: Option<String>,
+    /// Why the direction changed last, if it did.
+    pub reason: Option<String>,
+    begun: Vec<Step>,
+    done: Vec<Step>,
+    /// The VMs that were made, by node.
+    made: BTreeMap<usize, Uuid>,
+    /// The nodes that an operator has replaced.
+    replaced: BTreeSet<usize>,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A step is to be taken.
+    Take {
+        /// What it is.
+        step: Step,
+        /// Its number on this way, from 0.
+        index: usize,
+        /// How many steps the way has.
+        total: usize,
+        /// Whether it was begun before and interrupted.
+        again: bool,
+    },
+    /// All steps of the way are done: its end is to be noted.
+    End(Outcome),
+    /// One node is back on its old image, the others are where they were: a person decides.
+    NodeIsBack(usize),
+    /// It has ended.
+    Ended(Outcome),
+}
+
+impl Progress {
+    /// How far it is after these entries.
+    pub fn of(plan: &Plan, entries: &[Entry]) -> Self {
+        let mut progress = Self {
+            direction: Direction::Forward,
+            only: None,
+            outcome: None,
+            paused: None,
+            reason: None,
+            begun: Vec::new(),
+            done: Vec::new(),
+            made: BTreeMap::new(),
+            replaced: BTreeSet::new(),
+        };
+        for entry in entries {
+            progress.paused = None;
+            match &entry.event {
+                Event::Planned { .. } => {}
+                Event::Begun { step, .. } => progress.begun.push(*step),
+                Event::Done { step, vm, replaced, .. } => {
+                    progress.done.push(*step);
+                    progress.made.extend(step.node.zip(*vm));
+                    progress.replaced.extend(step.node.filter(|_| *replaced));
+                }
+                Event::Paused { reason, .. } => progress.paused = Some(reason.clone()),
+                Event::DirectionChanged { direction, only, reason } => {
+                    progress.forget_who_is_back(plan);
+                    (progress.direction, progress.only) = (*direction, *only);
+                    progress.outcome = None;
+                    progress.reason = Some(reason.clone());
+                }
+                Event::Ended { outcome } => progress.outcome = Some(*outcome),
+            }
+        }
+        progress
+    }
+
+    /// What comes next.
+    pub fn next(&self, plan: &Plan) -> Next {
+        if let Some(outcome) = self.outcome {
+            return Next::Ended(outcome);
+        }
+        let steps = self.steps(plan);
+        match steps.iter().position(|step| !self.done.contains(step)) {
+            Some(index) => {
+                Next::Take { step: steps[index], index, total: steps.len(), again: self.begun.contains(&steps[index]) }
+            }
+            None => match (self.direction, self.only) {
+                (Direction::Back, Some(node)) => Next::NodeIsBack(node),
+                (direction, _) => Next::End(end(direction)),
+            },
+        }
+    }
+
+    /// The steps of the way that it goes.
+    pub fn steps(&self, plan: &Plan) -> Vec<Step> {
+        match self.direction {
+            Direction::Forward => plan.steps.clone(),
+            Direction::Back => self.back(plan),
+            Direction::Commit => commit(plan.nodes.len()),
+            Direction::Abandon => (0..plan.nodes.len()).map(|node| Step::of(Action::Keep, node)).collect(),
+        }
+    }
+
+    /// Whether a step was begun on the way that counts.
+    pub fn is_begun(&self, step: Step) -> bool {
+        self.begun.contains(&step)
+    }
+
+    /// Whether a step is done.
+    pub fn is_done(&self, step: Step) -> bool {
+        self.done.contains(&step)
+    }
+
+    /// Whether a node is away on the way forward: its old VM is off, and the new one was not found good yet.
+    pub fn is_away(&self, node: usize) -> bool {
+        self.direction == Direction::Forward
+            && self.is_done(Step::of(Action::ShutDown, node))
+            && !self.is_done(Step::of(Action::Gate, node))
+    }
+
+    /// The VM that was made for a node, once its import is done.
+    pub fn made(&self, node: usize) -> Option<Uuid> {
+        self.made.get(&node).copied()
+    }
+
+    /// Whether an operator has replaced a node that was lost.
+    pub fn is_replaced(&self, node: usize) -> bool {
+        self.replaced.contains(&node)
+    }
+
+    /// Whether a node's swap may have been made final: there is no way back for it then.
+    pub fn is_final(&self) -> bool {
+        self.begun.iter().any(|step| step.action == Action::Commit)
+    }
+
+    /// Whether anything of another node was begun.
+    pub fn touches_others(&self, node: usize) -> bool {
+        self.begun.iter().any(|step| step.node.is_some_and(|other| other != node))
+    }
+
+    /// The way back from wherever the way forward has come to: each node that was
+    /// touched gets its old VM back, with the data disk as it is now. Steps look
+    /// first, so one that a crash hid is not missed, and one that was not taken is not undone.
+    fn back(&self, plan: &Plan) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
+        // The node that was touched last is the one that may be ill: it comes first.
+        for node in (0..plan.nodes.len()).rev().filter(|node| self.only.is_none_or(|only| only == *node)) {
+            steps.extend(self.back_of(plan, node).iter().map(|action| Step::of(*action, node)));
+        }
+        if plan.options.mode == Mode::AllAtOnce {
+            // All off, all on: alone, an old member of etcd would wait for the others in vain.
+            steps.sort_by_key(|step| step.action);
+        }
+        steps
+    }
+
+    fn back_of(&self, plan: &Plan, node: usize) -> &'static [Action] {
+        use Action::{
+            AttachOld, Cancel, DestroyNew, DetachNew, EvacuateNew, FenceNew, GateOld, PowerOnOld, ReconnectOld,
+            StopNew, StopOld,
+        };
+        const PREPARED: &[Action] = &[
+            EvacuateNew,
+            StopOld,
+            StopNew,
+            FenceNew,
+            DetachNew,
+            AttachOld,
+            ReconnectOld,
+            PowerOnOld,
+            GateOld,
+            DestroyNew,
+        ];
+        let begun = |action| self.is_begun(Step::of(action, node));
+        if begun(Action::ShutDown) {
+            if plan.options.mode == Mode::Rolling { PREPARED } else { &PREPARED[1..] }
+        } else if begun(Action::Prepare) {
+            &[Cancel, GateOld, DestroyNew]
+        } else if begun(Action::Import) {
+            &[DestroyNew]
+        } else {
+            &[]
+        }
+    }
+
+    /// A node whose way back is done is where it began: nothing was begun there.
+    fn forget_who_is_back(&mut self, plan: &Plan) {
+        if self.direction != Direction::Back {
+            return;
+        }
+        for node in 0..plan.nodes.len() {
+            let back = self.back_of(plan, node);
+            if !back.is_empty() && back.iter().all(|action| self.is_done(Step::of(*action, node))) {
+                self.begun.retain(|step| step.node != Some(node));
+                self.done.retain(|step| step.node != Some(node));
+                self.made.remove(&node);
+            }
+        }
+    }
+}
+
+fn end(direction: Direction) -> Outcome {
+    match direction {
+        Direction::Forward => Outcome::Upgraded,
+        Direction::Back => Outcome::RolledBack,
+        Direction::Commit => Outcome::Committed,
+        Direction::Abandon => Outcome::Abandoned,
+    }
+}
+
+fn commit(nodes: usize) -> Vec<Step> {
+    let each = |action| (0..nodes).map(move |node| Step::of(action, node));
+    [Step::whole(Action::Check)].into_iter().chain(each(Action::Commit)).chain(each(Action::DestroyOld)).collect()
+}

@@ -1,0 +1,115 @@
+//! Commands as a person gives them, which may be killed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::fake::fault::At;
+use super::fake::{World, new, old};
+use crate::authority::{Hold, TakeOver};
+use crate::upgrade::{Arrived, Deployment, Entry, Journal, Notice, Outcome, UpgradeStatus, Verb, journal};
+
+/// How long a run waits in the fakes' time.
+pub const PAUSE_LIMIT: Duration = Duration::from_secs(300);
+
+/// Does work in a time of its own, in which nobody waits.
+pub fn wait<T>(work: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap().block_on(work)
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub enum Given {
+    Killed,
+    Failed(anyhow::Error),
+    Arrived(Arrived, Box<UpgradeStatus>),
+}
+
+impl Given {
+    /// Where it has come to.
+    pub fn arrived(self) -> (Arrived, Box<UpgradeStatus>) {
+        match self {
+            Self::Arrived(arrived, status) => (arrived, status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why it paused.
+    pub fn paused(self) -> String {
+        match self.arrived().0 {
+            Arrived::Paused(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn outcome(self) -> Outcome {
+        match self.arrived().0 {
+            Arrived::Ended(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync)) -> Deployment<'a> {
+    Deployment {
+        hypervisor: world,
+        nodes: world,
+        store: world,
+        watch,
+        pace: Duration::from_secs(1),
+        pause_limit: PAUSE_LIMIT,
+        cancelled: watch::channel(false).1,
+    }
+}
+
+/// Plans, and is killed right after that.
+pub async fn begin(world: &World) {
+    let plan = world.plan().await;
+    let hold = Hold::take(world, "upgrade apply", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    Journal::begin(&hold, plan).await.unwrap();
+    hold.release().await;
+}
+
+/// Gives a command with something going wrong on its way.
+pub async fn give_with(world: &World, verb: Verb, ova: Option<PathBuf>, at: Option<At>) -> Given {
+    world.fault(at);
+    // Who was killed before he had said his name may be alive, for all that others know.
+    let nameless = world.store().holds.values().next_back().is_some_and(|hold| !hold.contains_key("holder.json"));
+    let over = if nameless { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
+    let deployment = deployment(world, &|_| {});
+    let given = tokio::select! {
+        biased;
+        gone = deployment.go_on(verb, ova, over) => Some(gone),
+        () = world.killed() => None,
+    };
+    world.bury();
+    match given {
+        Some(Ok((arrived, status))) => Given::Arrived(arrived, Box::new(status)),
+        Some(Err(error)) => Given::Failed(error),
+        None => Given::Killed,
+    }
+}
+
+pub async fn give(world: &World, verb: Verb) -> Given {
+    give_with(world, verb, None, None).await
+}
+
+/// Gives a command that has to come to an end, at which everything is as it has to be. When it only ends the way back
+/// of one node, it is given once more.
+pub async fn end(world: &World, verb: Verb) -> Outcome {
+    let mut given = give(world, verb).await;
+    if matches!(given, Given::Arrived(Arrived::NodeIsBack(_), _)) {
+        world.strangers_are_untouched();
+        given = give(world, verb).await;
+    }
+    let outcome = given.outcome();
+    let image = if outcome == Outcome::RolledBack { old() } else { new() };
+    world.all_run(&image, outcome == Outcome::Committed).await;
+    outcome
+}
+
+pub async fn entries(world: &World) -> Vec<Entry> {
+    crate::upgrade::entry::parse(&journal::last(world).await.unwrap().unwrap()).unwrap()
+}

@@ -1,0 +1,144 @@
+//! What goes wrong at a call: an error with or without its effect, an effect that comes late, a command that is killed.
+
+use super::State;
+use crate::hypervisor::Kind;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An error, and nothing happens. [`Kind::InDoubt`]: the call was lost.
+    Error(Kind),
+    /// It happens, and the answer is lost.
+    Done,
+    /// The answer is lost, and it happens later.
+    Late,
+    /// The command is killed, and nothing happens.
+    CutBefore,
+    /// It happens, and the command is killed.
+    CutAfter,
+    /// The command is killed, and it happens later.
+    CutLate,
+}
+
+impl Fault {
+    pub fn kills(self) -> bool {
+        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutLate)
+    }
+}
+
+/// Where it goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// At which call, counted from 1.
+    pub call: usize,
+    /// What.
+    pub fault: Fault,
+    /// Whether all later calls of the same name fail likewise, until somebody mends it.
+    pub lasting: bool,
+}
+
+/// What a call may do to whoever makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// The hypervisor tells.
+    Look,
+    /// The hypervisor changes something.
+    Change,
+    /// A node tells.
+    Ask,
+    /// A node does something.
+    Do,
+    /// The store tells.
+    Read,
+    /// The store keeps something.
+    Keep,
+}
+
+pub const KINDS: [Kind; 7] =
+    [Kind::Transient, Kind::Changed, Kind::InDoubt, Kind::Refused, Kind::Denied, Kind::NotFound, Kind::Fenced];
+
+impl CallKind {
+    /// All that can go wrong at such a call.
+    pub fn faults(self) -> Vec<Fault> {
+        let errors = KINDS.map(Fault::Error);
+        match self {
+            Self::Look => [&errors[..], &[Fault::CutBefore]].concat(),
+            Self::Change => {
+                [&errors[..], &[Fault::Done, Fault::Late, Fault::CutBefore, Fault::CutAfter, Fault::CutLate]].concat()
+            }
+            Self::Ask | Self::Read => vec![errors[0], Fault::CutBefore],
+            Self::Do | Self::Keep => vec![errors[0], Fault::Done, Fault::CutBefore, Fault::CutAfter],
+        }
+    }
+}
+
+/// A call that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub name: &'static str,
+    pub kind: CallKind,
+}
+
+/// Something that was begun and has not happened yet.
+pub struct Late {
+    /// Calls until it does.
+    pub left: usize,
+    /// The VM that it is done to, by its identifier, and in which words the inventory shows that.
+    pub task: Option<(String, &'static str)>,
+    /// Whether settling waits for it: a guest that was asked to shut down is no task of the hypervisor.
+    pub settles: bool,
+    pub effect: Box<dyn FnOnce(&mut State) + Send>,
+}
+
+#[derive(Default)]
+pub struct Faults {
+    pub calls: Vec<Call>,
+    pub at: Option<At>,
+    /// The name of the calls that fail, of a lasting fault.
+    name: Option<&'static str>,
+    pub late: Vec<Late>,
+    /// The command is killed right after an entry of the journal that ends with this.
+    pub kill_after_entry: Option<String>,
+}
+
+impl Faults {
+    /// Counts a call, and says what goes wrong.
+    pub fn count(&mut self, call: Call) -> Option<Fault> {
+        self.calls.push(call);
+        let at = self.at?;
+        if at.call == self.calls.len() {
+            self.name = at.lasting.then_some(call.name);
+            return Some(at.fault);
+        }
+        (self.name == Some(call.name)).then_some(at.fault)
+    }
+
+    /// Nothing goes wrong any more, or from now on what is said; calls are counted anew.
+    pub fn set(&mut self, at: Option<At>) {
+        self.calls.clear();
+        (self.at, self.name) = (at, None);
+    }
+}
+
+impl State {
+    /// Another call passes: what is late comes nearer.
+    pub fn pass(&mut self) {
+        for late in &mut self.faults.late {
+            late.left = late.left.saturating_sub(1);
+        }
+        self.land(|late| late.left == 0);
+    }
+
+    /// What settling waits for happens.
+    pub fn settle(&mut self) {
+        self.land(|late| late.settles);
+    }
+
+    fn land(&mut self, which: impl Fn(&Late) -> bool) {
+        let (now, later): (Vec<Late>, Vec<Late>) = std::mem::take(&mut self.faults.late).into_iter().partition(which);
+        self.faults.late = later;
+        for late in now {
+            (late.effect)(self);
+        }
+    }
+}

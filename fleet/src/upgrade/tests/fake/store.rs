@@ -1,0 +1,105 @@
+//! A store in memory: it outlives commands that are killed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::bail;
+use async_trait::async_trait;
+
+use super::World;
+use super::fault::{Call, CallKind, Fault};
+use crate::authority::{Holder, Store};
+
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    pub holds: BTreeMap<u64, BTreeMap<String, String>>,
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl World {
+    async fn keeping<T>(
+        &self,
+        name: &'static str,
+        kind: CallKind,
+        act: impl FnOnce(&mut Kept) -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        let fault = self.lock().faults.count(Call { name, kind });
+        match fault {
+            Some(fault @ (Fault::CutBefore | Fault::CutLate)) => self.die(fault).await,
+            Some(Fault::Error(_)) => bail!("the store does not answer ({name})"),
+            _ => {}
+        }
+        let done = act(&mut self.lock().store);
+        match fault {
+            Some(fault) if fault.kills() => self.die(fault).await,
+            Some(_) => bail!("the store's answer is lost ({name})"),
+            None => done,
+        }
+    }
+
+    /// The process of the last holder has ended.
+    pub fn bury(&self) {
+        let mut state = self.lock();
+        let Some(last) = state.store.holds.values_mut().next_back() else { return };
+        if let Some(text) = last.get_mut("holder.json") {
+            let holder: Holder = serde_json::from_str(text).unwrap();
+            *text = serde_json::to_string(&Holder { began: holder.began + 1, ..holder }).unwrap();
+        }
+    }
+
+    /// What is kept.
+    pub fn store(&self) -> Kept {
+        self.lock().store.clone()
+    }
+}
+
+#[async_trait]
+impl Store for World {
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        self.keeping("store.numbers", CallKind::Read, |kept| Ok(kept.holds.keys().copied().collect())).await
+    }
+
+    async fn make(&self, number: u64) -> anyhow::Result<bool> {
+        self.keeping("store.make", CallKind::Keep, |kept| {
+            let new = !kept.holds.contains_key(&number);
+            kept.holds.entry(number).or_default();
+            Ok(new)
+        })
+        .await
+    }
+
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
+        self.keeping("store.read", CallKind::Read, |kept| {
+            Ok(kept.holds.get(&number).and_then(|files| files.get(file)).cloned())
+        })
+        .await
+    }
+
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        let name = if file == "journal.jsonl" { "store.journal" } else { "store.write" };
+        self.keeping(name, CallKind::Keep, |kept| {
+            kept.holds.get_mut(&number).expect("a hold").insert(file.to_owned(), text.to_owned());
+            Ok(())
+        })
+        .await?;
+        let kills = self.lock().faults.kill_after_entry.take_if(|end| text.trim_end().ends_with(&**end)).is_some();
+        if kills {
+            self.die(Fault::CutAfter).await
+        }
+        Ok(())
+    }
+
+    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
+        self.keeping("store.kept", CallKind::Read, |kept| Ok(kept.files.contains_key(name).then(|| name.to_owned())))
+            .await
+    }
+
+    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
+        let content = std::fs::read(file)?;
+        self.keeping("store.keep", CallKind::Keep, |kept| {
+            kept.files.insert(name.to_owned(), content);
+            Ok(name.to_owned())
+        })
+        .await
+    }
+}

@@ -1,0 +1,189 @@
+//! Two commands on one deployment: who was overtaken does nothing more, also when he was frozen and wakes up.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{Notify, watch};
+
+use super::command::{PAUSE_LIMIT, begin, deployment, end, entries, give};
+use super::fake::{Ill, World};
+use crate::authority::{Hold, Lost, Store, TakeOver};
+use crate::upgrade::deployment::turn;
+use crate::upgrade::fenced::Fenced;
+use crate::upgrade::fenced_nodes::FencedNodes;
+use crate::upgrade::{Arrived, Journal, Mode, Outcome, Run, Verb};
+
+/// How long a confirmation is good here.
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// A store whose n-th answer comes only after its asker was woken up.
+struct Freezing<'a> {
+    world: &'a World,
+    left: AtomicUsize,
+    frozen: AtomicBool,
+    freezes: Notify,
+    wakes: Notify,
+}
+
+impl<'a> Freezing<'a> {
+    fn after(world: &'a World, calls: usize) -> Self {
+        let left = AtomicUsize::new(calls);
+        Self { world, left, frozen: AtomicBool::new(false), freezes: Notify::new(), wakes: Notify::new() }
+    }
+
+    /// The answer is there; who asked may be frozen before he sees it.
+    async fn answer<T>(&self, answer: T) -> T {
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1) {
+            self.frozen.store(true, Ordering::SeqCst);
+            self.freezes.notify_one();
+            self.wakes.notified().await;
+        }
+        answer
+    }
+}
+
+#[async_trait]
+impl Store for Freezing<'_> {
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        self.answer(self.world.numbers().await).await
+    }
+
+    async fn make(&self, number: u64) -> anyhow::Result<bool> {
+        self.answer(self.world.make(number).await).await
+    }
+
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
+        self.answer(self.world.read(number, file).await).await
+    }
+
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        self.answer(self.world.write(number, file, text).await).await
+    }
+
+    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
+        self.answer(Store::kept(self.world, name).await).await
+    }
+
+    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
+        self.answer(self.world.keep(name, file).await).await
+    }
+}
+
+/// A command on a store that may freeze it.
+async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Result<Arrived> {
+    let hold = Hold::take_with(store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
+    let mut journal = Journal::continued(&hold).await?;
+    let run = Run {
+        hypervisor: &Fenced::new(world, &hold),
+        nodes: &FencedNodes::new(world, &hold),
+        hold: &hold,
+        ova: None,
+        watch: &|_| {},
+        pace: Duration::from_secs(1),
+        pause_limit: PAUSE_LIMIT,
+        away_until: Mutex::new(None),
+        cancelled: watch::channel(false).1,
+        noted: &|_| (),
+    };
+    turn(&run, &mut journal, verb).await?;
+    let gone = run.go(&mut journal).await;
+    run.show_last(&journal).await;
+    hold.release().await;
+    gone
+}
+
+/// The calls that change something.
+fn changes(world: &World) -> usize {
+    let changing = ["import", "power_on", "shut_down", "cut_power", "connect", "detach", "attach", "destroy", "stamp"];
+    let of_nodes = ["begin_swap", "cancel_swap", "evacuate", "cancel_evacuation", "commit"];
+    changing.iter().chain(&of_nodes).map(|name| world.called(name)).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_does_nothing_more() {
+    for calls in 1.. {
+        let world = World::of(1, Mode::Rolling, Ill::Well);
+        begin(&world).await;
+        let store = Freezing::after(&world, calls);
+        let mut frozen = Box::pin(command(&world, &store, Verb::Resume));
+        tokio::select! {
+            biased;
+            () = store.freezes.notified() => {}
+            ended = &mut frozen => {
+                assert_eq!(ended.unwrap(), Arrived::Ended(Outcome::Upgraded));
+                assert!(calls > 40, "{calls}");
+                println!("frozen at {} answers of the store, overtaken, woken up: nothing more was done", calls - 1);
+                return;
+            }
+        }
+        std::thread::sleep(WINDOW + Duration::from_millis(2));
+        // The other one takes over, and takes everything back.
+        let (arrived, _) = deployment(&world, &|_| {}).go_on(Verb::Rollback, None, TakeOver::FromAnyone).await.unwrap();
+        assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{calls}");
+        let (journal, published) = (entries(&world).await, world.lock().published.clone());
+        world.fault(None);
+        store.wakes.notify_one();
+        let woken = frozen.await;
+        assert_eq!(changes(&world), 0, "{calls}: {:?}", world.calls());
+        let done = |arrived: &anyhow::Result<Arrived>| matches!(arrived, Ok(Arrived::Ended(_)));
+        let ended = journal.iter().filter(|entry| entry.hold == 1).count();
+        match &woken {
+            Err(error) => {
+                let named = ["taken", "at work"].iter().any(|word| error.to_string().contains(word));
+                assert!(error.is::<Lost>() || named, "{calls}: {error:#}");
+            }
+            // Its last word was said before it was frozen.
+            woken => assert!(done(woken), "{calls}: {woken:?} {ended}"),
+        }
+        assert_eq!(entries(&world).await, journal, "{calls}");
+        assert_eq!(world.lock().published, published, "{calls}: what people see is the other's journal");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_of_a_hold_that_was_overtaken_is_not_read() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let first = Hold::take(&world, "first", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let mut overtaken = Journal::continued(&first).await.unwrap();
+    assert_eq!(
+        deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromAnyone).await.unwrap().0,
+        Arrived::Ended(Outcome::Upgraded)
+    );
+    let text = entries(&world).await;
+    let event = crate::upgrade::Event::Ended { outcome: Outcome::Abandoned };
+    assert!(overtaken.append(event).await.unwrap_err().is::<Lost>());
+    // Even if it had been written.
+    world.write(first.number(), "journal.jsonl", "what a frozen command says").await.unwrap();
+    assert_eq!(entries(&world).await, text);
+    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_explicit_word_nothing_is_taken_from_who_may_be_alive() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let alive = Hold::take(&world, "somebody else", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let refused = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
+    assert!(refused.to_string().contains("somebody else"), "{refused:#}");
+    assert_eq!(super::stamp::refusals(&world).await, ["upgrade.locked", "upgrade.unfinished"]);
+    alive.confirm().await.unwrap();
+    alive.release().await;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resume_and_rollback_are_under_a_hold_while_the_api_is_away_too() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    world.lock().api_away = true;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(world.store().holds.len(), 2);
+    assert_eq!(world.lock().published, None);
+    world.lock().api_away = false;
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert!(world.lock().published.as_ref().is_some_and(|text| text.contains("rolled-back")));
+}

@@ -1,0 +1,76 @@
+//! A node that is lost for good in mid-upgrade, and replaced by the operator.
+
+use super::command::{begin, deployment, give, give_with};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, new};
+use crate::upgrade::{Arrived, Direction, Mode, Outcome, Verb};
+
+/// Kills the upgrade of three nodes at a call, and replaces cp3, the second one, after it was lost.
+async fn replaced(call: usize) -> Option<World> {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let at = At { call, fault: Fault::CutAfter, lasting: false };
+    give_with(&world, Verb::Resume, None, Some(at)).await;
+    // One that is away already: the cluster must not lose a second one.
+    if !world.lock().is_served("cp2") || !world.lock().is_served("cp1") {
+        return None;
+    }
+    world.lose("cp3");
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(!reason.is_empty());
+    world.replace("cp3");
+    Some(world)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_target_is_accepted() {
+    let mut figures = (0, 0, 0);
+    for call in (10..220).step_by(3) {
+        let Some(world) = replaced(call).await else { continue };
+        let back = deployment(&world, &|_| {}).status().await.unwrap().direction == Direction::Back;
+        let mut given = give(&world, Verb::Resume).await.arrived().0;
+        if matches!(given, Arrived::NodeIsBack(_)) {
+            given = give(&world, Verb::Resume).await.arrived().0;
+        }
+        let Arrived::Ended(outcome) = given else { panic!("{call}: {given:?}") };
+        // The node that was at the gate when the other one was lost could not be found good, and goes back.
+        if back && outcome != Outcome::Upgraded {
+            assert_eq!(outcome, Outcome::RolledBack, "{call}");
+            figures.2 += 1;
+            continue;
+        }
+        assert_eq!(outcome, Outcome::Upgraded, "{call}");
+        assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed, "{call}");
+        assert_eq!(world.images(), ["cp1", "cp2", "cp3"].map(|node| (node, new().version)));
+        let state = world.lock();
+        assert!(state.contents.iter().all(|content| content.swap.is_none() && !content.cordoned), "{call}");
+        let left: Vec<_> =
+            state.machines.iter().filter(|machine| machine.ours).map(|machine| &machine.vm.name).collect();
+        figures = (figures.0 + 1, figures.1 + usize::from(left.len() > 3), figures.2);
+    }
+    assert!(figures.0 > 20);
+    let (committed, left, back) = figures;
+    println!("a lost node, replaced: {committed} points committed ({left} leave a VM of its swap), {back} rolled back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_node_was_replaced_the_others_can_go_back() {
+    for call in [60, 100, 130] {
+        let Some(world) = replaced(call).await else { continue };
+        assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack, "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_node_that_nobody_replaces_ends_by_abandoning() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let at = At { call: 100, fault: Fault::CutAfter, lasting: false };
+    give_with(&world, Verb::Resume, None, Some(at)).await;
+    world.lose("cp3");
+    give(&world, Verb::Resume).await.paused();
+    assert_eq!(give(&world, Verb::Abandon).await.outcome(), Outcome::Abandoned);
+    world.replace("cp3");
+    let refusals = super::stamp::refusals(&world).await;
+    assert!(refusals.is_empty() || refusals == ["upgrade.vm-name"], "{refusals:?}");
+}

@@ -1,0 +1,55 @@
+//! The bytes that are imported are those that were planned with, whoever has touched the file since.
+
+use std::fs;
+
+use super::command::{begin, end, give, give_with};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, new};
+use super::package::{signer, write};
+use crate::upgrade::{Mode, Outcome, Verb};
+
+/// Killed right before its first import: the OVA is verified, for the plan and for the run.
+async fn verified() -> World {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let twin = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&twin).await;
+    give(&twin, Verb::Resume).await.arrived();
+    let call = twin.calls().iter().position(|call| call.name == "import").unwrap() + 1;
+    give_with(&world, Verb::Resume, None, Some(At { call, fault: Fault::CutBefore, lasting: false })).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn resume_with_another_ova_is_refused_at_the_import() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = format!("0.2.0+{} (etcd 3.6)", new().build);
+    // Another image; the same one, signed by somebody else; the same one, not signed.
+    for (full, signer) in [(full.replace('b', "c"), None), (full.clone(), Some(signer())), (full, None)] {
+        let world = verified().await;
+        let other = write(directory.path(), &full, signer.as_ref());
+        let reason = give_with(&world, Verb::Resume, Some(other), None).await.paused();
+        assert!(reason.contains("is not the OVA that was planned with"), "{reason}");
+        assert_eq!(world.called("import"), 0);
+        // With the right one it goes on.
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ova_that_was_replaced_after_it_was_verified_is_refused_at_the_import() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = verified().await;
+    let place = directory.path().join("appliance.ova");
+    fs::copy(&world.target.ova, &place).unwrap();
+    let mut bytes = fs::read(&place).unwrap();
+    // In the disk, which comes last.
+    let damaged = bytes.len() - 4 * 1024;
+    bytes[damaged] ^= 1;
+    fs::write(&place, &bytes).unwrap();
+    let reason = give_with(&world, Verb::Resume, Some(place.clone()), None).await.paused();
+    assert!(reason.contains("is damaged"), "{reason}");
+    assert_eq!(world.called("import"), 0);
+    fs::copy(&world.target.ova, &place).unwrap();
+    assert_eq!(give_with(&world, Verb::Resume, Some(place), None).await.outcome(), Outcome::Upgraded);
+}

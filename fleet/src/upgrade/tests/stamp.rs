@@ -1,0 +1,159 @@
+//! VMs are found by their stamp: others are refused, or not seen at all.
+
+use uuid::Uuid;
+
+use super::command::{begin, end, give};
+use super::failing::stop_before;
+use super::fake::operator::{STRANGERS, Stranger};
+use super::fake::{Ill, World, old_vm, stamp};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
+use crate::upgrade::{Action, Mode, Outcome, Step, Verb, plan};
+
+/// Why there is no plan; nothing if there is one.
+pub async fn refusals(world: &World) -> Vec<&'static str> {
+    let inventory = world.inventory().await;
+    let refused = plan(&inventory, &world.target, &world.options, Uuid::from_u128(0x2d)).err();
+    let mut codes: Vec<_> = refused.map(|refused| refused.0).unwrap_or_default().iter().map(|one| one.code).collect();
+    codes.dedup();
+    codes
+}
+
+fn world() -> World {
+    World::of(3, Mode::Rolling, Ill::Well)
+}
+
+/// Why there is no plan after a change of cp2's VM.
+async fn after(change: impl FnOnce(&mut super::fake::Machine)) -> Vec<&'static str> {
+    let world = world();
+    world.change_vm(old_vm("cp2"), change);
+    refusals(&world).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_are_found_by_name_not_by_stamp_no_more() {
+    assert!(after(|_| {}).await.is_empty());
+    assert_eq!(after(|machine| machine.vm.stamp = None).await, ["upgrade.vm-not-ours"]);
+    let other = Stamp { deployment: Uuid::from_u128(0xbad), node: "cp2".into(), swap: None };
+    assert_eq!(after(|machine| machine.vm.stamp = Some(other)).await, ["upgrade.vm-not-ours"]);
+    assert_eq!(after(|machine| machine.vm.stamp = stamp("cp3", None)).await, ["upgrade.vm-not-ours"]);
+    assert!(after(|machine| machine.vm.name = "a name of the operator's".into()).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_vm_with_the_same_bios_uuid_is_refused() {
+    for stranger in [Stranger::Twin] {
+        let world = world();
+        world.add_stranger(&world.plan().await, 0, stranger, PowerState::Off);
+        assert_eq!(refusals(&world).await, ["upgrade.vm-twice"]);
+    }
+    let world = world();
+    world.add_own("cp2", old_vm("cp2"), |_| {});
+    assert_eq!(refusals(&world).await, ["upgrade.vm-twice"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_appears_during_the_upgrade_pauses_it() {
+    let world = world();
+    begin(&world).await;
+    world.add_own("cp2", old_vm("cp2"), |_| {});
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("one is a copy of the other"), "{reason}");
+    assert_eq!(world.called("import"), 0);
+    world.lock().machines.pop();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_tasks_and_foreign_disks_are_refused() {
+    assert_eq!(after(|machine| machine.vm.snapshots.push("before".into())).await, ["upgrade.vm-snapshot"]);
+    let parent = "[datastore1] cp2/data-base.vmdk".to_owned();
+    assert_eq!(after(|machine| machine.vm.disks[1].parent = Some(parent)).await, ["upgrade.vm-snapshot"]);
+    assert_eq!(after(|machine| machine.vm.tasks.push("Relocate".into())).await, ["upgrade.vm-task"]);
+    let volume = Disk {
+        reference: DiskRef { uuid: Uuid::from_u128(0xf0), path: "[datastore1] fcd/volume.vmdk".into() },
+        kind: DiskKind::Foreign,
+        parent: None,
+        controller: "1000".into(),
+    };
+    assert_eq!(after(|machine| machine.vm.disks.push(volume)).await, ["upgrade.vm-disks"]);
+    let world = world();
+    let after = async |change: &dyn Fn(&mut Vm)| {
+        let mut inventory = world.inventory().await;
+        change(&mut inventory.vms[1]);
+        plan(&inventory, &world.target, &world.options, Uuid::from_u128(0x2d)).unwrap_err().0[0].code
+    };
+    assert_eq!(after(&|vm| vm.adapters.clear()).await, "upgrade.vm-adapter");
+    for power in [PowerState::Off, PowerState::Suspended, PowerState::Unknown] {
+        assert_eq!(after(&|vm| vm.power = power).await, "upgrade.vm-power", "{power}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_that_look_like_ours_are_neither_seen_nor_touched() {
+    for mode in [Mode::Rolling, Mode::AllAtOnce] {
+        for ill in [Ill::Well, Ill::NeverGood] {
+            let world = World::of(3, mode, ill);
+            begin(&world).await;
+            let plan =
+                crate::upgrade::entry::parse(&crate::upgrade::journal::last(&world).await.unwrap().unwrap()).unwrap();
+            let plan = crate::upgrade::entry::plan_of(&plan).unwrap().clone();
+            for node in 0..3 {
+                for stranger in STRANGERS {
+                    world.add_stranger(&plan, node, stranger, PowerState::On);
+                }
+            }
+            let outcome = if ill == Ill::Well { Outcome::Upgraded } else { Outcome::RolledBack };
+            assert_eq!(end(&world, Verb::Resume).await, outcome);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_somebody_else_has_taken_since_pauses_the_upgrade() {
+    let world = world();
+    let plan = world.plan().await;
+    begin(&world).await;
+    world.add_stranger(&plan, 0, Stranger::Unstamped, PowerState::Off);
+    {
+        let mut state = world.lock();
+        (state.machines[0].folder, state.machines[0].vm.name) = ("kaas", plan.nodes[0].new_name.clone());
+    }
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("the name is taken"), "{reason}");
+    world.lock().machines[0].vm.name = "somebody's".into();
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_somebody_else_has_attached_meanwhile_is_not_taken_from_him() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let plan = world.plan().await;
+    begin(&world).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::Attach, 0)).await;
+    world.add_stranger(&plan, 0, Stranger::Unstamped, PowerState::Off);
+    let strangers_own =
+        std::mem::replace(&mut world.lock().machines[0].vm.disks[1].reference, plan.nodes[0].disk.clone());
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("holds the disk"), "{reason}");
+    world.lock().machines[0].vm.disks[1].reference = strangers_own;
+    // It could not be given to the new VM: the node has gone back as soon as it can.
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_import_a_second_vm_of_the_same_swap_is_not_mistaken_for_the_new_one() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let plan = world.plan().await;
+    begin(&world).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::Prepare, 0)).await;
+    // A backup has cloned the new VM, its stamp with it: the copy comes first in the listing.
+    world.add_own("clone", Uuid::from_u128(0xc1), |machine| {
+        machine.vm.stamp = stamp("cp1", Some(plan.nodes[0].swap));
+        machine.whole = false;
+    });
+    world.lock().machines.rotate_right(1);
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("clone"), "{reason}");
+    world.lock().machines.remove(0);
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}

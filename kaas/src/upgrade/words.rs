@@ -1,0 +1,119 @@
+//! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
+
+use fleet::authority::Held;
+use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, Outcome, Refusals, UpgradeStatus};
+
+use super::describe;
+
+/// A line or two of what is happening.
+pub fn tell(notice: &Notice<'_>) {
+    match notice {
+        Notice::Step { plan, step, index, total, again } => {
+            let again = if *again { ", again" } else { "" };
+            println!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
+        }
+        Notice::Done { note } => println!("      {note}"),
+        Notice::Waiting { what, why } => println!("      waiting for {what}: {why}"),
+        Notice::Paused { reason } => println!("      paused: {reason}; tried again until it can be done"),
+        Notice::DirectionChanged { plan, direction, only, reason } => {
+            let who = only.map_or_else(|| "all nodes".to_owned(), |node| plan.nodes[node].name.clone());
+            match direction {
+                Direction::Forward => println!("Going on ({reason}):"),
+                Direction::Back => println!("      {reason}\nGoing back: {who}:"),
+                Direction::Commit => println!("Making it final ({reason}):"),
+                Direction::Abandon => println!("Ending it where it stands ({reason}):"),
+            }
+        }
+        Notice::Said(line) => println!("{line}"),
+    }
+}
+
+/// Where an upgrade stands, and what comes next.
+pub fn status(status: &UpgradeStatus) -> String {
+    let id = status.id;
+    let reason = status.reason.as_deref().unwrap_or("no reason was noted");
+    let mut text = match status.outcome {
+        Some(Outcome::Upgraded) => format!(
+            "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
+        ),
+        Some(Outcome::RolledBack) => format!("upgrade {id}: all nodes run what they ran before ({reason})"),
+        Some(Outcome::Committed) => format!("upgrade {id}: the new image is final"),
+        Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
+        None if status.waits_for_a_person => format!(
+            "upgrade {id}: {} went back alone, for it was not found good on the new image ({reason}); the other nodes \
+             stay where they are. `kaas upgrade resume` tries it again, `rollback` takes all nodes back",
+            status.only.as_deref().unwrap_or("a node"),
+        ),
+        None => {
+            let direction = match status.direction {
+                Direction::Forward => "forward",
+                Direction::Back => "back",
+                Direction::Commit => "of the commit",
+                Direction::Abandon => "of the end",
+            };
+            let next = status.next.map(|step| describe::title(&status.plan, step));
+            format!(
+                "upgrade {id}: {} of {} steps {direction} are done; next: {}; `kaas upgrade resume` goes on{}",
+                status.done,
+                status.total,
+                next.as_deref().unwrap_or("nothing but to note the end"),
+                if status.direction == Direction::Forward { ", `rollback` turns back" } else { "" },
+            )
+        }
+    };
+    if let (None, Some(paused)) = (status.outcome, &status.paused) {
+        text += &format!("\npaused: {paused}");
+    }
+    if let (None, Some(holder)) = (status.outcome, &status.held_by) {
+        text += &format!("\n{holder} is at work on it");
+    }
+    text
+}
+
+/// Refusals that a command of ours mends, with that command.
+pub fn advised(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<Held>() {
+        return anyhow::anyhow!(
+            "{error:#}. Wait until it has ended; if it is on another machine or hangs, and is to do nothing more, take \
+             over from it with --take-over"
+        );
+    }
+    let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
+    let mut advice: Vec<&str> = refusals.0.iter().filter_map(|refusal| advice(refusal.code)).collect();
+    advice.dedup();
+    if advice.is_empty() {
+        return error;
+    }
+    anyhow::anyhow!("{error}\n{}", advice.join("\n"))
+}
+
+fn advice(code: &str) -> Option<&'static str> {
+    debug_assert!(CODES.iter().any(|(known, _)| *known == code), "{code}");
+    Some(match code {
+        "upgrade.uncommitted" => {
+            "`kaas upgrade commit` makes the last upgrade final, `kaas upgrade rollback` takes it back."
+        }
+        "upgrade.unfinished" => {
+            "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
+        }
+        "upgrade.swap-open" => "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final.",
+        "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
+        _ => return None,
+    })
+}
+
+/// The plan of an upgrade of Kubernetes.
+pub fn kubernetes(plan: &KubernetesPlan) -> String {
+    let mut text = format!("Upgrade of Kubernetes to {}\n\nIt rests on\n", plan.to);
+    for ground in &plan.grounds {
+        text += &format!("  {}: {}\n", ground.subject, ground.evidence);
+    }
+    text += "\nA snapshot of etcd is taken. Then, one node after the other,\n";
+    for node in &plan.nodes {
+        let begun = if node.begun { ", begun before" } else { "" };
+        text += &format!("  {} ({}): from {}{begun}\n", node.name, node.address, node.runs);
+    }
+    text += "\nyields the virtual IP, moves its pods away, renews its certificates, starts its control plane and\n\
+             kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
+    text
+}
