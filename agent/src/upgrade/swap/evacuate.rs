@@ -128,8 +128,18 @@ impl Evacuation<'_> {
     /// # Errors
     /// It cannot be known.
     pub fn losses(&self) -> anyhow::Result<Losses> {
-        let node = &self.context.config.node.name;
-        let losses = pods::losses(&self.api()?.pods_to_move(node)?);
+        let (config, node) = (&self.context.config, &self.context.config.node.name);
+        let until = Instant::now() + config.timeout(MOVING);
+        let pods = loop {
+            match self.api().and_then(|api| api.pods_to_move(node)) {
+                Ok(pods) => break pods,
+                // One slow answer is no reason to give up.
+                Err(error) if self.is_cancelled() || Instant::now() >= until => return Err(error),
+                Err(error) => log::info!("{error:#}"),
+            }
+            thread::sleep(POLL);
+        };
+        let losses = pods::losses(&pods);
         if !losses.is_empty() {
             self.context.note(&format!("{node} is drained: {losses}"));
         }

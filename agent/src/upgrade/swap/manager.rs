@@ -358,5 +358,8 @@ fn failed(error: &anyhow::Error) -> Refused {
 #[path = "manager_cuts.rs"]
 mod cuts;
 #[cfg(test)]
+#[path = "manager_drain_tests.rs"]
+mod drain_tests;
+#[cfg(test)]
 #[path = "manager_tests.rs"]
 pub(crate) mod tests;

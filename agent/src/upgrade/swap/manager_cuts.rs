@@ -22,15 +22,15 @@ use crate::upgrade::swap::fake_etcd::FakeEtcd;
 use crate::upgrade::swap::{adopt, node_record};
 
 /// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.
-struct Cluster {
+pub(super) struct Cluster {
     config: Config,
     keys: tempfile::TempDir,
-    etcd: FakeEtcd,
-    api: FakeApi,
+    pub(super) etcd: FakeEtcd,
+    pub(super) api: FakeApi,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (mut config, keys) = (three_nodes(), tempfile::tempdir().unwrap());
         let etcd = FakeEtcd::start(&mut config, keys.path());
         let api = FakeApi::start(config.control_node().unwrap(), keys.path());
@@ -38,7 +38,7 @@ impl Cluster {
     }
 
     /// The first node, with this on its disk, and its agent.
-    fn started(&self, swap: Option<Swap>) -> (Rig, SwapManager) {
+    pub(super) fn started(&self, swap: Option<Swap>) -> (Rig, SwapManager) {
         let rig = Rig::new(self, swap);
         let manager = rig.start();
         (rig, manager)
@@ -46,18 +46,18 @@ impl Cluster {
 }
 
 /// The first node.
-struct Rig {
+pub(super) struct Rig {
     root: tempfile::TempDir,
     /// What is on its disk while nothing is prepared.
     before: Option<Swap>,
-    context: SwapContext,
+    pub(super) context: SwapContext,
     etcd: FakeEtcd,
-    kubernetes: Kubernetes,
+    pub(super) kubernetes: Kubernetes,
 }
 
 /// What kubectl would change: whether the node is cordoned. And what happens while it drains.
 #[derive(Default)]
-struct Kubernetes {
+pub(super) struct Kubernetes {
     cordoned: Mutex<bool>,
     drain: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
 }
@@ -68,7 +68,7 @@ impl Kubernetes {
     }
 
     /// From now on a drain does this, and says whether it succeeds.
-    fn on_drain(&self, happens: impl Fn() -> bool + Send + 'static) {
+    pub(super) fn on_drain(&self, happens: impl Fn() -> bool + Send + 'static) {
         *self.drain.lock().unwrap() = Some(Box::new(happens));
     }
 }
@@ -104,7 +104,7 @@ enum Cut {
     Power,
 }
 
-const ID: Uuid = Uuid::from_u128(3);
+pub(super) const ID: Uuid = Uuid::from_u128(3);
 
 impl Rig {
     fn new(Cluster { config, keys, etcd, api }: &Cluster, swap: Option<Swap>) -> Self {
@@ -119,7 +119,7 @@ impl Rig {
         Self { root, before: swap, context, etcd: etcd.clone(), kubernetes: Kubernetes::default() }
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(super) fn path(&self, path: &str) -> PathBuf {
         files::below(self.root.path(), path)
     }
 
@@ -155,12 +155,12 @@ impl Rig {
     }
 
     /// As [`SwapManager::begin`] does, on this thread and without judging first.
-    fn prepare(&self, manager: &SwapManager) {
+    pub(super) fn prepare(&self, manager: &SwapManager) {
         self.leave(manager, Purpose::Swap(request(ID.as_u128())));
     }
 
     /// As [`SwapManager::evacuate`] does, on this thread and without judging first.
-    fn evacuate(&self, manager: &SwapManager) {
+    pub(super) fn evacuate(&self, manager: &SwapManager) {
         self.leave(manager, Purpose::Evacuation(evacuation(ID.as_u128())));
     }
 
@@ -172,7 +172,7 @@ impl Rig {
         }
     }
 
-    fn goes_on_as_before(&self, manager: &SwapManager, when: &str) {
+    pub(super) fn goes_on_as_before(&self, manager: &SwapManager, when: &str) {
         assert_eq!(manager.under_way(), None, "{when}");
         let taken = manager.state().and_then(|_| self.before.clone());
         assert_eq!(self.context.identity().unwrap().swap, taken, "{when}");
@@ -183,7 +183,7 @@ impl Rig {
         assert!(told.get("swap").is_none(), "{when}: {told}");
     }
 
-    fn is_prepared(&self, manager: &SwapManager, when: &str) {
+    pub(super) fn is_prepared(&self, manager: &SwapManager, when: &str) {
         let state = manager.state().unwrap_or_else(|| panic!("{when}: there is no swap"));
         assert_eq!((state.id, state.stage, state.error), (ID, Stage::Prepared, None), "{when}");
         self.has_left(when);
@@ -354,113 +354,6 @@ fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
     let identity = rig.context.identity().unwrap();
     rig.context.write(&ownership::taken(&identity, &rig.context.own)).unwrap();
     rig.goes_on_as_before(&rig.start_after(Cut::Power), "the former VM is started");
-}
-
-/// A pod as the API has it.
-fn pod(name: &str, controller: Option<&str>) -> serde_json::Value {
-    let owners: Vec<_> =
-        controller.map(|kind| serde_json::json!({"kind": kind, "controller": true})).into_iter().collect();
-    serde_json::json!({"metadata": {"namespace": "web", "name": name, "ownerReferences": owners}})
-}
-
-#[test]
-fn what_a_drain_deletes_is_named_before_it_is_deleted() {
-    let cluster = Cluster::new();
-    let (rig, manager) = cluster.started(None);
-    cluster.api.has(vec![pod("debug", None), pod("front", Some("ReplicaSet"))], None);
-    let (looked, seen) = (manager.clone(), Arc::new(Mutex::new(None)));
-    let kept = Arc::clone(&seen);
-    rig.kubernetes.on_drain(move || {
-        *kept.lock().unwrap() = looked.state();
-        true
-    });
-    rig.prepare(&manager);
-    rig.is_prepared(&manager, "drained");
-    let before = seen.lock().unwrap().clone().unwrap();
-    assert_eq!((before.stage, &*before.losses.bare_pods), (Stage::Draining, &["web/debug".to_owned()][..]));
-    assert_eq!(manager.state().unwrap().losses, before.losses);
-    let log = std::fs::read_to_string(rig.path("/data/kaas/swaps.log")).unwrap();
-    assert!(log.contains("node1 is drained: these pods have no controller and are deleted: web/debug"), "{log}");
-}
-
-#[test]
-fn a_drain_that_a_budget_blocks_is_told_apart_from_a_failure() {
-    const WHY: &str = "The disruption budget front needs 1 healthy pods and has 1 currently";
-    let cluster = Cluster::new();
-    let front = || vec![pod("front", Some("ReplicaSet"))];
-    let ending = || {
-        let mut pod = pod("slow", Some("ReplicaSet"));
-        pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
-        vec![pod]
-    };
-    let table = [
-        (front(), Some(WHY), "drain.blocked", "web/front (The disruption budget front needs 1 healthy"),
-        (ending(), Some(WHY), "drain.unfinished", "have not ended after 1 s: web/slow"),
-        (vec![], None, "swap.failed", "timed out"),
-    ];
-    for (pods, refusal, code, words) in table {
-        for evacuates in [false, true] {
-            let (rig, manager) = cluster.started(if evacuates { taken() } else { None });
-            cluster.api.has(pods.clone(), refusal);
-            rig.kubernetes.on_drain(|| false);
-            if evacuates {
-                rig.evacuate(&manager)
-            } else {
-                rig.prepare(&manager)
-            }
-            let swap = manager.state().map(|swap| (swap.stage, swap.code, swap.error));
-            let evacuation = manager.evacuation().map(|state| (state.stage, state.code, state.error));
-            let (stage, said, error) = if evacuates { evacuation } else { swap }.unwrap();
-            assert_eq!((stage, said.as_deref()), (Stage::Failed, Some(code)));
-            assert!(error.unwrap().contains(words), "{words}");
-            rig.goes_on_as_before(&manager, code);
-        }
-    }
-}
-
-#[test]
-fn etcd_is_judged_again_once_the_pods_have_moved() {
-    let cluster = Cluster::new();
-    let (rig, manager) = cluster.started(None);
-    let etcd = cluster.etcd.clone();
-    let breaks: [(&str, Box<dyn Fn() + Send + Sync>); 2] = [
-        ("the etcd member of node3 is not healthy", Box::new(move || etcd.make_ill(Some(3)))),
-        ("which members etcd has cannot be known", {
-            let etcd = cluster.etcd.clone();
-            Box::new(move || {
-                etcd.make_ill(None);
-                etcd.lose_list();
-            })
-        }),
-    ];
-    for (words, happens) in breaks {
-        rig.kubernetes.on_drain(move || {
-            happens();
-            true
-        });
-        let purpose = Purpose::Swap(request(ID.as_u128()));
-        let cancelled = AtomicBool::new(false);
-        let (context, runner, patience) = (&rig.context, &rig.kubernetes, Duration::ZERO);
-        let work = Work { context, purpose: &purpose, cancelled: &cancelled, runner, patience };
-        let error = work.run(&mut |_, _| Ok(true)).unwrap_err();
-        let refused = failure(&error, &codes::SWAP_FAILED);
-        assert!(refused.code == "swap.quorum" && refused.reason.contains(words), "{refused}");
-        rig.goes_on_as_before(&manager, words);
-    }
-}
-
-#[test]
-fn a_member_list_that_cannot_be_had_is_no_member_of_etcd_to_tell_of() {
-    use crate::upgrade::swap::facts;
-    let cluster = Cluster::new();
-    let (rig, manager) = cluster.started(None);
-    let told = || facts::node(&rig.context, manager.state(), manager.evacuation()).unwrap();
-    let etcd = told().etcd.unwrap();
-    assert_eq!(etcd.members.iter().map(|member| member.healthy).collect::<Vec<_>>(), [true; 3]);
-    let pods = told().pods.unwrap();
-    assert_eq!((pods.cordoned, pods.losses), (Some(false), Some(Losses::default())));
-    cluster.etcd.lose_list();
-    assert_eq!(told().etcd, None);
 }
 
 #[test]

@@ -86,7 +86,8 @@ mod tests {
         assert_eq!(judged(Ok(&all), &[]), Ok(()));
         let learner = Member { is_learner: true, name: String::new(), ..member(3) };
         let strange = Member { peer_urls: vec!["https://10.0.0.99:2380".into()], name: "other".into(), ..member(9) };
-        let table: [(Result<&[Member], &str>, &[&str], &str); 7] = [
+        type Listed<'l> = Result<&'l [Member], &'l str>;
+        let table: [(Listed<'_>, &[&str], &str); 7] = [
             (Ok(&all), &["node1", "node2"], "this node's etcd member"),
             (Ok(&all), &["node2", "node3"], "the etcd member of node2 and node3 is not healthy"),
             (Err("no quorum"), &[], "which members etcd has cannot be known: no quorum"),
