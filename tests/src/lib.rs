@@ -14,6 +14,8 @@ pub mod certificates;
 mod deny;
 #[cfg(test)]
 mod docs;
+#[cfg(test)]
+mod earlier_commit;
 pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;
