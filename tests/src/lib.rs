@@ -27,5 +27,7 @@ pub mod scenario;
 mod set_up;
 pub mod terminal;
 pub mod upgrade;
+#[cfg(test)]
+mod versions_meet;
 pub mod workload;
 pub mod writer;
