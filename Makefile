@@ -16,10 +16,8 @@ TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --l
 
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
-# What upgrades are tried from; tests/src/earlier_ova.rs asks for the same.
-EARLIER := --version 0.0.9 --kubernetes kubernetes-1-36-2 --kubernetes kubernetes-1-35 --output build/earlier
 
-.PHONY: scenario named help reference ova ova-earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: scenario named help reference ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -28,8 +26,12 @@ ova: setup root ## Install what is missing on the build host and build the OVAs 
 	cargo build --locked -p kaas
 	$(AS_ROOT) $(KAAS) image build $(SPEC) --output build
 
-ova-earlier: ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
-	$(AS_ROOT) $(KAAS) image build $(SPEC) $(EARLIER)
+ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
+	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier
+
+# Has the sources of the earlier version, as the user whose the clone is, and says at once when they are not to be had.
+earlier: setup
+	@.ci/earlier >/dev/null
 
 # How many scenarios there are of each length: another number is a mistake, and fails.
 SHORT := 7
@@ -38,7 +40,7 @@ LONG := 35
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
 	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) -p scenarios --test lab -- ::short:: --test-threads=2
 
-test-fast: setup root ## Pass the tests that need neither an image nor a VM
+test-fast: setup root earlier ## Pass the tests that need neither an image nor a VM
 	@# The second part also runs when the first one has failed.
 	$(TEST) --no-fail-fast --workspace --exclude scenarios; first=$$?; $(TEST) -p scenarios --lib && exit $$first
 

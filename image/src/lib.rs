@@ -108,7 +108,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let kernel_package =
         lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
     let kernel = kernel::unpack(kernel_package, &spec.kernel, &context)?;
-    let agent = agent_program::build(&spec.files.workspace, &context)?;
+    let agent = agent_program::build(&spec.files, &context)?;
 
     let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
     root.lay_over(compose_payload(&spec, &components, epoch)?);

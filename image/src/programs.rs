@@ -160,6 +160,7 @@ mod tests {
         let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
         Files {
             workspace: PathBuf::new(),
+            agent: PathBuf::new(),
             systemd: PathBuf::new(),
             root: PathBuf::new(),
             leave_out: Vec::new(),

@@ -67,6 +67,10 @@ pub struct Build {
     /// Kubernetes components to carry in place of the spec's, the newest minor first; may be given several times.
     #[arg(long, value_name = "COMPONENT")]
     kubernetes: Vec<String>,
+    /// Tree of another commit to take the agent, its contract and the units from, all else from the spec: an image of
+    /// then to try upgrades from.
+    #[arg(long, value_name = "DIRECTORY")]
+    agent_source: Option<PathBuf>,
     /// Private key to sign with, in PEM. Without one the image calls itself a development image.
     #[arg(long, requires = "sign_certificate", value_name = "FILE")]
     sign_key: Option<PathBuf>,
@@ -139,7 +143,11 @@ fn build(arguments: Build) -> Result<()> {
     let progress = Progress::on_stderr();
     let request = Request {
         spec: &arguments.spec,
-        variant: Variant { version: arguments.version, kubernetes: arguments.kubernetes },
+        variant: Variant {
+            version: arguments.version,
+            kubernetes: arguments.kubernetes,
+            agent_source: arguments.agent_source,
+        },
         output: &arguments.output,
         signer: signer.as_ref(),
         sources: arguments.sources.into(),

@@ -15,8 +15,20 @@ use crate::scenario::{kaas, workspace};
 /// The build fails.
 pub fn build<A: AsRef<OsStr>>(version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(kaas());
-    build.args(["image", "build", "--version", version, "--report", "json"]).args(arguments);
-    build.arg("--output").arg(output).arg(workspace().join("image/specs/control-plane.toml"));
+    run(build.args(["image", "build", "--version", version]).args(arguments), output)
+}
+
+/// The image that upgrades are tried from, as [`build`] does.
+///
+/// # Errors
+/// The build fails, or the sources of before are not to be had.
+pub fn build_earlier(output: &Path) -> anyhow::Result<PathBuf> {
+    let mut build = Command::new(workspace().join(".ci/earlier"));
+    run(build.arg(kaas()).args(["image", "build"]), output)
+}
+
+fn run(build: &mut Command, output: &Path) -> anyhow::Result<PathBuf> {
+    build.args(["--report", "json", "--output"]).arg(output).arg(workspace().join("image/specs/control-plane.toml"));
     let built = build.output().context("starting the build")?;
     ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let report: Value = serde_json::from_slice(&built.stdout).context("reading the build's report")?;

@@ -1,6 +1,6 @@
-//! The image that upgrades are tried from: an earlier version than the one under test, with
-//! an earlier patch of Kubernetes. `make test` has built it before the scenarios; then the build
-//! cache has all of it.
+//! The image that upgrades are tried from: an earlier version than the one under test, with an earlier patch of
+//! Kubernetes and the agent of an earlier commit. `.ci/earlier` says which. `make test` has built it before the
+//! scenarios; then the build cache has all of it.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -10,10 +10,6 @@ use lab::Source;
 use crate::built_ova;
 use crate::scenario::{unpacked, workspace};
 
-/// Its version.
-pub const VERSION: &str = "0.0.9";
-/// Its Kubernetes components.
-const KUBERNETES: [&str; 2] = ["kubernetes-1-36-2", "kubernetes-1-35"];
 /// Where `make test` puts it.
 const DIRECTORY: &str = "build/earlier";
 
@@ -24,9 +20,9 @@ const DIRECTORY: &str = "build/earlier";
 pub fn source() -> Source {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = || {
-        let kubernetes = KUBERNETES.map(|component| format!("--kubernetes={component}"));
-        let built = built_ova::build(VERSION, &workspace().join(DIRECTORY), &kubernetes);
-        built.unwrap_or_else(|error| panic!("building an OVA {VERSION}: {error:#}"))
+        let built = built_ova::build_earlier(&workspace().join(DIRECTORY));
+        built.unwrap_or_else(|error| panic!("building the OVA that upgrades are tried from: {error:#}"))
     };
-    unpacked(BUILT.get_or_init(built)).unwrap_or_else(|error| panic!("unpacking an OVA {VERSION}: {error:#}"))
+    let ova = BUILT.get_or_init(built);
+    unpacked(ova).unwrap_or_else(|error| panic!("unpacking {}: {error:#}", ova.display()))
 }

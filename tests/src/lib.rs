@@ -14,6 +14,8 @@ pub mod certificates;
 mod deny;
 #[cfg(test)]
 mod docs;
+#[cfg(test)]
+mod earlier_commit;
 pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;
@@ -26,5 +28,7 @@ pub mod scenario;
 mod set_up;
 pub mod terminal;
 pub mod upgrade;
+#[cfg(test)]
+mod versions_meet;
 pub mod workload;
 pub mod writer;

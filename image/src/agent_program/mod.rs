@@ -12,6 +12,7 @@ use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::caller;
 use crate::process::Tool;
+use crate::spec::Files;
 
 /// The agent, built.
 #[derive(Clone, Debug)]
@@ -45,15 +46,16 @@ fn shapes_program(name: &str) -> bool {
     of_target || by_start || RUST_SETTINGS.contains(&name) || C_SETTINGS.iter().copied().any(of_c)
 }
 
-/// Builds the agent's program from its workspace, or finds it built from the same sources by the same compilers.
+/// Builds the agent's program from its sources, or finds it built from the same ones by the same compilers. Those are
+/// what the spec's own workspace asks for, also for sources of an earlier commit: what crates it shares with today's is
+/// compiled once.
 ///
 /// # Errors
 /// When it does not build, or does not run with the image's C library.
-pub fn build(workspace: &Path, context: &BuildContext<'_>) -> Result<Agent> {
+pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<Agent> {
     let &BuildContext { tools, cache, progress, .. } = context;
-    let workspace = workspace.canonicalize().with_context(|| format!("finding {}", workspace.display()))?;
-    let sources = cache.sources()?;
-    sources::lay_out(&workspace, sources.path())?;
+    let find = |place: &Path| place.canonicalize().with_context(|| format!("finding {}", place.display()));
+    let (workspace, agent) = (find(&files.workspace)?, find(&files.agent)?);
     let first_line = |program: &str| -> Result<String> {
         let asked = settings::start(Tool::as_caller(program), &workspace)?.arg("--version");
         let said =
@@ -62,12 +64,16 @@ pub fn build(workspace: &Path, context: &BuildContext<'_>) -> Result<Agent> {
     };
     let (rust, cc) = (first_line("rustc")?, first_line(CC)?);
     let settings = settings::read(Path::new(settings::START), settings::home().as_deref())?;
-    let key = key(&workspace, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
+    let key = key(&agent, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
     let place =
         cache.stage(&key, progress, |directory| {
             let program = directory.join("kaas-agent");
-            caller::take(&compile(&workspace, sources.path(), context)?, &program)
-                .context("keeping the agent's program")?;
+            // Held until the program is taken: Cargo puts that of other sources in the same place.
+            let sources = cache.sources()?;
+            sources::lay_out(&agent, sources.path())?;
+            let compiled = compile(&workspace, sources.path(), context)
+                .with_context(|| format!("compiling the agent of {}", agent.display()))?;
+            caller::take(&compiled, &program).context("keeping the agent's program")?;
             // Of two C libraries the older one's programs run with the newer one, not the other way round.
             tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
                 "the agent does not run with the image's C library: build on a host whose C library is not newer",

@@ -33,8 +33,8 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The agent's program.
-    AGENT = "agent", keep 3, by [
+    /// The agent's program: that of the clone as it changes, and the one that upgrades are tried from.
+    AGENT = "agent", keep 5, by [
         "../agent_program/mod.rs",
         "../agent_program/settings.rs",
         "../agent_program/sources.rs"
@@ -100,7 +100,11 @@ mod tests {
     #[test]
     fn each_stage_has_a_directory_of_its_own_beside_what_is_no_stage() {
         for (index, stage) in Stage::ALL.iter().enumerate() {
-            assert!(!["cargo", "lab", "packages", "sources", "target", "work"].contains(&stage.name), "{}", stage.name);
+            assert!(
+                !["cargo", "earlier", "lab", "packages", "sources", "target", "work"].contains(&stage.name),
+                "{}",
+                stage.name
+            );
             assert!(Stage::ALL[..index].iter().all(|earlier| earlier.name != stage.name), "{}", stage.name);
         }
     }

@@ -106,8 +106,10 @@ impl Components {
 /// The image's own files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The Cargo workspace that has the agent.
+    /// The Cargo workspace whose compiler builds the agent.
     pub workspace: PathBuf,
+    /// The Cargo workspace with the agent's sources: the same one, unless a variant takes them from another commit.
+    pub agent: PathBuf,
     /// Units and the other directories that systemd reads, by the name of the directory.
     pub systemd: PathBuf,
     /// A directory laid out as the image's root.

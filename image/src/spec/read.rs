@@ -140,8 +140,10 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
     let (leave_out, set_id) = (table.texts("leave-out", any), table.texts("set-id", check::image_path));
     let clear_set_id = table.texts("clear-set-id", check::image_path);
     let mount_points = table.texts("mount-points", check::image_path);
+    let workspace = workspace?;
     Some(Files {
-        workspace: workspace?,
+        agent: workspace.clone(),
+        workspace,
         systemd: systemd?,
         root: root?,
         leave_out: values(leave_out),

@@ -1,5 +1,7 @@
-//! A spec's image in another version, or with other Kubernetes components: what a
+//! A spec's image in another version, with other Kubernetes components, or with the agent of another commit: what a
 //! release pipeline stamps, and what an upgrade is tried with.
+
+use std::path::PathBuf;
 
 use anyhow::{Error, Result, bail};
 
@@ -13,13 +15,18 @@ pub struct Variant {
     pub version: Option<String>,
     /// The Kubernetes components, the newest minor first; none for those of the spec.
     pub kubernetes: Vec<String>,
+    /// The tree of another commit that agent and units come from, in place of the spec's.
+    pub agent_source: Option<PathBuf>,
 }
+
+/// What agent and units are made from, by their places in a tree of this project.
+const AGENT_SOURCE: [&str; 4] = ["Cargo.toml", "Cargo.lock", "agent/Cargo.toml", "systemd/system"];
 
 impl Variant {
     /// Changes the spec. `described` are the components that there are.
     ///
     /// # Errors
-    /// The version is none, or there is no such Kubernetes component; the spec is then as it was.
+    /// The version is none, there is no such Kubernetes component, or the tree has no agent; the spec is then as it was.
     pub fn apply(&self, spec: &mut Spec, described: &[Component]) -> Result<()> {
         if let Some(version) = &self.version {
             check::version(version).map_err(Error::msg)?;
@@ -30,11 +37,20 @@ impl Variant {
                 bail!("{} describes no Kubernetes component `{name}`", spec.components.file.display());
             }
         }
+        if let Some(tree) = &self.agent_source
+            && let Some(missing) = AGENT_SOURCE.iter().find(|place| !tree.join(place).exists())
+        {
+            bail!("{} is no tree of this project to take the agent from: it has no {missing}", tree.display());
+        }
         if let Some(version) = &self.version {
             spec.identity.version.clone_from(version);
         }
         if !self.kubernetes.is_empty() {
             spec.components.kubernetes.clone_from(&self.kubernetes);
+        }
+        if let Some(tree) = &self.agent_source {
+            spec.files.agent.clone_from(tree);
+            spec.files.systemd = tree.join("systemd");
         }
         Ok(())
     }
@@ -54,6 +70,7 @@ mod tests {
         let variant = |version: Option<&str>, kubernetes: &[&str]| Variant {
             version: version.map(str::to_owned),
             kubernetes: kubernetes.iter().map(|name| (*name).to_owned()).collect(),
+            agent_source: None,
         };
         for (variant, named) in [
             (variant(Some("one"), &[]), "`one`"),
@@ -69,5 +86,23 @@ mod tests {
             (spec.identity.version.as_str(), spec.components.kubernetes.as_slice()),
             ("1.2.3-rc.1", &["kubernetes-1-35".to_owned()][..])
         );
+    }
+
+    #[test]
+    fn agent_and_units_of_another_commit_come_over_the_files_of_this_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
+        let (spec, described) = crate::spec::read(&path).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        let variant = Variant { agent_source: Some(tree.path().to_owned()), ..Variant::default() };
+        let mut other = spec.clone();
+        let error = variant.apply(&mut other, &described).unwrap_err().to_string();
+        assert!(error.ends_with("to take the agent from: it has no Cargo.toml") && other == spec, "{error}");
+        for place in AGENT_SOURCE {
+            std::fs::create_dir_all(tree.path().join(place)).unwrap();
+        }
+        variant.apply(&mut other, &described).unwrap();
+        assert_eq!((other.files.agent.as_path(), other.files.systemd), (tree.path(), tree.path().join("systemd")));
+        // The compiler is that of this commit, and so are the image's other files.
+        assert_eq!((other.files.workspace, other.files.root), (spec.files.workspace, spec.files.root));
     }
 }

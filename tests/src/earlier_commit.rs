@@ -1,0 +1,119 @@
+//! Tests of `.ci/earlier` in clones of a small repository: whence it has the commit that it pins, and what it says when
+//! there is none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::scenario::workspace;
+
+/// A repository, a clone of it whose script pins the first of two commits, and a cache.
+struct Stage {
+    directory: TempDir,
+    pinned: String,
+}
+
+impl Stage {
+    /// The options are those of the clone.
+    fn new(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let stage = Self { pinned: String::new(), directory };
+        let origin = stage.path("origin");
+        fs::create_dir_all(origin.join(".ci")).unwrap();
+        stage.git(&origin, &["init", "--quiet"]);
+        let commit = |text: &str| {
+            fs::write(origin.join("file"), text).unwrap();
+            stage.git(&origin, &["add", "."]);
+            let who = ["-c", "user.name=n", "-c", "user.email=e"];
+            stage.git(&origin, &[&who[..], &["commit", "--quiet", "--message", text]].concat());
+            stage.git(&origin, &["rev-parse", "HEAD"]).trim().to_owned()
+        };
+        let pinned = commit("before");
+        let script = fs::read_to_string(workspace().join(".ci/earlier")).unwrap();
+        let (start, rest) = script.split_once("\ncommit=").unwrap();
+        let rest = rest.split_once('\n').unwrap().1;
+        fs::write(origin.join(".ci/earlier"), format!("{start}\ncommit={pinned}\n{rest}")).unwrap();
+        commit("now");
+        let from = format!("file://{}", origin.display());
+        stage.git(stage.directory.path(), &[&["clone", "--quiet"], options, &[&from, "clone"]].concat());
+        Self { pinned, ..stage }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn git(&self, place: &Path, arguments: &[&str]) -> String {
+        let mut git = Command::new("git");
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null").arg("-C").arg(place).args(arguments);
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{git:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What the script says on standard output, or else its errors.
+    fn run(&self, command: &[&str]) -> Result<String, String> {
+        let mut script = Command::new("sh");
+        script.arg(self.path("clone/.ci/earlier")).args(command).env("XDG_CACHE_HOME", self.path("cache"));
+        let output = script.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.path("cache/kaas/earlier").join(&self.pinned)
+    }
+
+    fn has_the_tree_of_before(&self) {
+        assert_eq!(self.run(&[]).unwrap(), format!("{}\n", self.tree().display()));
+        assert_eq!(fs::read_to_string(self.tree().join("file")).unwrap(), "before");
+        assert_eq!(fs::read_dir(self.path("cache/kaas/earlier")).unwrap().count(), 1, "work is left");
+    }
+}
+
+#[test]
+fn a_clone_has_the_commit_and_the_command_is_told_where_its_tree_is() {
+    let stage = Stage::new(&[]);
+    fs::rename(stage.path("origin"), stage.path("gone")).unwrap();
+    let said = stage.run(&["echo", "image", "build"]).unwrap();
+    let tree = stage.tree();
+    assert!(said.starts_with("image build --version ") && said.contains(" --kubernetes "), "{said}");
+    assert!(said.ends_with(&format!(" --agent-source {}\n", tree.display())), "{said}");
+    stage.has_the_tree_of_before();
+}
+
+#[test]
+fn a_shallow_clone_fetches_the_commit_alone_and_once() {
+    let stage = Stage::new(&["--depth=1"]);
+    stage.has_the_tree_of_before();
+    assert_eq!(fs::read_to_string(stage.path("clone/file")).unwrap(), "now");
+    assert_eq!(stage.git(&stage.path("clone"), &["rev-list", "--count", "HEAD"]).trim(), "1");
+    fs::remove_dir_all(stage.path("origin")).unwrap();
+    fs::remove_dir_all(stage.path("clone/.git")).unwrap();
+    stage.has_the_tree_of_before();
+}
+
+#[test]
+fn what_cannot_be_had_is_said_with_what_to_do() {
+    let stage = Stage::new(&["--depth=1"]);
+    fs::rename(stage.path("origin"), stage.path("gone")).unwrap();
+    let error = stage.run(&["echo"]).unwrap_err();
+    let pinned = &stage.pinned;
+    assert!(
+        error.contains(&format!(
+            "the commit {pinned}, which upgrades are tried from, is not in this clone (shallow: true)"
+        )),
+        "{error}"
+    );
+    assert!(error.contains("git fetch --unshallow"), "{error}");
+    assert!(!stage.tree().exists());
+    // An archive of the sources has no history.
+    fs::remove_dir_all(stage.path("clone/.git")).unwrap();
+    let error = stage.run(&["echo"]).unwrap_err();
+    assert!(
+        error.contains("is looked for in a clone, and there is none: ") && error.contains("not a git repository"),
+        "{error}"
+    );
+}

@@ -1,0 +1,138 @@
+//! Versions meet: what the commit that upgrades are tried from says, asks and keeps is understood today, and what is
+//! said, asked and kept today is what that commit's agent understands. The scenarios of upgrades show the same with both
+//! programs; here each form is tried, also those that no scenario comes by.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use agent::cluster::etcd::replace::Admission;
+use agent::cluster::etcd::restore::Restored;
+use agent::cluster::kubernetes::upgrade::Begun;
+use agent::cluster::records::{Cordon, DiskCounter, Progress};
+use agent::cluster::rendezvous::Record;
+use agent::host::disk::Identity;
+use agent::intake::config::Config;
+use agent::upgrade::swap::node_record::NodeRecord;
+use contract::json::read_strictly;
+use contract::kubernetes_upgrade;
+use contract::node::Node;
+use contract::properties::form;
+use contract::role::Role;
+use contract::swap::{Refused, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::scenario::workspace;
+
+/// The tree of the commit that upgrades are tried from.
+fn earlier() -> PathBuf {
+    let said = Command::new(workspace().join(".ci/earlier")).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    PathBuf::from(String::from_utf8(said.stdout).unwrap().trim_end())
+}
+
+/// What is read tolerantly: read, and written again with all that stood there.
+fn told<T: Serialize + DeserializeOwned>(text: &str) -> Result<(), String> {
+    let given: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let read: T = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    missing(&given, &serde_json::to_value(read).unwrap(), "")
+        .map_or(Ok(()), |place| Err(format!("{place} is gone or another")))
+}
+
+/// What is read strictly: read to its end, and written again with nothing more.
+fn asked<T: Serialize + DeserializeOwned>(text: &str) -> Result<(), String> {
+    let read: T = read_strictly(text.as_bytes()).map_err(|error| error.to_string())?;
+    let (given, written) = (serde_json::from_str(text).unwrap(), serde_json::to_value(read).unwrap());
+    let differs = missing(&given, &written, "").or_else(|| missing(&written, &given, ""));
+    differs.map_or(Ok(()), |place| Err(format!("{place} is new, gone or another")))
+}
+
+/// The place of something in `given` that is not the same in `written`. Null says as much as nothing.
+fn missing(given: &Value, written: &Value, place: &str) -> Option<String> {
+    match (given, written) {
+        (Value::Object(given), Value::Object(written)) => given.iter().find_map(|(name, value)| {
+            missing(value, written.get(name).unwrap_or(&Value::Null), &format!("{place}/{name}"))
+        }),
+        (Value::Array(given), Value::Array(written)) if given.len() == written.len() => {
+            let mut pairs = given.iter().zip(written).enumerate();
+            pairs.find_map(|(index, (given, written))| missing(given, written, &format!("{place}/{index}")))
+        }
+        _ => (given != written).then(|| place.to_owned()),
+    }
+}
+
+/// All JSON of a directory, by the names of the files.
+fn all_of(directory: &Path, judge: impl Fn(&str, &str) -> Result<(), String>) {
+    let mut seen = 0;
+    for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        judge(name, &fs::read_to_string(&path).unwrap()).unwrap_or_else(|wrong| panic!("{}: {wrong}", path.display()));
+        seen += 1;
+    }
+    assert!(seen > 0, "{} is empty", directory.display());
+}
+
+#[test]
+fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
+    all_of(&earlier().join("contract/testdata"), |name, text| match name {
+        "node.json" | "node-prepared.json" | "node-taken.json" | "node-upgrading.json" => told::<Node>(text),
+        "refused.json" => told::<Refused>(text),
+        "swap-request.json" | "swap-request-publisher.json" => asked::<Request>(text),
+        "kubernetes-request.json" => asked::<kubernetes_upgrade::Request>(text),
+        _ => Err("say of what type it is".to_owned()),
+    });
+}
+
+/// The files in `testdata/kept` are as images since that commit write them.
+#[test]
+fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
+    all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
+        "identity.json" | "identity-swap.json" => asked::<Identity>(text),
+        "config.json" => told::<Config>(text),
+        "progress.json" => told::<Progress>(text),
+        "disk-counter.json" => told::<DiskCounter>(text),
+        "rendezvous.json" => told::<Record>(text),
+        "swap.json" => told::<Cordon>(text),
+        "kubernetes-upgrade.json" => told::<Begun>(text),
+        "admission.json" => told::<Admission>(text),
+        "restored.json" => told::<Restored>(text),
+        "etcd-node.json" => told::<NodeRecord>(text),
+        _ => Err("say of what type it is".to_owned()),
+    });
+}
+
+/// The earlier image has the form of today, and options files live longer than images.
+#[test]
+fn the_form_of_today_has_all_properties_of_before() {
+    let reference = fs::read_to_string(earlier().join("docs/reference.md")).unwrap();
+    let (_, rest) = reference.split_once("<!-- properties:begin -->").unwrap();
+    let (table, _) = rest.split_once("<!-- properties:end -->").unwrap();
+    let before: BTreeSet<_> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let today: BTreeSet<_> =
+        form(Role::ControlPlane, &["1.36".to_owned()]).iter().map(|property| property.key).collect();
+    let gone: Vec<_> = before.difference(&today).collect();
+    assert!(before.len() > 10 && gone.is_empty(), "gone: {gone:?}");
+}
+
+#[test]
+fn what_is_new_gone_or_another_is_found() {
+    let text = include_str!("../../contract/testdata/swap-request.json");
+    let with = |change: fn(&mut Value)| {
+        let mut value = serde_json::from_str(text).unwrap();
+        change(&mut value);
+        value.to_string()
+    };
+    asked::<Request>(text).unwrap();
+    let more = with(|value| value["more"] = 1.into());
+    assert!(asked::<Request>(&more).unwrap_err().contains("unknown field `more`"));
+    assert_eq!(told::<Request>(&more).unwrap_err(), "/more is gone or another");
+    // Without it, today's program would still write it: who reads strictly and does not know it refuses.
+    let less = with(|value| drop(value.as_object_mut().unwrap().remove("downgrade")));
+    told::<Request>(&less).unwrap();
+    assert_eq!(asked::<Request>(&less).unwrap_err(), "/downgrade is new, gone or another");
+    assert!(told::<Request>(&with(|value| drop(value["to"].as_object_mut().unwrap().remove("build")))).is_err());
+}
