@@ -219,7 +219,6 @@ impl Deployment<'_> {
             pause_limit: self.pause_limit,
             away_until: Mutex::new(None),
             cancelled: self.cancelled.clone(),
-            noted: &|_| (),
         };
         turn(&run, journal, verb).await?;
         let gone = run.go(journal).await;

@@ -45,5 +45,5 @@ pub use notice::Notice;
 pub use plan::{Action, Evidence, Member, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
 pub use refusal::{CODES, Refusal, Refusals};
-pub use run::{Arrived, Moment, Pausing, Run};
+pub use run::{Arrived, Pausing, Run};
 pub use target::Target;

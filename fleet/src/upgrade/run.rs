@@ -44,17 +44,6 @@ pub struct Run<'a> {
     pub away_until: Mutex<Option<Instant>>,
     /// Becomes true when the run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
-    /// Called before and after each entry is written: tests break off there.
-    pub noted: &'a (dyn Fn(Moment) + Sync),
-}
-
-/// A moment around an entry of the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The entry is not written yet.
-    Before,
-    /// The entry is kept.
-    After,
 }
 
 /// Where a run has come to.
@@ -244,7 +233,6 @@ impl Run<'_> {
     /// Adds an entry to the journal. While that cannot be written, nothing can follow: it is tried again, for as long
     /// as the run may be paused.
     async fn note(&self, journal: &mut Journal<'_>, event: Event) -> anyhow::Result<()> {
-        (self.noted)(Moment::Before);
         let started = Instant::now();
         let mut said = false;
         while let Err(error) = journal.append(event.clone()).await {
@@ -257,7 +245,6 @@ impl Run<'_> {
             }
             tokio::time::sleep(self.pace * LOOKS_PER_TRY).await;
         }
-        (self.noted)(Moment::After);
         self.show(journal).await;
         Ok(())
     }

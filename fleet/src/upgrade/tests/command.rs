@@ -72,12 +72,15 @@ pub async fn begin(world: &World) {
     hold.release().await;
 }
 
+/// Whether the last command was killed before it had said its name: for all that others know, it may be alive.
+pub fn is_nameless(world: &World) -> bool {
+    world.store().holds.values().next_back().is_some_and(|hold| !hold.contains_key("holder.json"))
+}
+
 /// Gives a command with something going wrong on its way.
 pub async fn give_with(world: &World, verb: Verb, ova: Option<PathBuf>, at: Option<At>) -> Given {
     world.fault(at);
-    // Who was killed before he had said his name may be alive, for all that others know.
-    let nameless = world.store().holds.values().next_back().is_some_and(|hold| !hold.contains_key("holder.json"));
-    let over = if nameless { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
+    let over = if is_nameless(world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
     let deployment = deployment(world, &|_| {});
     let given = tokio::select! {
         biased;

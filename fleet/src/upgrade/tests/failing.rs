@@ -340,3 +340,29 @@ async fn calls_of(world: &World, verb: Verb) -> Vec<&'static str> {
     give(&twin, verb).await.arrived();
     twin.calls().iter().map(|call| call.name).collect()
 }
+
+/// What was begun before has not settled when a command goes on: the step that comes next is tried again, and is noted
+/// as begun all the same. The way back goes by that.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_had_to_wait_for_what_was_begun_before_is_not_forgotten_on_the_way_back() {
+    let killed = async |call| {
+        let world = world(1, Mode::Rolling, Ill::NeverGood).await;
+        let at = At { call, fault: Fault::CutBefore, lasting: false };
+        matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed).then_some(world)
+    };
+    for call in 1.. {
+        let Some(world) = killed(call).await else {
+            assert!(call > 50, "only {call} calls");
+            return;
+        };
+        give(&world, Verb::Resume).await;
+        let settles = world.lock().faults.calls.iter().position(|call| call.name == "settle");
+        // Killed right before its last entry, it has nothing more to do.
+        let Some(settles) = settles else { continue };
+        let world = killed(call).await.expect("the same again");
+        let at = At { call: settles + 1, fault: Fault::Error(Kind::Transient), lasting: false };
+        let given = give_with(&world, Verb::Resume, None, Some(at)).await;
+        assert_eq!(given.outcome(), Outcome::RolledBack, "killed at call {call}");
+        world.all_run(&old(), false).await;
+    }
+}

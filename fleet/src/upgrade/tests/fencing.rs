@@ -86,7 +86,6 @@ async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Res
         pause_limit: PAUSE_LIMIT,
         away_until: Mutex::new(None),
         cancelled: watch::channel(false).1,
-        noted: &|_| (),
     };
     turn(&run, &mut journal, verb).await?;
     let gone = run.go(&mut journal).await;

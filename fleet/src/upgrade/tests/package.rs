@@ -61,7 +61,7 @@ pub fn write(directory: &Path, full_version: &str, signer: Option<&Signer>) -> P
 fn disk() -> (vmdk::Written, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let (raw, disk) = (directory.path().join("raw"), directory.path().join("disk.vmdk"));
-    fs::write(&raw, [7; 1 << 20]).unwrap();
+    fs::write(&raw, [7; 64 << 10]).unwrap();
     let written = vmdk::from_raw(&raw, &disk, &vmdk::Options::default(), &mut |_| {}).unwrap();
     (written, fs::read(disk).unwrap())
 }
