@@ -1,5 +1,5 @@
-//! The routes of the image swap, of the evacuation and of Kubernetes' upgrade: translates between HTTP and [`crate::upgrade::swap`]
-//! and [`crate::upgrade::kubernetes`].
+//! The routes of the image swap, of the evacuation and of Kubernetes' upgrade: translates between HTTP and
+//! [`crate::upgrade::swap`] and [`crate::upgrade::kubernetes`].
 
 use contract::codes;
 use contract::image::BUILD_DIGITS;
