@@ -215,3 +215,55 @@ fn back_words(title: String) -> Words {
     let none = String::new;
     Words { title, rests_on: none(), at_risk: none(), failure: none(), way_back: none() }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(mode: &str, on_failure: &str) -> Plan {
+        let node = |name: &str, number: u8, last: bool| {
+            json!({
+                "name": name, "address": format!("10.0.0.{number}"), "old": uuid::Uuid::from_u128(number.into()),
+                "old_name": name, "new_name": format!("{name}-bbbbbbb"),
+                "disk": {"uuid": uuid::Uuid::from_u128(100), "path": "[ds] data.vmdk"}, "adapters": ["nic0"],
+                "identity": uuid::Uuid::nil(), "member": "e0", "from": {"version": "0.1.0", "build": "aaaaaaa"},
+                "swap": uuid::Uuid::nil(), "leads": last, "holds_address": last,
+            })
+        };
+        let step = |action: &str, node: usize| json!({"action": action, "node": node});
+        serde_json::from_value(json!({
+            "id": uuid::Uuid::nil(), "deployment": uuid::Uuid::nil(), "cluster": uuid::Uuid::nil(), "members": [],
+            "target": {"ova": "/new.ova", "digest": "d", "name": "kaas-control-plane",
+                "image": {"version": "0.2.0", "build": "bbbbbbb"}, "kubernetes": ["1.36"], "signer": null},
+            "options": {"mode": mode, "gate_seconds": 900, "drain_seconds": 300, "on_failure": on_failure,
+                "downgrade": false, "publisher": null},
+            "grounds": [{"subject": "cp1", "evidence": "ready and found good"}],
+            "nodes": [node("cp1", 11, false), node("cp2", 12, true)],
+            "steps": [{"action": "verify"}, {"action": "snapshot"}, step("import", 0), step("prepare", 0),
+                step("shut-down", 0), step("fence", 0), step("detach", 0), step("attach", 0), step("power-on", 0),
+                step("gate", 0)],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_step_says_what_it_rests_on_what_is_at_risk_and_the_way_back() {
+        let plan = plan("rolling", "node");
+        let text = text(&plan);
+        for part in ["rests on: ", "at risk:  ", "failure:  ", "way back: "] {
+            let lines = text.lines().filter(|line| line.trim_start().starts_with(part.trim_end()));
+            assert_eq!(lines.count(), plan.steps.len(), "{part}: {text}");
+        }
+        assert!(!text.lines().any(|line| line.trim_end().ends_with(": ") || line.trim_end().ends_with("at risk:")));
+        assert!(text.contains("cp1: ready and found good") && text.contains("goes back by itself, alone"), "{text}");
+        assert!(text.contains("cp2-bbbbbbb; last, for it leads etcd and holds the virtual IP"), "{text}");
+    }
+
+    #[test]
+    fn what_goes_back_is_what_was_asked_for() {
+        assert!(text(&plan("all-at-once", "all")).contains("makes all nodes go back by itself"));
+        assert!(text(&plan("all-at-once", "all")).contains("all nodes at once: the Kubernetes API is away meanwhile"));
+    }
+}
