@@ -39,6 +39,18 @@ pub enum Standing {
     Held(Option<Holder>),
 }
 
+impl Standing {
+    /// Who is at work, for people; none if nobody is.
+    pub fn holder(self) -> Option<String> {
+        match self {
+            Self::Free => None,
+            Self::Held(holder) => {
+                Some(holder.map_or_else(|| "another command".to_owned(), |holder| holder.to_string()))
+            }
+        }
+    }
+}
+
 /// The deployment is another command's now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Lost(Option<Holder>);

@@ -19,7 +19,7 @@ use super::plan::Step;
 use super::progress::{Next, Progress};
 use super::run::{Arrived, Run};
 use super::{Inventory, Nodes, Options, Plan, Target, plan};
-use crate::authority::{Hold, Standing, Store, TakeOver, standing};
+use crate::authority::{Hold, Store, TakeOver, standing};
 use crate::hypervisor::Hypervisor;
 
 /// One cluster's VMs on one hypervisor, and who may change them.
@@ -146,17 +146,7 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         over: TakeOver,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
-        self.is_of_this_cluster(&text).await?;
-        permits(verb, &text)?;
-        let hold = self.take(verb.name(), over).await?;
-        let gone = async {
-            let mut journal = Journal::continued(&hold).await?;
-            self.go(&mut journal, &hold, ova, verb).await
-        }
-        .await;
-        hold.release().await;
-        gone
+        self.go_on_with(None, verb, ova, over).await
     }
 
     /// Ends the upgrade `id` where it stands.
@@ -164,14 +154,28 @@ impl Deployment<'_> {
     /// # Errors
     /// As [`Deployment::go_on`]; or the last upgrade is another one.
     pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        self.go_on_with(Some(id), Verb::Abandon, None, over).await
+    }
+
+    /// Goes on with the upgrade `id`, or with whichever is the last. What is in the way is looked for before the hold is
+    /// taken, and again under it.
+    async fn go_on_with(
+        &self,
+        id: Option<Uuid>,
+        verb: Verb,
+        ova: Option<PathBuf>,
+        over: TakeOver,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
-        is_of(&text, id)?;
-        permits(Verb::Abandon, &text)?;
-        let hold = self.take(Verb::Abandon.name(), over).await?;
+        let entries = parse(&text).context("reading the journal")?;
+        let plan = plan_of(&entries).context("a journal without a plan")?;
+        self.is_of_this_cluster(plan).await?;
+        permits(verb, id, plan, &entries)?;
+        let hold = self.take(verb.name(), over).await?;
         let gone = async {
             let mut journal = Journal::continued(&hold).await?;
-            is_of(journal.text(), id)?;
-            self.go(&mut journal, &hold, None, Verb::Abandon).await
+            permits(verb, id, journal.plan(), journal.entries())?;
+            self.go(&mut journal, &hold, ova, verb).await
         }
         .await;
         hold.release().await;
@@ -184,11 +188,7 @@ impl Deployment<'_> {
     /// When there is none.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
-        let held_by = match standing(self.store).await? {
-            Standing::Held(Some(holder)) => Some(holder.to_string()),
-            Standing::Held(None) => Some("another command".to_owned()),
-            Standing::Free => None,
-        };
+        let held_by = standing(self.store).await?.holder();
         status(parse(&text).context("reading the journal")?, held_by)
     }
 
@@ -208,7 +208,6 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         verb: Verb,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        permits(verb, journal.text())?;
         let run = Run {
             hypervisor: &Fenced::new(self.hypervisor, hold),
             nodes: &FencedNodes::new(self.nodes, hold),
@@ -228,9 +227,7 @@ impl Deployment<'_> {
 
     /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
     /// one cluster's upgrade would be taken on the other. While the API is away nobody can say.
-    async fn is_of_this_cluster(&self, text: &str) -> anyhow::Result<()> {
-        let entries = parse(text).context("reading the journal")?;
-        let plan = plan_of(&entries).context("a journal without a plan")?;
+    async fn is_of_this_cluster(&self, plan: &Plan) -> anyhow::Result<()> {
         if plan.deployment != self.hypervisor.deployment() {
             let (of, here) = (plan.deployment, self.hypervisor.deployment());
             bail!("the journal is of the deployment {of}, and this is {here}");
@@ -277,21 +274,12 @@ pub(super) async fn turn(run: &Run<'_>, journal: &mut Journal<'_>, verb: Verb) -
     }
 }
 
-/// Refuses the journal of another upgrade than the one that was named.
-fn is_of(text: &str, id: Uuid) -> anyhow::Result<()> {
-    let entries = parse(text).context("reading the journal")?;
-    match plan_of(&entries) {
-        Some(plan) if plan.id == id => Ok(()),
-        Some(plan) => bail!("the upgrade is {}, not {id}; nothing was changed", plan.id),
-        None => bail!("a journal without a plan"),
+/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
+fn permits(verb: Verb, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
+    if let Some(id) = id.filter(|id| *id != plan.id) {
+        bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);
     }
-}
-
-/// Refuses what an upgrade has gone too far for.
-fn permits(verb: Verb, text: &str) -> anyhow::Result<()> {
-    let entries = parse(text).context("reading the journal")?;
-    let plan = plan_of(&entries).context("a journal without a plan")?;
-    let progress = Progress::of(plan, &entries);
+    let progress = Progress::of(plan, entries);
     match (verb, progress.direction, progress.outcome) {
         (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
         (Verb::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
@@ -308,10 +296,10 @@ fn permits(verb: Verb, text: &str) -> anyhow::Result<()> {
 fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<UpgradeStatus> {
     let plan = plan_of(&entries).context("a journal without a plan")?.clone();
     let progress = Progress::of(&plan, &entries);
-    let (all, next) = (progress.steps(&plan).len(), progress.next(&plan));
-    let (done, total, step) = match next {
-        Next::Take { step, index, total, .. } => (index, total, Some(step)),
-        Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => (all, all, None),
+    let (next, (done, total)) = (progress.next(&plan), progress.count(&plan));
+    let step = match next {
+        Next::Take { step, .. } => Some(step),
+        Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => None,
     };
     Ok(UpgradeStatus {
         id: plan.id,

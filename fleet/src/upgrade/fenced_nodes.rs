@@ -78,7 +78,7 @@ impl Nodes for FencedNodes<'_> {
         self.nodes.snapshot(node, to).await
     }
 
-    async fn publish(&self, journal: &str) -> anyhow::Result<()> {
-        self.nodes.publish(journal).await
+    async fn publish(&self, status: &str) -> anyhow::Result<()> {
+        self.nodes.publish(status).await
     }
 }

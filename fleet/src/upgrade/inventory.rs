@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::entry::{self, Direction, Outcome};
 use super::progress::Progress;
 use super::{Nodes, journal};
-use crate::authority::{Hold, Standing, Store, standing};
+use crate::authority::{Hold, Store, standing};
 use crate::hypervisor::{Hypervisor, Kind, Vm};
 
 /// What was seen.
@@ -78,11 +78,7 @@ impl Inventory {
         seen.sort_by(|a, b| a.name.cmp(&b.name));
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
         let others = others(hypervisor, &seen, &vms).await?;
-        let held_by = match standing(store).await? {
-            _ if own.is_some() => None,
-            Standing::Free => None,
-            Standing::Held(holder) => Some(holder.map_or_else(|| "another command".to_owned(), |h| h.to_string())),
-        };
+        let held_by = if own.is_some() { None } else { standing(store).await?.holder() };
         Ok(Self {
             deployment: hypervisor.deployment(),
             cluster: nodes.cluster().await?,

@@ -158,6 +158,11 @@ impl Step {
         Self { action, node: None }
     }
 
+    /// Whether it takes a disk away from its VM.
+    pub fn detaches(self) -> bool {
+        matches!(self.action, Action::Detach | Action::DetachNew)
+    }
+
     /// A step of one node, by its place in the plan.
     pub fn of(action: Action, node: usize) -> Self {
         Self { action, node: Some(node) }

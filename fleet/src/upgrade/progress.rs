@@ -104,6 +104,17 @@ impl Progress {
         }
     }
 
+    /// How many steps of the way are done, and how many there are.
+    pub fn count(&self, plan: &Plan) -> (usize, usize) {
+        match self.next(plan) {
+            Next::Take { index, total, .. } => (index, total),
+            Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => {
+                let all = self.steps(plan).len();
+                (all, all)
+            }
+        }
+    }
+
     /// The steps of the way that it goes.
     pub fn steps(&self, plan: &Plan) -> Vec<Step> {
         match self.direction {

@@ -13,7 +13,7 @@ use super::entry::{Direction, Event, Outcome};
 use super::journal::Journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
-use super::plan::{Action, Mode, OnFailure, Plan, Step};
+use super::plan::{Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use crate::authority::{Hold, Lost};
 use crate::hypervisor::{Error, Hypervisor, Kind};
@@ -223,8 +223,9 @@ impl Run<'_> {
             match self.may_go_on().await {
                 Ok(()) => tokio::time::sleep(self.pace).await,
                 Err(Trouble::Cancelled) => return Ok(Some(Arrived::Cancelled)),
-                Err(Trouble::Stop(error) | Trouble::Pause(error)) => return Err(error),
-                Err(Trouble::Refused(error) | Trouble::Unfit(error)) => return Err(error),
+                Err(Trouble::Stop(error) | Trouble::Pause(error) | Trouble::Refused(error) | Trouble::Unfit(error)) => {
+                    return Err(error);
+                }
             }
         }
         Ok(None)
@@ -330,10 +331,7 @@ impl Run<'_> {
 /// What the cluster shows of a journal: how far it is, and nothing that names VMs or disks.
 fn shown(journal: &Journal<'_>) -> String {
     let (plan, progress) = (journal.plan(), journal.progress());
-    let (done, total) = match progress.next(plan) {
-        Next::Take { index, total, .. } => (index, total),
-        _ => (progress.steps(plan).len(), progress.steps(plan).len()),
-    };
+    let (done, total) = progress.count(plan);
     serde_json::json!({
         "id": plan.id, "image": plan.target.image, "direction": progress.direction, "done": done, "total": total,
         "outcome": progress.outcome, "paused": progress.paused,
@@ -356,9 +354,4 @@ impl Pausing {
     fn lasts(&self) -> Duration {
         self.since.map(|since| since.elapsed()).unwrap_or_default()
     }
-}
-
-/// Whether a step takes a disk away from its VM.
-pub(super) fn detaches(step: Step) -> bool {
-    matches!(step.action, Action::Detach | Action::DetachNew)
 }

@@ -42,11 +42,7 @@ pub enum Upgrade {
         #[command(flatten)]
         wanted: Wanted,
         #[command(flatten)]
-        at: At,
-        #[command(flatten)]
-        over: Over,
-        #[command(flatten)]
-        waiting: Waiting,
+        on: GoingOn,
     },
     /// Continues an upgrade that was interrupted or is paused. A node that went back alone is tried again.
     Resume {
@@ -54,30 +50,12 @@ pub enum Upgrade {
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
         #[command(flatten)]
-        at: At,
-        #[command(flatten)]
-        over: Over,
-        #[command(flatten)]
-        waiting: Waiting,
+        on: GoingOn,
     },
     /// Gives every node its old VM back, with its data disk as it is now.
-    Rollback {
-        #[command(flatten)]
-        at: At,
-        #[command(flatten)]
-        over: Over,
-        #[command(flatten)]
-        waiting: Waiting,
-    },
+    Rollback(GoingOn),
     /// Makes an upgrade final: the old VMs are removed and there is no way back.
-    Commit {
-        #[command(flatten)]
-        at: At,
-        #[command(flatten)]
-        over: Over,
-        #[command(flatten)]
-        waiting: Waiting,
-    },
+    Commit(GoingOn),
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
     ///
     /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final; what is left
@@ -155,6 +133,17 @@ pub struct Waiting {
     pause_limit: u64,
 }
 
+/// What every command needs that goes on with an upgrade.
+#[derive(Args)]
+pub struct GoingOn {
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    over: Over,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
 /// What is wanted.
 #[derive(Args)]
 pub struct Wanted {
@@ -202,24 +191,24 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }),
-        Upgrade::Apply { wanted, at, over, waiting } => at.with(Some(&waiting), async |deployment| {
-            let went = deployment.apply(&lab::find_ova(&wanted.ova)?, &wanted.options()?, over.take()).await?;
+        Upgrade::Apply { wanted, on } => on.with(async |deployment| {
+            let went = deployment.apply(&lab::find_ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
-        Upgrade::Resume { ova, at, over, waiting } => at.with(Some(&waiting), async |deployment| {
+        Upgrade::Resume { ova, on } => on.with(async |deployment| {
             // Resumed on the way back, or of the commit, it is to end there.
             let wanted = match deployment.status().await?.direction {
                 Direction::Back | Direction::Abandon => None,
                 Direction::Forward => Some(Outcome::Upgraded),
                 Direction::Commit => Some(Outcome::Committed),
             };
-            Ok(arrived(&deployment.go_on(Verb::Resume, ova, over.take()).await?, wanted))
+            Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
         }),
-        Upgrade::Rollback { at, over, waiting } => at.with(Some(&waiting), async |deployment| {
-            Ok(arrived(&deployment.go_on(Verb::Rollback, None, over.take()).await?, Some(Outcome::RolledBack)))
+        Upgrade::Rollback(on) => on.with(async |deployment| {
+            Ok(arrived(&deployment.go_on(Verb::Rollback, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),
-        Upgrade::Commit { at, over, waiting } => at.with(Some(&waiting), async |deployment| {
-            Ok(arrived(&deployment.go_on(Verb::Commit, None, over.take()).await?, Some(Outcome::Committed)))
+        Upgrade::Commit(on) => on.with(async |deployment| {
+            Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, at, over } => at.with(None, async |deployment| {
             Ok(arrived(&deployment.abandon(confirm, over.take()).await?, Some(Outcome::Abandoned)))
@@ -277,11 +266,7 @@ fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>
             println!("{text}");
             ExitCode::SUCCESS
         }
-        Arrived::Ended(_) => {
-            eprintln!("error: {text}");
-            ExitCode::from(WENT_BACK)
-        }
-        Arrived::NodeIsBack(_) => {
+        Arrived::Ended(_) | Arrived::NodeIsBack(_) => {
             eprintln!("error: {text}");
             ExitCode::from(WENT_BACK)
         }
@@ -295,6 +280,12 @@ fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>
 impl Over {
     fn take(&self) -> TakeOver {
         if self.take_over { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
+    }
+}
+
+impl GoingOn {
+    fn with(&self, act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+        self.at.with(Some(&self.waiting), act)
     }
 }
 

@@ -15,7 +15,7 @@ use super::journal::Journal;
 use super::judge::members_wrong;
 use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;
-use super::run::{Run, Trouble, detaches};
+use super::run::{Run, Trouble};
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 
 type Taken = Result<String, Trouble>;
@@ -72,18 +72,14 @@ impl Run<'_> {
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?, vms.new.as_ref()).await,
             Action::GateOld => self.gate(plan, node, vms.old_vm()?, &node.from).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
-            Action::StopNew => match &vms.new {
-                Some(new) => self.stop_member(plan, node, new).await,
-                None => Ok(NONE.to_owned()),
-            },
-            Action::FenceNew => match &vms.new {
-                Some(new) => self.fence(new).await,
-                None => Ok(NONE.to_owned()),
-            },
-            Action::DetachNew => match &vms.new {
-                Some(new) => self.detach(node, new, &place(journal, index)).await,
-                None => Ok(NONE.to_owned()),
-            },
+            Action::StopNew | Action::FenceNew | Action::DetachNew => {
+                let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
+                match step.action {
+                    Action::StopNew => self.stop_member(plan, node, new).await,
+                    Action::FenceNew => self.fence(new).await,
+                    _ => self.detach(node, new, &place(journal, index)).await,
+                }
+            }
             Action::DestroyNew => self.destroy_new(node, vms).await,
             Action::Commit => self.commit(node).await,
             Action::DestroyOld => self.destroy_old(node, vms).await,
@@ -111,7 +107,7 @@ impl Run<'_> {
         journal: &Journal<'_>,
         step: Step,
     ) -> Result<Option<DiskRef>, Trouble> {
-        let Some(node) = step.node.filter(|_| detaches(step)).map(|index| &plan.nodes[index]) else { return Ok(None) };
+        let Some(node) = step.node.filter(|_| step.detaches()).map(|index| &plan.nodes[index]) else { return Ok(None) };
         let vms = Vms::of(node, self.vms().await?, step.node.and_then(|index| journal.progress().made(index)))?;
         let vm = if step.action == Action::Detach { &vms.old } else { &vms.new };
         Ok(vm.as_ref().and_then(|vm| vm.disk(node.disk.uuid)).map(|disk| disk.reference.clone()))
@@ -185,9 +181,6 @@ impl Did {
         Self { note, vm: None, replaced: false }
     }
 }
-
-/// What steps on a VM that there is not say.
-const NONE: &str = "there is none";
 
 /// The VMs of a node.
 pub(super) struct Vms {
