@@ -204,3 +204,17 @@ async fn old_holds_go_but_not_the_one_with_the_journal() {
     let holds = world.store().holds;
     assert_eq!((holds.len(), *holds.keys().next().unwrap()), (20, 23));
 }
+
+#[tokio::test(start_paused = true)]
+async fn commands_remove_old_holds_and_their_journals() {
+    use crate::upgrade::tests::command::{begin, give};
+    use crate::upgrade::{Outcome, Verb};
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    for _ in 0..30 {
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    }
+    let numbers: Vec<u64> = world.store().holds.into_keys().collect();
+    assert_eq!(numbers, (12..=31).collect::<Vec<_>>());
+    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+}
