@@ -83,7 +83,7 @@ impl<'a> Hold<'a> {
         }
         let named = serde_json::to_string(&Holder::this(what, unix()))?;
         if let Err(error) = store.write(number, HOLDER, &named).await {
-            // It was nobody's before, and nothing was begun: it may be the next one's. Else whoever has it may be alive.
+            // Nothing was begun: if it was nobody's before, it is nobody's again.
             if alive.is_none() {
                 give_back(store, number).await;
             }

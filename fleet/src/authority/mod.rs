@@ -3,8 +3,8 @@
 //! its successor's.
 //!
 //! Making a numbered directory fails when it is there: that is the lock. The higher number fences: a command asks
-//! before each change whether there is the next one. It also asks the clock: a change is made within [`WINDOW`] of asking, or
-//! not at all. Whoever takes over from a command that may be alive makes the next number and waits that long; then
+//! before each change whether there is the next one. It also asks the clock: a change is made within [`WINDOW`] of
+//! asking, or not at all. Whoever takes over from a command that may be alive makes the next number and waits that long; then
 //! everything that the other has begun has been begun, and can be waited for.
 //!
 //! Who cannot be judged counts as alive: a process of another machine, a form of holder that this version does not

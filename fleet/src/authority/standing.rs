@@ -49,8 +49,8 @@ impl fmt::Display for Lost {
 pub struct Held {
     /// The number of its directory.
     pub number: u64,
-    /// Who it is. None while it has not said its name; for ever if it was killed, or its write cut, before it had. Nothing tells
-    /// one from the other, so it counts as alive.
+    /// Who it is. None while it has not said its name; for ever if it was killed, or its write cut, before it
+    /// had. Nothing tells one from the other, so it counts as alive.
     pub holder: Option<Holder>,
 }
 

@@ -1,6 +1,6 @@
-//! The journal of one upgrade: each entry is kept before anything follows from it. A hold begins with a copy of what the
-//! one before it had, so that a command that was overtaken, and wakes up, writes into a journal that nobody reads any
-//! more; then each entry is a file of its own. So a write that is cut damages nothing that was kept before it.
+//! The journal of one upgrade: each entry is kept before anything follows from it. A hold begins with a copy of what
+//! the one before it had, so that a command that was overtaken, and wakes up, writes into a journal that nobody reads
+//! any more; then each entry is a file of its own. So a write that is cut damages nothing that was kept before it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use crate::authority::{Hold, Store};
 /// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
 const FILE: &str = "journal.jsonl";
 /// How its text begins since it has a first line of its own, from which its end is known. What has none is of version
-/// 0.1, which kept all entries in this one file and wrote it whole each time; that version does not understand the line.
+/// 0.1, which kept all entries in this one file and wrote it whole each time; it does not understand that line.
 const HEAD: &str = "{\"form\":";
 const FORM: u32 = 2;
 
