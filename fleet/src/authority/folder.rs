@@ -1,7 +1,7 @@
 //! A store in a directory of this machine: the lab's.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -24,62 +24,93 @@ impl Folder {
     fn numbered(&self, number: u64) -> PathBuf {
         self.0.join(format!("{number:06}"))
     }
+
+    /// Does something to a path where blocking disturbs nobody: the disk may be slow, and each write is flushed.
+    async fn at_path<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        path: PathBuf,
+        act: impl FnOnce(&Path, &Path) -> io::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let store = self.0.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            act(&store, &path).with_context(|| format!("{doing} {}", path.display()))
+        });
+        done.await.context("the thread that does it has ended")?
+    }
 }
 
 #[async_trait]
 impl Store for Folder {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        let attempt = || format!("reading {}", self.0.display());
-        let entries = match fs::read_dir(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.with_context(attempt)?,
-        };
-        let mut numbers = Vec::new();
-        for entry in entries {
-            numbers.extend(entry.with_context(attempt)?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
-        }
-        Ok(numbers)
+        self.at_path("reading", self.0.clone(), |store, _| {
+            let entries = match fs::read_dir(store) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                entries => entries?,
+            };
+            let mut numbers = Vec::new();
+            for entry in entries {
+                numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+            }
+            Ok(numbers)
+        })
+        .await
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.at_path("looking for", self.numbered(number), |_, path| path.try_exists()).await
     }
 
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        let path = self.numbered(number);
-        let make = || -> io::Result<bool> {
-            fs::create_dir_all(&self.0)?;
-            match fs::create_dir(&path) {
+        self.at_path("making", self.numbered(number), |store, path| {
+            fs::create_dir_all(store)?;
+            match fs::create_dir(path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                made => made.and_then(|()| File::open(&self.0)?.sync_all()).map(|()| true),
+                made => made.and_then(|()| File::open(store)?.sync_all()).map(|()| true),
             }
-        };
-        make().with_context(|| format!("making {}", path.display()))
+        })
+        .await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.at_path("removing", self.numbered(number), |_, path| fs::remove_dir_all(path)).await
     }
 
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        let path = self.numbered(number).join(file);
-        match fs::read_to_string(&path) {
+        self.at_path("reading", self.numbered(number).join(file), |_, path| match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            text => text.map(Some).with_context(|| format!("reading {}", path.display())),
-        }
+            bytes => bytes.map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())),
+        })
+        .await
     }
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
-        files::write(&self.numbered(number).join(file), text)
+        let text = text.to_owned();
+        // A directory that was removed is not made again: its number may be lower than another one's.
+        self.at_path("writing", self.numbered(number).join(file), move |_, path| {
+            let mut file = files::create(path)?;
+            file.write_all(text.as_bytes())?;
+            file.commit()
+        })
+        .await
     }
 
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        let path = self.0.join(name);
-        let there = path.try_exists().with_context(|| format!("looking for {}", path.display()))?;
-        Ok(there.then(|| path.display().to_string()))
+        self.at_path("looking for", self.0.join(name), |_, path| {
+            Ok(path.try_exists()?.then(|| path.display().to_string()))
+        })
+        .await
     }
 
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        let path = self.0.join(name);
-        let keep = || -> io::Result<()> {
-            fs::create_dir_all(&self.0)?;
-            let mut kept = files::create(&path)?;
-            io::copy(&mut File::open(file)?, &mut kept)?;
-            kept.commit()
-        };
-        keep().with_context(|| format!("keeping {}", path.display()))?;
-        Ok(path.display().to_string())
+        let file = file.to_owned();
+        self.at_path("keeping", self.0.join(name), move |store, path| {
+            fs::create_dir_all(store)?;
+            let mut kept = files::create(path)?;
+            io::copy(&mut File::open(&file)?, &mut kept)?;
+            kept.commit()?;
+            Ok(path.display().to_string())
+        })
+        .await
     }
 }

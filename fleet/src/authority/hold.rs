@@ -1,13 +1,13 @@
 //! A hold: taken, confirmed before each change, given back.
 
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Holder, Store};
+use super::standing::{ALONE, HOLDER, RELEASED, SEEN, holder, judged, sorted};
+use super::{Held, Holder, Lost, Standing, Store};
 
 /// For how long a confirmation is good. A change that was not begun by then is not begun.
 pub const WINDOW: Duration = Duration::from_secs(10);
@@ -16,10 +16,8 @@ const MARGIN: Duration = Duration::from_secs(20);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-const HOLDER: &str = "holder.json";
-const RELEASED: &str = "released";
-/// There once whoever was taken over from can have begun nothing more.
-const ALONE: &str = "alone";
+/// So many numbered directories are kept; what is older goes once nobody goes by it.
+const KEPT: usize = 20;
 
 /// Whether a deployment may be taken from a command that has not given it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,102 +28,22 @@ pub enum TakeOver {
     FromAnyone,
 }
 
-/// Who holds a deployment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nobody.
-    Free,
-    /// A command that has not given it back, and is not known to have ended. None while it has not said its name.
-    Held(Option<Holder>),
-}
-
-impl Standing {
-    /// Who is at work, for people; none if nobody is.
-    pub fn holder(self) -> Option<String> {
-        match self {
-            Self::Free => None,
-            Self::Held(holder) => {
-                Some(holder.map_or_else(|| "another command".to_owned(), |holder| holder.to_string()))
-            }
-        }
-    }
-}
-
-/// The deployment is another command's now.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Lost(Option<Holder>);
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(holder) => write!(f, "{holder} has taken over; nothing more is done here"),
-            None => write!(f, "another command has taken over; nothing more is done here"),
-        }
-    }
-}
-
-/// The deployment is held by another command, which may be alive.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Held(Option<Holder>);
-
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(holder) => write!(f, "{holder} is at work on this deployment"),
-            None => write!(f, "a command that has just begun is at work on this deployment"),
-        }
-    }
-}
-
 /// A deployment that this command holds.
 pub struct Hold<'a> {
     store: &'a dyn Store,
     number: u64,
     window: Duration,
+    /// The numbers that were too many when it was taken.
+    old: Vec<u64>,
     state: Mutex<State>,
 }
 
+/// By a clock that runs while the machine sleeps.
 struct State {
-    holder: Holder,
-    /// When the last confirmation was begun, by a clock that runs while the machine sleeps.
-    confirmed: Duration,
+    /// When the last confirmation was begun; none before the first.
+    confirmed: Option<Duration>,
     /// When others were last shown that this command lives.
     shown: Duration,
-}
-
-/// Who holds the deployment.
-///
-/// # Errors
-/// When the store cannot be read.
-pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
-    Ok(judged(store).await?.1)
-}
-
-/// The highest number, and who holds the deployment. A command that ended while it waited to take over says nothing of
-/// the one before it: that one may be alive.
-async fn judged(store: &dyn Store) -> anyhow::Result<(u64, Standing)> {
-    let mut numbers = store.numbers().await?;
-    numbers.sort_unstable();
-    let highest = numbers.last().copied().unwrap_or_default();
-    for number in numbers.into_iter().rev() {
-        if store.read(number, RELEASED).await?.is_some() {
-            break;
-        }
-        match holder(store, number).await? {
-            Some(dead) if dead.is_dead() => {
-                if store.read(number, ALONE).await?.is_some() {
-                    break;
-                }
-            }
-            holder => return Ok((highest, Standing::Held(holder))),
-        }
-    }
-    Ok((highest, Standing::Free))
-}
-
-async fn holder(store: &dyn Store, number: u64) -> anyhow::Result<Option<Holder>> {
-    let text = store.read(number, HOLDER).await?;
-    text.map(|text| serde_json::from_str(&text).with_context(|| format!("reading who holder {number} is"))).transpose()
 }
 
 impl<'a> Hold<'a> {
@@ -155,29 +73,40 @@ impl<'a> Hold<'a> {
         let (before, standing) = judged(store).await.context("looking who is at work on this deployment")?;
         let alive = match standing {
             Standing::Free => None,
-            Standing::Held(holder) if over == TakeOver::FromTheDead => {
-                return Err(Held(holder).into());
-            }
-            Standing::Held(holder) => Some(holder),
+            Standing::Held(held) if over == TakeOver::FromTheDead => return Err(held.into()),
+            Standing::Held(held) => Some(held),
         };
         // Exactly the next one: whoever was faster holds it.
         let number = before + 1;
         if !store.make(number).await.context("taking the deployment")? {
-            return Err(Held(holder(store, number).await.unwrap_or_default()).into());
+            return Err(Held { number, holder: holder(store, number).await.unwrap_or_default() }.into());
         }
-        let holder = Holder::this(what, unix());
-        store.write(number, HOLDER, &serde_json::to_string(&holder)?).await?;
-        if let Some(before) = alive {
-            let before = before.map_or_else(|| "the command before".to_owned(), |holder| holder.to_string());
-            say(&format!(
-                "taking over from {before}: {} s until it can begin nothing more",
-                (window + margin).as_secs()
-            ));
-            tokio::time::sleep(window + margin).await;
+        let named = serde_json::to_string(&Holder::this(what, unix()))?;
+        if let Err(error) = store.write(number, HOLDER, &named).await {
+            // Nothing was begun: if it was nobody's before, it is nobody's again.
+            if alive.is_none() {
+                give_back(store, number).await;
+            }
+            return Err(error.context("taking the deployment"));
+        }
+        // While this command slept others may have come so far that the number was used and removed.
+        let numbers = sorted(store).await.context("looking who was faster")?;
+        match numbers.last() {
+            Some(&highest) if highest != number => {
+                return Err(Held { number: highest, holder: holder(store, highest).await.unwrap_or_default() }.into());
+            }
+            None => bail!("hold {number} is gone, though it was just made"),
+            Some(_) => {}
+        }
+        if let Some(held) = alive {
+            let wait = window + margin;
+            say(&format!("taking over from {}: {} s until it can begin nothing more", held.who(), wait.as_secs()));
+            tokio::time::sleep(wait).await;
         }
         store.write(number, ALONE, "").await?;
-        let now = boot_time();
-        let hold = Self { store, number, window, state: Mutex::new(State { holder, confirmed: now, shown: now }) };
+        let old = numbers[..numbers.len().saturating_sub(KEPT)].to_vec();
+        let state = Mutex::new(State { confirmed: None, shown: boot_time() });
+        let hold = Self { store, number, window, old, state };
         hold.confirm().await?;
         Ok(hold)
     }
@@ -192,34 +121,59 @@ impl<'a> Hold<'a> {
         self.store
     }
 
-    /// Asks whether this command still holds the deployment: before each change.
+    /// Removes directories of old holds, the lowest first, so that those that are left have no gaps: up to `needed`,
+    /// from which on others still read. Of what cannot be removed the next command tries again.
+    ///
+    /// Only for who has taken the deployment: no judgement goes by what was before that one.
+    pub async fn prune(&self, needed: Option<u64>) {
+        for &number in self.old.iter().take_while(|number| needed.is_none_or(|needed| **number < needed)) {
+            if let Err(error) = self.store.remove(number).await {
+                log::debug!("removing hold {number}: {error:#}");
+                return;
+            }
+        }
+    }
+
+    /// Whether there are old holds to remove.
+    pub fn has_old(&self) -> bool {
+        !self.old.is_empty()
+    }
+
+    /// Asks whether this command still holds the deployment: before each change. Whoever takes over makes exactly the
+    /// next number. That one is removed only after this one, and after others took over and waited: so who has not
+    /// asked for long asks for his own as well, afterwards.
     ///
     /// # Errors
     /// [`Lost`] when another one does; another error when nobody can say now.
     pub async fn confirm(&self) -> anyhow::Result<()> {
+        const ATTEMPT: &str = "asking who may change this deployment";
         let asked = boot_time();
-        let highest = self.store.numbers().await.context("asking who may change this deployment")?.into_iter().max();
-        if highest != Some(self.number) {
-            let other = match highest {
-                Some(number) => holder(self.store, number).await.unwrap_or_default(),
-                None => None,
-            };
-            return Err(Lost(other).into());
+        let mut lost = self.store.exists(self.number + 1).await.context(ATTEMPT)?;
+        if !lost && !self.is_fresh() {
+            lost = !self.store.exists(self.number).await.context(ATTEMPT)?;
+        }
+        if lost {
+            return Err(Lost(self.successor().await).into());
         }
         let show = {
             let mut state = self.state();
-            state.confirmed = asked;
+            state.confirmed = Some(asked);
             let due = asked.saturating_sub(state.shown) >= INTERVAL;
-            due.then(|| {
+            if due {
                 state.shown = asked;
-                state.holder.seen = unix();
-                state.holder.clone()
-            })
+            }
+            due
         };
-        if let Some(holder) = show {
-            self.store.write(self.number, HOLDER, &serde_json::to_string(&holder)?).await?;
+        if show && let Err(error) = self.store.write(self.number, SEEN, &unix().to_string()).await {
+            log::debug!("showing that this command lives: {error:#}");
         }
         Ok(())
+    }
+
+    /// Who has taken over, if that can be told.
+    async fn successor(&self) -> Option<Holder> {
+        let highest = self.store.numbers().await.ok()?.into_iter().max().filter(|highest| *highest > self.number)?;
+        holder(self.store, highest).await.ok().flatten()
     }
 
     /// The same for a command that only waits: it asks now and then, and an unknown answer ends no wait.
@@ -227,7 +181,7 @@ impl<'a> Hold<'a> {
     /// # Errors
     /// [`Lost`].
     pub async fn still(&self) -> Result<(), Lost> {
-        if boot_time().saturating_sub(self.state().confirmed) < INTERVAL {
+        if self.confirmed_within(INTERVAL) {
             return Ok(());
         }
         match self.confirm().await.map_err(|error| error.downcast::<Lost>()) {
@@ -242,18 +196,26 @@ impl<'a> Hold<'a> {
 
     /// Whether the last confirmation is good for a change that is begun now.
     pub fn is_fresh(&self) -> bool {
-        boot_time().saturating_sub(self.state().confirmed) < self.window
+        self.confirmed_within(self.window)
+    }
+
+    fn confirmed_within(&self, time: Duration) -> bool {
+        self.state().confirmed.is_some_and(|confirmed| boot_time().saturating_sub(confirmed) < time)
     }
 
     /// Gives the deployment back. If that fails, the next command finds this one's process ended, or says what to do.
     pub async fn release(self) {
-        if let Err(error) = self.store.write(self.number, RELEASED, "").await {
-            log::debug!("giving the deployment back: {error:#}");
-        }
+        give_back(self.store, self.number).await;
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn give_back(store: &dyn Store, number: u64) {
+    if let Err(error) = store.write(number, RELEASED, "").await {
+        log::debug!("giving the deployment back: {error:#}");
     }
 }
 
@@ -270,3 +232,7 @@ fn unix() -> u64 {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "races.rs"]
+mod races;

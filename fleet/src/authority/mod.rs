@@ -3,16 +3,21 @@
 //! its successor's.
 //!
 //! Making a numbered directory fails when it is there: that is the lock. The higher number fences: a command asks
-//! before each change whether there is one. It also asks the clock: a change is made within [`WINDOW`] of asking, or
-//! not at all. Whoever takes over from a command that may be alive makes the next number and waits that long; then
+//! before each change whether there is the next one. It also asks the clock: a change is made within [`WINDOW`] of
+//! asking, or not at all. Whoever takes over from a command that may be alive makes the next number and waits that long; then
 //! everything that the other has begun has been begun, and can be waited for.
+//!
+//! Who cannot be judged counts as alive: a process of another machine, a form of holder that this version does not
+//! know, a directory whose maker was killed before he had said his name.
 
 mod folder;
 mod hold;
 mod holder;
+mod standing;
 mod store;
 
 pub use folder::Folder;
-pub use hold::{Held, Hold, Lost, Standing, TakeOver, WINDOW, standing};
-pub use holder::Holder;
+pub use hold::{Hold, TakeOver, WINDOW};
+pub use holder::{Holder, Process};
+pub use standing::{Held, Lost, Standing, standing};
 pub use store::Store;

@@ -193,7 +193,9 @@ impl Deployment<'_> {
     }
 
     pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
-        Hold::take(self.store, what, over, &|line| self.say(line)).await
+        let hold = Hold::take(self.store, what, over, &|line| self.say(line)).await?;
+        journal::prune(&hold).await;
+        Ok(hold)
     }
 
     pub(super) fn say(&self, line: &str) {

@@ -74,8 +74,8 @@ pub fn status(status: &UpgradeStatus) -> String {
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if error.is::<Held>() {
         return anyhow::anyhow!(
-            "{error:#}. Wait until it has ended; if it is on another machine or hangs, and is to do nothing more, take \
-             over from it with --take-over"
+            "{error:#}. Wait until it has ended; if it is on another machine, hangs or has no name, and is to do \
+             nothing more, take over from it with --take-over"
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::fake::fault::At;
 use super::fake::{World, new, old};
-use crate::authority::{Hold, TakeOver};
+use crate::authority::{Hold, Holder, TakeOver};
 use crate::upgrade::{Arrived, Deployment, Entry, Journal, Notice, Outcome, UpgradeStatus, Verb, journal};
 
 /// How long a run waits in the fakes' time.
@@ -74,7 +74,8 @@ pub async fn begin(world: &World) {
 
 /// Whether the last command was killed before it had said its name: for all that others know, it may be alive.
 pub fn is_nameless(world: &World) -> bool {
-    world.store().holds.values().next_back().is_some_and(|hold| !hold.contains_key("holder.json"))
+    let named = |text: &String| serde_json::from_str::<Holder>(text).is_ok();
+    world.store().holds.values().next_back().is_some_and(|hold| !hold.get("holder.json").is_some_and(named))
 }
 
 /// Gives a command with something going wrong on its way.

@@ -51,6 +51,14 @@ impl Store for Freezing<'_> {
         self.answer(self.world.numbers().await).await
     }
 
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.answer(self.world.exists(number).await).await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.answer(Store::remove(self.world, number).await).await
+    }
+
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
         self.answer(self.world.make(number).await).await
     }

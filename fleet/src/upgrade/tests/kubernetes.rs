@@ -81,7 +81,7 @@ async fn a_command_that_was_overtaken_upgrades_no_further_node() {
     let overtaking = |notice: &Notice<'_>| {
         let Notice::Said(line) = notice else { return };
         if line.starts_with("[2/3]") {
-            world.lock().store.holds.entry(7).or_default();
+            world.lock().store.holds.entry(2).or_default();
         }
     };
     let error = deployment(&world, &overtaking).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await;

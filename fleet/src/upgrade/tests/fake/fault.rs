@@ -10,19 +10,23 @@ pub enum Fault {
     Error(Kind),
     /// It happens, and the answer is lost.
     Done,
+    /// Half of it is written, and an error is told.
+    Half,
     /// The answer is lost, and it happens later.
     Late,
     /// The command is killed, and nothing happens.
     CutBefore,
     /// It happens, and the command is killed.
     CutAfter,
+    /// Half of it is written, and the command is killed.
+    CutHalf,
     /// The command is killed, and it happens later.
     CutLate,
 }
 
 impl Fault {
     pub fn kills(self) -> bool {
-        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutLate)
+        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutHalf | Self::CutLate)
     }
 }
 
@@ -50,8 +54,10 @@ pub enum CallKind {
     Do,
     /// The store tells.
     Read,
-    /// The store keeps something.
+    /// The store makes, removes or keeps something whole.
     Keep,
+    /// The store writes a small file, or half of it.
+    Write,
 }
 
 pub const KINDS: [Kind; 7] =
@@ -68,6 +74,10 @@ impl CallKind {
             }
             Self::Ask | Self::Read => vec![errors[0], Fault::CutBefore],
             Self::Do | Self::Keep => vec![errors[0], Fault::Done, Fault::CutBefore, Fault::CutAfter],
+            Self::Write => {
+                let cut = [Fault::CutBefore, Fault::CutHalf, Fault::CutAfter];
+                [&[errors[0], Fault::Half, Fault::Done], &cut[..]].concat()
+            }
         }
     }
 }

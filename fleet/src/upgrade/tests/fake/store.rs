@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use async_trait::async_trait;
 
 use super::World;
 use super::fault::{Call, CallKind, Fault};
-use crate::authority::{Holder, Store};
+use crate::authority::{Holder, Process, Store};
 
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
@@ -23,13 +23,24 @@ impl World {
         kind: CallKind,
         act: impl FnOnce(&mut Kept) -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
+        self.cutting(name, kind, |kept, _| act(kept)).await
+    }
+
+    /// The same for what may be done by half: then it is told so.
+    async fn cutting<T>(
+        &self,
+        name: &'static str,
+        kind: CallKind,
+        act: impl FnOnce(&mut Kept, bool) -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
         let fault = self.lock().faults.count(Call { name, kind });
         match fault {
             Some(fault @ (Fault::CutBefore | Fault::CutLate)) => self.die(fault).await,
             Some(Fault::Error(_)) => bail!("the store does not answer ({name})"),
             _ => {}
         }
-        let done = act(&mut self.lock().store);
+        let half = matches!(fault, Some(Fault::Half | Fault::CutHalf));
+        let done = act(&mut self.lock().store, half);
         match fault {
             Some(fault) if fault.kills() => self.die(fault).await,
             Some(_) => bail!("the store's answer is lost ({name})"),
@@ -41,10 +52,10 @@ impl World {
     pub fn bury(&self) {
         let mut state = self.lock();
         let Some(last) = state.store.holds.values_mut().next_back() else { return };
-        if let Some(text) = last.get_mut("holder.json") {
-            let holder: Holder = serde_json::from_str(text).unwrap();
-            *text = serde_json::to_string(&Holder { began: holder.began + 1, ..holder }).unwrap();
-        }
+        let Some(text) = last.get_mut("holder.json") else { return };
+        let Ok(holder) = serde_json::from_str::<Holder>(text) else { return };
+        let process = holder.process.map(|process| Process { began: process.began + 1, ..process });
+        *text = serde_json::to_string(&Holder { process, ..holder }).unwrap();
     }
 
     /// What is kept.
@@ -57,6 +68,15 @@ impl World {
 impl Store for World {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
         self.keeping("store.numbers", CallKind::Read, |kept| Ok(kept.holds.keys().copied().collect())).await
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.keeping("store.exists", CallKind::Read, |kept| Ok(kept.holds.contains_key(&number))).await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.keeping("store.remove", CallKind::Keep, |kept| kept.holds.remove(&number).map(drop).context("no hold"))
+            .await
     }
 
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
@@ -76,12 +96,14 @@ impl Store for World {
     }
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
-        let name = if file == "journal.jsonl" { "store.journal" } else { "store.write" };
-        self.keeping(name, CallKind::Keep, |kept| {
-            kept.holds.get_mut(&number).expect("a hold").insert(file.to_owned(), text.to_owned());
-            Ok(())
-        })
-        .await?;
+        let name = if file.starts_with("journal") { "store.journal" } else { "store.write" };
+        let put = |kept: &mut Kept, text: &str| {
+            let hold = kept.holds.get_mut(&number).context("no hold")?;
+            hold.insert(file.to_owned(), text.to_owned());
+            anyhow::Ok(())
+        };
+        let half = &text[..text.len() / 2];
+        self.cutting(name, CallKind::Write, |kept, cut| put(kept, if cut { half } else { text })).await?;
         let kills = self.lock().faults.kill_after_entry.take_if(|end| text.trim_end().ends_with(&**end)).is_some();
         if kills {
             self.die(Fault::CutAfter).await
