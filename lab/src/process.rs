@@ -64,6 +64,15 @@ impl ProcessId {
         }
     }
 
+    /// Whether the process does something of its own with a signal, given by its number from 1 to 64: it handles it, or
+    /// has blocked it to read it (proc(5), status fields SigCgt and SigBlk). Where that cannot be read it is taken to.
+    pub fn takes(&self, signal: u32) -> bool {
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.number)) else { return true };
+        let masks = status.lines().filter_map(|line| line.strip_prefix("SigCgt:").or(line.strip_prefix("SigBlk:")));
+        let masks: Vec<u64> = masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).collect();
+        masks.is_empty() || masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1)
+    }
+
     /// Kills the process and waits until it is gone.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ pub enum Fault {
     Late,
     /// The command is killed, and nothing happens.
     CutBefore,
+    /// Another command takes over right before, does nothing and gives the deployment back.
+    Overtaken,
     /// It happens, and the command is killed.
     CutAfter,
     /// The command is killed, and it happens later.
