@@ -359,3 +359,7 @@ impl Hypervisor for LabHypervisor {
         self.change(vm, permit, |lab, name| lab.destroy_locked(name)).await
     }
 }
+
+#[cfg(test)]
+#[path = "hypervisor_tests.rs"]
+mod tests;

@@ -152,6 +152,21 @@ mod tests {
     }
 
     #[test]
+    fn a_process_takes_the_signals_that_it_has_asked_for_or_reads() {
+        let takes = |arguments: &[&str]| {
+            let id = start(Command::new("env").args(arguments).args(["sleep", "60"]), null()).unwrap();
+            let is_sleep =
+                || fs::read_link(format!("/proc/{}/exe", id.number())).is_ok_and(|exe| !exe.ends_with("env"));
+            until("the program to run", Duration::from_secs(60), || Ok(is_sleep())).unwrap();
+            let takes = id.takes(38);
+            id.kill().unwrap();
+            takes
+        };
+        assert!(!takes(&[]));
+        assert!(takes(&["--block-signal=RTMIN+4"]));
+    }
+
+    #[test]
     fn a_number_with_another_start_time_is_somebody_else() {
         let me = ProcessId::of(std::process::id() as i32).unwrap();
         let before = ProcessId { started: me.started - 1, ..me.clone() };
