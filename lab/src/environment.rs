@@ -41,7 +41,7 @@ pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str)
 }
 
 /// The form of an OVA made from this root tree.
-fn form_of(tree: &Path) -> anyhow::Result<Product> {
+pub(super) fn form_of(tree: &Path) -> anyhow::Result<Product> {
     let image: ImageFacts = records::load(&tree.join(image::PATH.trim_start_matches('/')))?;
     let minors: Vec<String> = image.kubernetes.into_iter().map(|release| release.minor).collect();
     let field = |property: FormProperty| Property {

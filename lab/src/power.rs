@@ -52,28 +52,35 @@ impl Lab {
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
     ///
     /// # Errors
-    /// When it is still on after `limit`; it then goes on running.
+    /// When nothing in the guest takes such a request, or it is still on after `limit`; it then goes on running.
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
-        let record = {
+        let asked = {
             let _lock = self.directory.lock()?;
             self.ask_to_shut_down(vm)?
         };
-        self.is_shut_down(&record, limit)
+        let record = asked.with_context(|| format!("the guest of {vm} cannot be asked to shut down"))?;
+        self.is_shut_down(&record, limit)?;
+        let _lock = self.directory.lock()?;
+        self.tidy_after(&record)
     }
 
-    /// Asks the guest to shut down, of whoever has the lab's lock.
-    pub(crate) fn ask_to_shut_down(&self, vm: &str) -> anyhow::Result<VmRecord> {
+    /// Asks the guest to shut down, of whoever has the lab's lock; none if nothing in it takes such a request.
+    pub(crate) fn ask_to_shut_down(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
         let record = self.directory.load_vm(vm)?;
-        self.engines.of(&record).ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
-        Ok(record)
+        let asked = self.engines.of(&record).ask_to_shut_down(&record);
+        Ok(asked.with_context(|| format!("shutting {vm} down"))?.then_some(record))
     }
 
     /// Waits until a VM is off that was asked to shut down, at most `limit`.
     pub(crate) fn is_shut_down(&self, record: &VmRecord, limit: Duration) -> anyhow::Result<()> {
         let vm = &record.name;
         // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
-        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(record).is_on(record)))?;
-        let _lock = self.directory.lock()?;
+        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(record).is_on(record)))
+    }
+
+    /// Gives back what a VM had from the host that has shut down, of whoever has the lab's lock.
+    pub(crate) fn tidy_after(&self, record: &VmRecord) -> anyhow::Result<()> {
+        let vm = &record.name;
         match self.directory.load_vm(vm)? {
             record if self.engines.of(&record).is_on(&record) => bail!("{vm} was off and is on again"),
             record => self.is_off_now(record),

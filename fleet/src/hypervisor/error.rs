@@ -17,7 +17,8 @@ pub enum Kind {
     Denied,
     /// The VM or the disk is not there.
     NotFound,
-    /// The caller is no longer the one who may change anything; nothing happened.
+    /// The caller is no longer the one who may change anything. What the call had begun before may have happened;
+    /// nothing was begun after.
     Fenced,
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Deployment;
 use super::fenced::Fenced;
 use crate::authority::TakeOver;
-use crate::hypervisor::{Hypervisor as _, PowerState, Stamp, Vm};
+use crate::hypervisor::{PowerState, Stamp, Vm};
 
 /// A node and the VM that it runs in.
 #[derive(Clone, Debug, Serialize)]

@@ -105,7 +105,7 @@ impl Deployment<'_> {
     }
 
     async fn plan_to(&self, target: &Target, options: &Options, own: Option<&Hold<'_>>) -> anyhow::Result<Plan> {
-        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, own).await?;
+        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, &options.placement, own).await?;
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }
 

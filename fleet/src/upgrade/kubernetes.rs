@@ -18,6 +18,7 @@ use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
 use super::{Asked, Deployment};
 use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::Placement;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -160,7 +161,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         own: Option<&Hold<'_>>,
     ) -> anyhow::Result<KubernetesPlan> {
-        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, own).await?;
+        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, &Placement::default(), own).await?;
         let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);

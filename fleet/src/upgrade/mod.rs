@@ -37,6 +37,7 @@ pub use adopt::Adoption;
 pub use decide::plan;
 pub use deployment::{Deployment, UpgradeStatus, Verb};
 pub use entry::{Direction, Entry, Event, Outcome};
+pub use fenced::Fenced;
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;
 pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};

@@ -52,6 +52,7 @@ codes! {
     VM_TASK, "upgrade.vm-task", "The hypervisor is at work on a node's VM.";
     VM_ADAPTER, "upgrade.vm-adapter", "A node's VM has no network adapter.";
     DENIED, "upgrade.denied", "The hypervisor does not permit what an upgrade needs.";
+    PLACEMENT, "upgrade.placement", "New VMs cannot be put on the datastore, into the resource pool or the folder that was named.";
     OTHER_CLUSTER, "upgrade.other-cluster", "The kubeconfig leads to another cluster than the deployment's.";
     VM_NAME, "upgrade.vm-name", "There is a VM with the name that a new one is to get.";
     LOCKED, "upgrade.locked", "Another command is at work on this deployment.";

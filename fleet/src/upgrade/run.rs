@@ -10,13 +10,14 @@ use tokio::time::Instant;
 
 use super::act::Did;
 use super::entry::{Direction, Event, Outcome};
+use super::fenced::Fenced;
 use super::journal::Journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
 use super::plan::{Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use crate::authority::{Hold, Lost};
-use crate::hypervisor::{Error, Hypervisor, Kind};
+use crate::hypervisor::{Error, Kind};
 use crate::node::told;
 
 /// So many looks lie between two tries of a step that cannot be taken now.
@@ -27,7 +28,7 @@ const LOOKS_WHILE_AWAY: u32 = 30;
 /// What a run needs.
 pub struct Run<'a> {
     /// Where the VMs are: behind the hold.
-    pub hypervisor: &'a dyn Hypervisor,
+    pub hypervisor: &'a Fenced<'a>,
     /// The nodes and their cluster.
     pub nodes: &'a dyn Nodes,
     /// The hold on the deployment.

@@ -169,6 +169,16 @@ pub struct Wanted {
     /// Go to an older image.
     #[arg(long)]
     downgrade: bool,
+    /// The datastore that new VMs are put on, if not that of the VM whose place each takes. Data disks stay where they
+    /// are.
+    #[arg(long, value_name = "NAME")]
+    datastore: Option<String>,
+    /// The resource pool that new VMs are put into, if not that of the VM whose place each takes.
+    #[arg(long, value_name = "NAME")]
+    resource_pool: Option<String>,
+    /// The folder of the inventory that new VMs are put into, if not that of the VM whose place each takes.
+    #[arg(long, value_name = "NAME")]
+    folder: Option<String>,
 }
 
 /// Ended otherwise than was asked for; exit status 4.
@@ -343,7 +353,11 @@ impl Wanted {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
             gate_seconds: self.gate_limit,
             on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
-            placement: Placement::default(),
+            placement: Placement {
+                datastore: self.datastore.clone(),
+                resource_pool: self.resource_pool.clone(),
+                folder: self.folder.clone(),
+            },
             drain_seconds: self.drain,
             downgrade: self.downgrade,
             publisher: publisher.transpose()?,

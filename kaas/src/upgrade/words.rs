@@ -97,6 +97,10 @@ fn advice(code: &str) -> Option<&'static str> {
             "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
         }
         "upgrade.swap-open" => "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final.",
+        "upgrade.placement" => {
+            "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
+             put where the one is whose place it takes."
+        }
         "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
         _ => return None,
     })

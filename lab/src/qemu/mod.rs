@@ -132,11 +132,12 @@ impl Engine for VirtualMachines {
         .ok_or_else(|| anyhow::anyhow!("QEMU ended: {}", fs::read_to_string(&log).unwrap_or_default().trim()))
     }
 
-    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()> {
+    /// Whether the guest listens to its power button nobody can tell from outside.
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<bool> {
         if self.is_on(vm) {
             Qmp::connect(&self.control(vm))?.execute("system_powerdown", json!({}))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn cut(&self, vm: &VmRecord) -> anyhow::Result<()> {

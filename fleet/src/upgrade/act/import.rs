@@ -4,20 +4,26 @@ use anyhow::{Context, anyhow};
 use uuid::Uuid;
 
 use super::{Taken, Vms};
-use crate::hypervisor::{PowerState, Replacement, Stamp, Vm};
+use crate::hypervisor::{PowerState, Replacement, Staged, Stamp, Vm};
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::run::{Run, Trouble};
 
 impl Run<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
-        let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
-        let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
-        verified.context("verifying the OVA")?.map_err(Trouble::Refused)?;
-        self.hypervisor.stage(self.ova(plan), &plan.target.digest).await?;
+        self.staged(plan).await?;
         Ok(match &plan.target.signer {
             Some(signer) => format!("whole, signed with {signer}"),
             None => "whole; not signed".to_owned(),
         })
+    }
+
+    /// Verifies the OVA and lays it ready; from then on it is the hypervisor that vouches for its bytes.
+    async fn staged(&self, plan: &Plan) -> Result<Staged, Trouble> {
+        let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
+        let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
+        verified.context("verifying the OVA")?.map_err(Trouble::Refused)?;
+        let (ova, target) = (self.ova(plan), &plan.target);
+        Ok(self.hypervisor.stage(ova, &target.digest, &plan.options.placement).await?)
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
@@ -50,12 +56,11 @@ impl Run<'_> {
             removable(left)?;
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
-        self.verify(plan).await?;
+        let staged = self.staged(plan).await?;
         let old = vms.old_vm()?;
         let replacement = Replacement {
             name: &node.new_name,
-            ova: self.ova(plan),
-            digest: &plan.target.digest,
+            image: &staged,
             like: old,
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,

@@ -103,7 +103,7 @@ impl Run<'_> {
                 Err(trouble) => return Err(trouble),
             }
         }
-        self.stop(old).await
+        self.stop(node, old).await
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a
@@ -219,7 +219,7 @@ impl Run<'_> {
             })
             .await?;
         }
-        self.stop(vm).await
+        self.stop(node, vm).await
     }
 
     /// The gate on the way forward: a node that does not pass it goes back.

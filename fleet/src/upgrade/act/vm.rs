@@ -15,22 +15,57 @@ const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 impl Run<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
     /// looked up.
-    pub(super) async fn stop(&self, vm: &Vm) -> Taken {
+    pub(super) async fn stop(&self, node: &PlannedNode, vm: &Vm) -> Taken {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
             PowerState::On => {}
             PowerState::Suspended | PowerState::Unknown => return Err(anyhow!("{vm} is {}", vm.power).into()),
         }
-        let how = match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+        let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
+        if asked == ShutDown::CannotBeAsked {
+            self.is_silent(node, vm).await?;
+            let now = self.again(vm).await?;
+            if now.power == PowerState::Off {
+                return Ok(format!("{} is off", vm.name));
+            }
+            asked = self.hypervisor.shut_down(&now, SHUTTING_DOWN).await?;
+        }
+        let limit = SHUTTING_DOWN.as_secs();
+        let how = match asked {
             ShutDown::Off => "shut down".to_owned(),
             ShutDown::StillOn => {
                 self.hypervisor.cut_power(&self.again(vm).await?).await?;
-                format!("power cut: it was still on after {} s", SHUTTING_DOWN.as_secs())
+                format!("power cut: it was still on after {limit} s")
+            }
+            ShutDown::CannotBeAsked => {
+                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                format!("power cut: it could not be asked to shut down, and did not answer for {limit} s")
             }
         };
         match self.again(vm).await?.power {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
             power => Err(anyhow!("{vm} is {power}, after it was asked to shut down").into()),
+        }
+    }
+
+    /// Waits whether a guest that cannot be asked to shut down does anything at all. Only a new VM that is taken back
+    /// and does not answer for as long as a guest may take to shut down is as good as one that was asked and is still
+    /// on; every other one may be at work, and is left to a person.
+    async fn is_silent(&self, node: &PlannedNode, vm: &Vm) -> Result<(), Trouble> {
+        let at_work = || {
+            Trouble::Pause(anyhow!(
+                "the guest of {vm} cannot be asked to shut down: VMware Tools do not run in it. Shut it down by hand; its \
+                 power is not cut from here"
+            ))
+        };
+        if !vm.is_of_swap(node.swap) {
+            return Err(at_work());
+        }
+        let what = format!("{} to answer, for the guest of {vm} cannot be asked to shut down", node.name);
+        match self.wait(&what, SHUTTING_DOWN, async || self.nodes.facts(node.address).await.map(drop)).await {
+            Ok(()) => Err(at_work()),
+            Err(Trouble::Pause(_)) => Ok(()),
+            Err(trouble) => Err(trouble),
         }
     }
 

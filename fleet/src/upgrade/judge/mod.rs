@@ -65,6 +65,9 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
     if let Some(denied) = &inventory.denied {
         judged.refuse(codes::DENIED, "the hypervisor", denied.clone());
     }
+    if let Some(no_place) = &inventory.no_place {
+        judged.refuse(codes::PLACEMENT, "the hypervisor", no_place.clone());
+    }
     let Some(earlier) = &inventory.earlier else { return };
     let id = earlier.id;
     match (earlier.direction, earlier.outcome) {

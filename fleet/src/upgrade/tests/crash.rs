@@ -154,7 +154,7 @@ async fn everywhere(way: Way, then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>
     assert!(calls.len() > 20, "{calls:?}");
     for (number, call) in calls.into_iter().enumerate() {
         for fault in faults(call) {
-            let lasting: &[bool] = if fault.kills() { &[false] } else { &[false, true] };
+            let lasting: &[bool] = if fault.kills() || fault == Fault::Overtaken { &[false] } else { &[false, true] };
             for &lasting in lasting {
                 for &then in then {
                     point(way, At { call: number + 1, fault, lasting }, then, &mut figures).await;
@@ -166,7 +166,12 @@ async fn everywhere(way: Way, then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>
 }
 
 fn all(call: Call) -> Vec<Fault> {
-    call.kind.faults()
+    [call.kind.faults(), overtaken(call)].concat()
+}
+
+/// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
+fn overtaken(call: Call) -> Vec<Fault> {
+    if call.name == "store.numbers" { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
 /// Only what kills a command, around every call and every entry of the journal.
@@ -236,6 +241,12 @@ async fn three_nodes_and_a_command_that_is_killed_at_any_call() {
     figures("three nodes, killed back", &ways, &[Verb::Rollback], kills).await;
     let way = Way { verb: Verb::Commit, ..THREE };
     figures("three nodes, killed at the commit", &[way], &[Verb::Commit], kills).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_and_another_command_that_takes_over_anywhere_also_within_a_call() {
+    let ways = [THREE, AT_ONCE, Way { verb: Verb::Rollback, ..THREE }];
+    figures("three nodes, taken over", &ways, &[Verb::Rollback], overtaken).await;
 }
 
 #[tokio::test(start_paused = true)]

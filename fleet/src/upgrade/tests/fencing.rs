@@ -104,7 +104,20 @@ async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Res
 
 /// The calls that change something.
 fn changes(world: &World) -> usize {
-    let changing = ["import", "power_on", "shut_down", "cut_power", "connect", "detach", "attach", "destroy", "stamp"];
+    let changing = [
+        "stage.make",
+        "stage.finish",
+        "import",
+        "import.finish",
+        "power_on",
+        "shut_down",
+        "cut_power",
+        "connect",
+        "detach",
+        "attach",
+        "destroy",
+        "stamp",
+    ];
     let of_nodes = ["begin_swap", "cancel_swap", "evacuate", "cancel_evacuation", "commit"];
     changing.iter().chain(&of_nodes).map(|name| world.called(name)).sum()
 }

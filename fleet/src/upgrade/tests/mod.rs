@@ -10,5 +10,7 @@ mod fencing;
 mod lost;
 mod ova;
 pub(super) mod package;
+mod permit;
 mod stamp;
 mod stories;
+mod unaskable;

@@ -16,6 +16,8 @@ pub enum Fault {
     Late,
     /// The command is killed, and nothing happens.
     CutBefore,
+    /// Another command takes over right before, does nothing and gives the deployment back.
+    Overtaken,
     /// It happens, and the command is killed.
     CutAfter,
     /// Half of it is written, and the command is killed.

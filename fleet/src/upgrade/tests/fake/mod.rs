@@ -77,8 +77,23 @@ pub struct Content {
     pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
+/// What was laid ready.
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub digest: String,
+    pub placement: Placement,
+    pub reference: String,
+    /// Whether its making was not interrupted.
+    pub whole: bool,
+}
+
 pub struct State {
     pub machines: Vec<Machine>,
+    pub templates: Vec<Template>,
+    /// The image whose guests cannot be asked to shut down.
+    pub unaskable: Option<Image>,
+    /// Whether another command has taken over from the one that is at work: it may change nothing more.
+    pub overtaken: bool,
     pub contents: Vec<Content>,
     /// The control nodes that Kubernetes knows.
     pub nodes: Vec<&'static str>,
@@ -172,6 +187,9 @@ impl World {
         let names = &NODES[..nodes];
         let mut state = State {
             machines: Vec::new(),
+            templates: Vec::new(),
+            unaskable: None,
+            overtaken: false,
             contents: Vec::new(),
             nodes: names.to_vec(),
             leader: "cp1",
@@ -206,7 +224,7 @@ impl World {
     }
 
     pub async fn inventory(&self) -> Inventory {
-        Inventory::take(self, self, self, None).await.unwrap()
+        Inventory::take(self, self, self, &self.options.placement, None).await.unwrap()
     }
 
     pub async fn plan(&self) -> Plan {
@@ -221,7 +239,9 @@ impl World {
 
     /// Lets something go wrong, or nothing any more. Calls are counted anew.
     pub fn fault(&self, at: Option<At>) {
-        self.lock().faults.set(at);
+        let mut state = self.lock();
+        state.faults.set(at);
+        state.overtaken = false;
     }
 
     /// The calls that were made since the last fault was set.

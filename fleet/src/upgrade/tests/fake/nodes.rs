@@ -26,6 +26,8 @@ impl World {
             let mut state = self.lock();
             state.pass();
             let fault = state.faults.count(Call { name, kind });
+            let shows = name == "publish";
+            assert!(kind != CallKind::Do || shows || !state.overtaken, "{name}: asked by a command that was overtaken");
             let happens = !matches!(fault, Some(Fault::Error(_) | Fault::CutBefore | Fault::CutLate));
             let done = happens.then(|| act(&mut state));
             state.check();

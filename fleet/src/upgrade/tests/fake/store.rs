@@ -37,15 +37,24 @@ impl World {
         match fault {
             Some(fault @ (Fault::CutBefore | Fault::CutLate)) => self.die(fault).await,
             Some(Fault::Error(_)) => bail!("the store does not answer ({name})"),
+            Some(Fault::Overtaken) => self.overtake(),
             _ => {}
         }
         let half = matches!(fault, Some(Fault::Half | Fault::CutHalf));
         let done = act(&mut self.lock().store, half);
         match fault {
             Some(fault) if fault.kills() => self.die(fault).await,
+            Some(Fault::Overtaken) | None => done,
             Some(_) => bail!("the store's answer is lost ({name})"),
-            None => done,
         }
+    }
+
+    /// Another command takes the deployment and gives it back.
+    pub fn overtake(&self) {
+        let mut state = self.lock();
+        let next = state.store.holds.keys().next_back().map_or(1, |last| last + 1);
+        state.store.holds.entry(next).or_default().insert("released".to_owned(), String::new());
+        state.overtaken = true;
     }
 
     /// The process of the last holder has ended.
@@ -80,12 +89,16 @@ impl Store for World {
     }
 
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        self.keeping("store.make", CallKind::Keep, |kept| {
-            let new = !kept.holds.contains_key(&number);
-            kept.holds.entry(number).or_default();
-            Ok(new)
-        })
-        .await
+        let made = self
+            .keeping("store.make", CallKind::Keep, |kept| {
+                let new = !kept.holds.contains_key(&number);
+                kept.holds.entry(number).or_default();
+                Ok(new)
+            })
+            .await?;
+        // Whoever takes it now has not been overtaken.
+        self.lock().overtaken &= !made;
+        Ok(made)
     }
 
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {

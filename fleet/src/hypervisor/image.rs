@@ -1,0 +1,13 @@
+//! An image as a hypervisor holds it: whoever makes VMs from it needs no file.
+
+use serde::{Deserialize, Serialize};
+
+/// An image that was laid ready: a template, an item of a content library, a directory. The hypervisor has held its
+/// bytes against the digest when it took them; whether they can have changed since, it checks at each import.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staged {
+    /// SHA-256 over the digests of the OVA's manifest, in hexadecimal: the OVA by content.
+    pub digest: String,
+    /// Where it is, in the hypervisor's words.
+    pub reference: String,
+}
