@@ -171,7 +171,7 @@ fn all(call: Call) -> Vec<Fault> {
 
 /// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
 fn overtaken(call: Call) -> Vec<Fault> {
-    if call.name == "store.numbers" { vec![Fault::Overtaken] } else { Vec::new() }
+    if call.name == "store.exists" { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
 /// Only what kills a command, around every call and every entry of the journal.

@@ -45,7 +45,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Kind, Vec<&'static s
         match at {
             None => {
                 done.unwrap();
-                let permits = world.calls().into_iter().enumerate().filter(|(_, call)| call.name == "store.numbers");
+                let permits = world.calls().into_iter().enumerate().filter(|(_, call)| call.name == "store.exists");
                 let index = permits.map(|(index, _)| index).nth(number - 1).expect("a permit");
                 at = Some(At { call: index + 1, fault, lasting: false });
             }
