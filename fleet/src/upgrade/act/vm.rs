@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::anyhow;
-
 use super::Taken;
-use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
+use crate::hypervisor::{DiskRef, Hypervisor as _, PowerState, ShutDown, Vm};
 use crate::upgrade::plan::PlannedNode;
-use crate::upgrade::run::{Run, Trouble};
+use crate::upgrade::reason::{DISK_HELD, VM_STATE};
+use crate::upgrade::refusal::VM_SNAPSHOT;
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::Trouble;
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
@@ -19,7 +20,7 @@ impl Run<'_> {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
             PowerState::On => {}
-            PowerState::Suspended | PowerState::Unknown => return Err(anyhow!("{vm} is {}", vm.power).into()),
+            PowerState::Suspended | PowerState::Unknown => return Err(state(format!("{vm} is {}", vm.power))),
         }
         let how = match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
             ShutDown::Off => "shut down".to_owned(),
@@ -30,7 +31,7 @@ impl Run<'_> {
         };
         match self.again(vm).await?.power {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
-            power => Err(anyhow!("{vm} is {power}, after it was asked to shut down").into()),
+            power => Err(state(format!("{vm} is {power}, after it was asked to shut down"))),
         }
     }
 
@@ -64,14 +65,16 @@ impl Run<'_> {
             return Ok(format!("{} does not hold the disk {}", vm.name, node.disk.uuid));
         };
         if let Some(parent) = &disk.parent {
-            return Err(Trouble::Refused(anyhow!(
+            let words = format!(
                 "the disk {} is a difference to {parent}, made by a snapshot of {vm}: it cannot be detached",
                 node.disk.uuid
-            )));
+            );
+            return Err(Trouble::refused(VM_SNAPSHOT, words));
         }
         off(vm)?;
         if disk.reference != *place {
-            return Err(anyhow!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path).into());
+            let words = format!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
         self.hypervisor.detach(vm, place).await?;
         Ok(format!("no VM holds the disk {} now", node.disk.uuid))
@@ -84,7 +87,7 @@ impl Run<'_> {
         }
         off(vm)?;
         if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
-            return Err(anyhow!("{other} holds the disk {}", node.disk.uuid).into());
+            return Err(Trouble::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
         self.hypervisor.attach(vm, place).await?;
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
@@ -100,12 +103,13 @@ impl Run<'_> {
         if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
             let held = holders.iter().map(Vm::to_string).collect::<Vec<_>>().join(" and ");
             let held = if held.is_empty() { "nobody".to_owned() } else { held };
-            return Err(anyhow!("{held} holds the disk {}, not {vm} alone", node.disk.uuid).into());
+            let words = format!("{held} holds the disk {}, not {vm} alone", node.disk.uuid);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
         if let Some(other) = other {
             off(other)?;
             if !other.is_fenced() {
-                return Err(anyhow!("a network adapter of {other} is connected: both could come up").into());
+                return Err(state(format!("a network adapter of {other} is connected: both could come up")));
             }
         }
         self.hypervisor.power_on(vm).await?;
@@ -115,5 +119,10 @@ impl Run<'_> {
 
 /// Proof that a VM is off.
 fn off(vm: &Vm) -> Result<(), Trouble> {
-    if vm.power == PowerState::Off { Ok(()) } else { Err(anyhow!("{vm} is {}, and must be off", vm.power).into()) }
+    if vm.power == PowerState::Off { Ok(()) } else { Err(state(format!("{vm} is {}, and must be off", vm.power))) }
+}
+
+/// A VM is not as it has to be; it may be the next time.
+fn state(words: String) -> Trouble {
+    Trouble::pause(VM_STATE, words)
 }
