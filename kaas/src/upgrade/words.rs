@@ -129,3 +129,22 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
              kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_with_the_option_that_mends_it() {
+        let refused = |code| {
+            let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
+            advised(Refusals(vec![refusal]).into()).to_string()
+        };
+        assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
+        assert!(refused("upgrade.publisher").contains("--publisher"));
+        assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
+        assert!(refused("upgrade.etcd").ends_with("a reason"));
+    }
+}
