@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::Deployment;
 use super::fenced::Fenced;
+use super::notice::Notice;
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Stamp, Vm};
 
@@ -84,7 +85,7 @@ impl Deployment<'_> {
                 }
                 let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
                 fenced.stamp(vm, &stamp).await.with_context(|| format!("stamping the VM {vm}"))?;
-                self.say(&format!("{node}: the VM {vm} is stamped"));
+                self.tell(&Notice::Stamped { node, vm });
             }
             Ok(())
         }

@@ -2,7 +2,6 @@
 //! hold back.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,13 +10,13 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::entry::{Direction, Entry, Outcome, parse, plan_of};
-use super::fenced::Fenced;
-use super::fenced_nodes::FencedNodes;
 use super::journal::{self, Journal};
 use super::notice::Notice;
 use super::plan::Step;
 use super::progress::{Next, Progress};
+use super::reason::Reason;
 use super::run::{Arrived, Run};
+use super::verb::{Verb, permits};
 use super::{Inventory, Nodes, Options, Plan, Target, plan};
 use crate::authority::{Hold, Store, TakeOver, standing};
 use crate::hypervisor::Hypervisor;
@@ -50,13 +49,13 @@ pub struct UpgradeStatus {
     /// The one node that the way is for, by its name; none for all.
     pub only: Option<String>,
     /// Why it turned, if it did.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Its end, if it is reached.
     pub outcome: Option<Outcome>,
     /// Whether one node is back, and a person decides how to go on.
     pub waits_for_a_person: bool,
     /// Why it cannot go on now, if it cannot.
-    pub paused: Option<String>,
+    pub paused: Option<Reason>,
     /// How many steps of the way are done.
     pub done: usize,
     /// How many there are.
@@ -69,30 +68,6 @@ pub struct UpgradeStatus {
     pub plan: Plan,
     /// The journal.
     pub entries: Vec<Entry>,
-}
-
-/// What is asked for when an upgrade is gone on with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Go on.
-    Resume,
-    /// Give every node its old VM back.
-    Rollback,
-    /// Make it final.
-    Commit,
-    /// End it where it stands.
-    Abandon,
-}
-
-impl Verb {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Resume => "upgrade resume",
-            Self::Rollback => "upgrade rollback",
-            Self::Commit => "upgrade commit",
-            Self::Abandon => "upgrade abandon",
-        }
-    }
 }
 
 impl Deployment<'_> {
@@ -193,13 +168,13 @@ impl Deployment<'_> {
     }
 
     pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
-        let hold = Hold::take(self.store, what, over, &|line| self.say(line)).await?;
+        let hold = Hold::take(self.store, what, over, &|words| self.tell(&Notice::TakingOver { words })).await?;
         journal::prune(&hold).await;
         Ok(hold)
     }
 
-    pub(super) fn say(&self, line: &str) {
-        (self.watch)(&Notice::Said(line));
+    pub(super) fn tell(&self, notice: &Notice<'_>) {
+        (self.watch)(notice);
     }
 
     /// Turns the journal as the verb says, and goes.
@@ -210,21 +185,18 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         verb: Verb,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let run = Run {
-            hypervisor: &Fenced::new(self.hypervisor, hold),
-            nodes: &FencedNodes::new(self.nodes, hold),
-            hold,
-            ova,
-            watch: self.watch,
-            pace: self.pace,
-            pause_limit: self.pause_limit,
-            away_until: Mutex::new(None),
-            cancelled: self.cancelled.clone(),
+        let run = Run::new(self, hold, ova);
+        let gone = match run.ask(journal, verb).await? {
+            Some(arrived) => Ok(arrived),
+            None => run.go(journal).await,
         };
-        turn(&run, journal, verb).await?;
-        let gone = run.go(journal).await;
         run.show_last(journal).await;
-        Ok((gone?, status(journal.entries().to_vec(), None)?))
+        let (arrived, mut status) = (gone?, status(journal.entries().to_vec(), None)?);
+        // What could not be written down is said all the same.
+        if let Arrived::Paused(reason) = &arrived {
+            status.paused = Some(reason.clone());
+        }
+        Ok((arrived, status))
     }
 
     /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
@@ -248,51 +220,6 @@ impl Deployment<'_> {
 async fn read(ova: &Path) -> anyhow::Result<Target> {
     let ova = ova.to_owned();
     tokio::task::spawn_blocking(move || Target::read(&ova)).await.context("verifying the OVA")?
-}
-
-/// Turns a journal the way that a verb asks for.
-///
-/// # Errors
-/// When it has gone too far for that, or cannot be written.
-pub(super) async fn turn(run: &Run<'_>, journal: &mut Journal<'_>, verb: Verb) -> anyhow::Result<()> {
-    const ASKED: &str = "asked for by the operator";
-    let progress = journal.progress();
-    let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
-    match (verb, progress.direction, progress.outcome) {
-        (Verb::Resume, Direction::Back, None) if back => run.turn(journal, Direction::Forward, None, ASKED).await,
-        (Verb::Rollback, Direction::Forward | Direction::Commit, _) => {
-            run.turn(journal, Direction::Back, None, ASKED).await
-        }
-        (Verb::Rollback, Direction::Back, None) if progress.only.is_some() => {
-            run.turn(journal, Direction::Back, None, ASKED).await
-        }
-        (Verb::Commit, Direction::Forward, Some(Outcome::Upgraded)) => {
-            run.turn(journal, Direction::Commit, None, ASKED).await
-        }
-        (Verb::Abandon, direction, _) if direction != Direction::Abandon => {
-            run.turn(journal, Direction::Abandon, None, ASKED).await
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
-fn permits(verb: Verb, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
-    if let Some(id) = id.filter(|id| *id != plan.id) {
-        bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);
-    }
-    let progress = Progress::of(plan, entries);
-    match (verb, progress.direction, progress.outcome) {
-        (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
-        (Verb::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
-        (Verb::Rollback, Direction::Commit, _) if progress.is_final() => {
-            bail!("it is being committed or is: there is no way back but restoring the snapshot")
-        }
-        (Verb::Rollback | Verb::Commit, Direction::Abandon, None) => bail!("it is being abandoned"),
-        (Verb::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
-        (Verb::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
-        _ => Ok(()),
-    }
 }
 
 fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<UpgradeStatus> {

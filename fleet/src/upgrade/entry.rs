@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::plan::{Plan, Step};
+use super::reason::Reason;
 use crate::hypervisor::DiskRef;
 
 /// Which way an upgrade goes.
@@ -72,8 +73,9 @@ pub enum Event {
         /// The step.
         #[serde(flatten)]
         step: Step,
-        /// Why, in one sentence.
-        reason: String,
+        /// Why.
+        #[serde(flatten)]
+        reason: Reason,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
@@ -82,8 +84,9 @@ pub enum Event {
         /// The one node that it is for, by its place in the plan; none for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<usize>,
-        /// Why it changed, in one sentence.
-        reason: String,
+        /// Why it changed.
+        #[serde(flatten)]
+        reason: Reason,
     },
     /// The last step in this direction is done.
     Ended {

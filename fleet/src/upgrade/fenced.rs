@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use super::trouble::Unconfirmed;
 use crate::authority::{Hold, Lost};
 use crate::hypervisor::{
     DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
@@ -46,9 +47,9 @@ impl Permit for Call<'_> {
 pub(super) async fn may(hold: &Hold<'_>) -> Result<()> {
     match hold.confirm().await {
         Ok(()) if hold.is_fresh() => Ok(()),
-        Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming that nobody has taken over took too long"))),
+        Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming it took too long").context(Unconfirmed))),
         Err(lost) if lost.is::<Lost>() => Err(Error::new(Kind::Fenced, lost)),
-        Err(unknown) => Err(Error::transient(unknown)),
+        Err(unknown) => Err(Error::transient(unknown.context(Unconfirmed))),
     }
 }
 

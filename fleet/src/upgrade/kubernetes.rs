@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::kubernetes_upgrade;
+use contract::minor::Minor;
 use contract::node::Node;
-use semver::Version;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
+use super::notice::Notice;
 use super::plan::Evidence;
+use super::reason::{self, Reason};
 use super::refusal::{self as codes, Refusals};
 use super::{Asked, Deployment};
 use crate::authority::{Hold, TakeOver};
@@ -70,32 +72,31 @@ pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<Ku
         }
         all.push((node, facts));
     }
-    let minors: BTreeSet<(u64, u64)> = all.iter().filter_map(|(_, facts)| number(&facts.kubernetes.version)).collect();
+    let minors: BTreeSet<Minor> = all.iter().filter_map(|(_, facts)| Minor::of(&facts.kubernetes.version)).collect();
     let Some((&oldest, &newest)) = minors.first().zip(minors.last()) else { return Err(Refusals(judged.refusals)) };
     // Nodes of two minors: an upgrade that was begun.
-    let next = if oldest == newest { (oldest.0, oldest.1 + 1) } else { newest };
-    let to = match wanted.map(|wanted| (wanted, number(&format!("{wanted}.0")))) {
+    let next = if oldest == newest { oldest.next() } else { newest };
+    let to = match wanted.map(|wanted| (wanted, wanted.parse())) {
         None => next,
-        Some((_, Some(number))) => number,
-        Some((wanted, None)) => {
+        Some((_, Ok(minor))) => minor,
+        Some((wanted, Err(_))) => {
             judged.refuse(codes::KUBERNETES_SKEW, wanted, "it is no Kubernetes minor such as 1.36");
             next
         }
     };
-    let name = |(major, minor): (u64, u64)| format!("{major}.{minor}");
     if to != next && to != newest {
-        let reason = format!("the cluster runs Kubernetes {}; the way leads to {} only", name(oldest), name(next));
-        judged.refuse(codes::KUBERNETES_SKEW, &name(to), reason);
+        let reason = format!("the cluster runs Kubernetes {oldest}; the way leads to {next} only");
+        judged.refuse(codes::KUBERNETES_SKEW, &to.to_string(), reason);
     } else {
-        carried(&mut judged, &all, to, &name(to));
+        carried(&mut judged, &all, to);
     }
     let mut nodes: Vec<(bool, KubernetesNode)> = all
         .iter()
-        .filter(|(_, facts)| is_begun(facts) || number(&facts.kubernetes.version) != Some(to))
+        .filter(|(_, facts)| is_begun(facts) || Minor::of(&facts.kubernetes.version) != Some(to))
         .map(|(node, facts)| (is_last(facts), planned(node, facts)))
         .collect();
     if nodes.is_empty() && judged.refusals.is_empty() {
-        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {}", name(to)));
+        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {to}"));
     }
     if !judged.refusals.is_empty() {
         return Err(Refusals(judged.refusals));
@@ -103,12 +104,12 @@ pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<Ku
     // What was begun is ended first; who leads etcd or holds the address comes last.
     nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
     let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-    Ok(KubernetesPlan { to: name(to), grounds: judged.grounds, nodes })
+    Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes })
 }
 
-fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: (u64, u64), name: &str) {
+fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: Minor) {
     for (node, facts) in all {
-        let carried = facts.kubernetes.carried.iter().find(|version| number(version) == Some(to));
+        let carried = facts.kubernetes.carried.iter().find(|version| Minor::of(version) == Some(to));
         match carried {
             Some(version) => {
                 let runs = &facts.kubernetes.version;
@@ -117,7 +118,7 @@ fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: (u64, u64), name
             None => {
                 let carried = facts.kubernetes.carried.join(" and ");
                 let reason =
-                    format!("its image carries Kubernetes {carried}, not {name}; swap it to one that does first");
+                    format!("its image carries Kubernetes {carried}, not {to}; swap it to one that does first");
                 judged.refuse(codes::KUBERNETES, &node.name, reason);
             }
         }
@@ -140,11 +141,6 @@ fn is_begun(facts: &Node) -> bool {
 fn is_last(facts: &Node) -> bool {
     let leads = facts.etcd.as_ref().is_some_and(|etcd| etcd.leader);
     leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
-}
-
-/// Major and minor of a version such as `1.36.3`.
-fn number(version: &str) -> Option<(u64, u64)> {
-    Version::parse(version).ok().map(|version| (version.major, version.minor))
 }
 
 impl Deployment<'_> {
@@ -205,9 +201,8 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
         self.snapshot_before(plan, hold).await?;
-        for (number, node) in plan.nodes.iter().enumerate() {
-            let (number, count) = (number + 1, plan.nodes.len());
-            self.say(&format!("[{number}/{count}] {}: Kubernetes {} to {}", node.name, node.runs, plan.to));
+        for (index, node) in plan.nodes.iter().enumerate() {
+            self.tell(&Notice::Kubernetes { node, to: &plan.to, index, total: plan.nodes.len() });
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
                 format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
             })?;
@@ -221,9 +216,9 @@ impl Deployment<'_> {
         let directory = tempfile::tempdir().context("making room for the snapshot")?;
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
-        let size = self.nodes.snapshot(node.address, &pulled).await.context("taking a snapshot of etcd")?;
+        let bytes = self.nodes.snapshot(node.address, &pulled).await.context("taking a snapshot of etcd")?;
         let place = hold.store().keep(&name, &pulled).await?;
-        self.say(&format!("snapshot of etcd: {place} ({size} bytes)"));
+        self.tell(&Notice::Kept { place: &place, bytes });
         Ok(())
     }
 
@@ -240,30 +235,28 @@ impl Deployment<'_> {
             bail!("it refuses: {refused}");
         }
         let started = Instant::now();
-        let mut said = String::new();
+        let what = format!("{} to run Kubernetes {to}", node.name);
+        let mut said = None;
         loop {
             hold.still().await?;
             let waiting = match self.nodes.facts(node.address).await {
                 Ok(facts) => match missing(&facts, to)? {
                     None => {
                         let seconds = started.elapsed().as_secs();
-                        self.say(&format!(
-                            "      runs {} and was found good, after {seconds} s",
-                            facts.kubernetes.version
-                        ));
+                        self.tell(&Notice::KubernetesRuns { version: &facts.kubernetes.version, seconds });
                         return Ok(());
                     }
-                    Some(missing) => missing,
+                    Some(missing) => Reason::new(reason::WAITING, missing),
                 },
                 // Its agent starts again on the way.
-                Err(error) => format!("{error:#}"),
+                Err(error) => Reason::new(codes::NODE_SILENT, format!("{error:#}")),
             };
             if started.elapsed() >= options.limit {
-                bail!("after {} s: {waiting}", options.limit.as_secs());
+                bail!("after {} s: {}", options.limit.as_secs(), waiting.words);
             }
-            if waiting != said {
-                self.say(&format!("      {waiting}"));
-                said = waiting;
+            if said.as_ref() != Some(&waiting) {
+                self.tell(&Notice::Waiting { what: &what, why: &waiting });
+                said = Some(waiting);
             }
             tokio::time::sleep(self.pace).await;
         }
@@ -277,7 +270,7 @@ fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upg
 /// What a node still lacks; none when it has arrived.
 fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let runs = &facts.kubernetes.version;
-    let here = number(runs) == number(&format!("{to}.0"));
+    let here = Minor::of(runs).is_some_and(|minor| minor.to_string() == to);
     match &facts.kubernetes.upgrade {
         Some(upgrade) => match &upgrade.error {
             Some(error) => bail!("it was given up: {error}"),

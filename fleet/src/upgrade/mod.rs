@@ -3,7 +3,8 @@
 //! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at what is there;
 //! 2. [`plan()`] decides, purely, or refuses with all reasons;
 //! 3. [`Journal`] keeps the plan and what was begun and done, [`Progress`] says what comes next;
-//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere.
+//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere. Why it waits,
+//!    pauses or turns is a [`Reason`] with a stable code.
 //!
 //! [`Deployment`] has the verbs; [`Deployment::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor
 //! afterwards. Words for people are the caller's: what happens is told as [`Notice`].
@@ -26,16 +27,19 @@ mod nodes;
 mod notice;
 mod plan;
 mod progress;
+mod reason;
 mod refusal;
 mod run;
 mod target;
+mod trouble;
+mod verb;
 
 #[cfg(test)]
 mod tests;
 
 pub use adopt::Adoption;
 pub use decide::plan;
-pub use deployment::{Deployment, UpgradeStatus, Verb};
+pub use deployment::{Deployment, UpgradeStatus};
 pub use entry::{Direction, Entry, Event, Outcome};
 pub use fenced::Fenced;
 pub use inventory::{Earlier, Inventory, SeenNode};
@@ -45,6 +49,8 @@ pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
 pub use plan::{Action, Evidence, Member, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
+pub use reason::{REASONS, Reason};
 pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Arrived, Pausing, Run};
 pub use target::Target;
+pub use verb::Verb;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::entry::{Direction, Entry, Event, Outcome};
 use super::plan::{Action, Mode, Plan, Step};
+use super::reason::Reason;
 
 /// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +18,9 @@ pub struct Progress {
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
     /// Why it waits, if the last thing that happened is that it could not go on.
-    pub paused: Option<String>,
+    pub paused: Option<Reason>,
     /// Why the direction changed last, if it did.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     begun: Vec<Step>,
     done: Vec<Step>,
     /// The VMs that were made, by node.

@@ -11,7 +11,7 @@ pub struct Refusal {
     pub code: &'static str,
     /// What it is about: a node, a VM, the OVA.
     pub subject: String,
-    /// Why, and what to do.
+    /// Why.
     pub reason: String,
 }
 
@@ -30,14 +30,17 @@ impl fmt::Display for Refusals {
 }
 
 macro_rules! codes {
-    ($($name:ident, $code:literal, $meaning:literal;)*) => {
+    ($table:ident; $($name:ident, $code:literal, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: &str = $code;)*
         /// All codes with their meaning, in the order of the documentation.
-        pub const CODES: &[(&str, &str)] = &[$(($code, $meaning)),*];
+        pub const $table: &[(&str, &str)] = &[$(($code, $meaning)),*];
     };
 }
 
+pub(super) use codes;
+
 codes! {
+    CODES;
     NODE_SILENT, "upgrade.node-silent", "A control node's endpoint does not answer.";
     NODE_NOT_READY, "upgrade.node-not-ready", "A control node does not do its part of the cluster, or its boot was not found good.";
     MEMBER_UNHEALTHY, "upgrade.member-unhealthy", "A member of etcd does not answer, sees no leader or has no vote yet: another one must not leave.";

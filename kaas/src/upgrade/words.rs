@@ -13,8 +13,8 @@ pub fn tell(notice: &Notice<'_>) {
             println!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
         }
         Notice::Done { note } => println!("      {note}"),
-        Notice::Waiting { what, why } => println!("      waiting for {what}: {why}"),
-        Notice::Paused { reason } => println!("      paused: {reason}; tried again until it can be done"),
+        Notice::Waiting { what, why } => println!("      waiting for {what}: {}", why.words),
+        Notice::Paused { reason } => println!("      paused: {reason}; it is tried again"),
         Notice::DirectionChanged { plan, direction, only, reason } => {
             let who = only.map_or_else(|| "all nodes".to_owned(), |node| plan.nodes[node].name.clone());
             match direction {
@@ -24,14 +24,22 @@ pub fn tell(notice: &Notice<'_>) {
                 Direction::Abandon => println!("Ending it where it stands ({reason}):"),
             }
         }
-        Notice::Said(line) => println!("{line}"),
+        Notice::TakingOver { words } => println!("{words}"),
+        Notice::Stamped { node, vm } => println!("{node}: the VM {vm} is stamped"),
+        Notice::Kept { place, bytes } => println!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::Kubernetes { node, to, index, total } => {
+            println!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
+        }
+        Notice::KubernetesRuns { version, seconds } => {
+            println!("      runs {version} and was found good, after {seconds} s");
+        }
     }
 }
 
 /// Where an upgrade stands, and what comes next.
 pub fn status(status: &UpgradeStatus) -> String {
     let id = status.id;
-    let reason = status.reason.as_deref().unwrap_or("no reason was noted");
+    let reason = status.reason.as_ref().map_or_else(|| "no reason was noted".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
             "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
@@ -102,6 +110,10 @@ fn advice(code: &str) -> Option<&'static str> {
              put where the one is whose place it takes."
         }
         "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
+        "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
+        "upgrade.downgrade" => "If an older image is meant, give --downgrade, and swap the nodes one by one.",
+        "upgrade.publisher" => "If the publisher has changed, give the new one's key with --publisher.",
+        "upgrade.pins-differ" => "Say with --publisher whose key is the one.",
         _ => return None,
     })
 }
@@ -120,4 +132,23 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
     text += "\nyields the virtual IP, moves its pods away, renews its certificates, starts its control plane and\n\
              kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_with_the_option_that_mends_it() {
+        let refused = |code| {
+            let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
+            advised(Refusals(vec![refusal]).into()).to_string()
+        };
+        assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
+        assert!(refused("upgrade.publisher").contains("--publisher"));
+        assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
+        assert!(refused("upgrade.etcd").ends_with("a reason"));
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::anyhow;
-
 use super::Taken;
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
+use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::PlannedNode;
-use crate::upgrade::run::{Run, Trouble};
+use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
+use crate::upgrade::refusal::VM_SNAPSHOT;
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::Trouble;
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
@@ -19,7 +21,7 @@ impl Run<'_> {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
             PowerState::On => {}
-            PowerState::Suspended | PowerState::Unknown => return Err(anyhow!("{vm} is {}", vm.power).into()),
+            PowerState::Suspended | PowerState::Unknown => return Err(state(format!("{vm} is {}", vm.power))),
         }
         let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
         if asked == ShutDown::CannotBeAsked {
@@ -44,7 +46,7 @@ impl Run<'_> {
         };
         match self.again(vm).await?.power {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
-            power => Err(anyhow!("{vm} is {power}, after it was asked to shut down").into()),
+            power => Err(state(format!("{vm} is {power}, after it was asked to shut down"))),
         }
     }
 
@@ -53,18 +55,20 @@ impl Run<'_> {
     /// on; every other one may be at work, and is left to a person.
     async fn is_silent(&self, node: &PlannedNode, vm: &Vm) -> Result<(), Trouble> {
         let at_work = || {
-            Trouble::Pause(anyhow!(
+            let words = format!(
                 "the guest of {vm} cannot be asked to shut down: VMware Tools do not run in it. Shut it down by hand; its \
                  power is not cut from here"
-            ))
+            );
+            Trouble::elsewhere(VM_UNASKABLE, words)
         };
         if !vm.is_of_swap(node.swap) {
             return Err(at_work());
         }
         let what = format!("{} to answer, for the guest of {vm} cannot be asked to shut down", node.name);
-        match self.wait(&what, SHUTTING_DOWN, async || self.nodes.facts(node.address).await.map(drop)).await {
+        let answers = || async { Ok(self.nodes.facts(node.address).await.map(drop)?) };
+        match self.wait(&what, SHUTTING_DOWN, answers).await {
             Ok(()) => Err(at_work()),
-            Err(Trouble::Pause(_)) => Ok(()),
+            Err(Trouble::Cannot(_)) => Ok(()),
             Err(trouble) => Err(trouble),
         }
     }
@@ -99,14 +103,16 @@ impl Run<'_> {
             return Ok(format!("{} does not hold the disk {}", vm.name, node.disk.uuid));
         };
         if let Some(parent) = &disk.parent {
-            return Err(Trouble::Refused(anyhow!(
+            let words = format!(
                 "the disk {} is a difference to {parent}, made by a snapshot of {vm}: it cannot be detached",
                 node.disk.uuid
-            )));
+            );
+            return Err(Trouble::refused(VM_SNAPSHOT, words));
         }
         off(vm)?;
         if disk.reference != *place {
-            return Err(anyhow!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path).into());
+            let words = format!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
         self.hypervisor.detach(vm, place).await?;
         Ok(format!("no VM holds the disk {} now", node.disk.uuid))
@@ -119,7 +125,7 @@ impl Run<'_> {
         }
         off(vm)?;
         if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
-            return Err(anyhow!("{other} holds the disk {}", node.disk.uuid).into());
+            return Err(Trouble::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
         self.hypervisor.attach(vm, place).await?;
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
@@ -135,12 +141,13 @@ impl Run<'_> {
         if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
             let held = holders.iter().map(Vm::to_string).collect::<Vec<_>>().join(" and ");
             let held = if held.is_empty() { "nobody".to_owned() } else { held };
-            return Err(anyhow!("{held} holds the disk {}, not {vm} alone", node.disk.uuid).into());
+            let words = format!("{held} holds the disk {}, not {vm} alone", node.disk.uuid);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
         if let Some(other) = other {
             off(other)?;
             if !other.is_fenced() {
-                return Err(anyhow!("a network adapter of {other} is connected: both could come up").into());
+                return Err(state(format!("a network adapter of {other} is connected: both could come up")));
             }
         }
         self.hypervisor.power_on(vm).await?;
@@ -150,5 +157,10 @@ impl Run<'_> {
 
 /// Proof that a VM is off.
 fn off(vm: &Vm) -> Result<(), Trouble> {
-    if vm.power == PowerState::Off { Ok(()) } else { Err(anyhow!("{vm} is {}, and must be off", vm.power).into()) }
+    if vm.power == PowerState::Off { Ok(()) } else { Err(state(format!("{vm} is {}, and must be off", vm.power))) }
+}
+
+/// A VM is not as it has to be; it may be the next time.
+fn state(words: String) -> Trouble {
+    Trouble::pause(VM_STATE, words)
 }

@@ -103,16 +103,8 @@ fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node, options: &Options)
 pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, facts: &Node) {
     match (&facts.good, facts.ready) {
         (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
-        (None, true) => judged.refuse(
-            codes::NODE_NOT_READY,
-            &node.name,
-            "its boot was not found good yet; see `kaas-agent status` there, and try again when it is",
-        ),
-        (_, false) => judged.refuse(
-            codes::NODE_NOT_READY,
-            &node.name,
-            "it does not do its part of the cluster; `kaas-agent status` there says why",
-        ),
+        (None, true) => judged.refuse(codes::NODE_NOT_READY, &node.name, "its boot was not found good yet"),
+        (_, false) => judged.refuse(codes::NODE_NOT_READY, &node.name, "it does not do its part of the cluster"),
     }
     if let Some(swap) = &facts.swap {
         judged.refuse(codes::SWAP_OPEN, &node.name, format!("its swap {} is under way or not committed", swap.id));

@@ -36,10 +36,10 @@ impl Given {
         }
     }
 
-    /// Why it paused.
+    /// Why it paused, with the code.
     pub fn paused(self) -> String {
         match self.arrived().0 {
-            Arrived::Paused(reason) => reason,
+            Arrived::Paused(reason) => reason.to_string(),
             other => panic!("{other:?}"),
         }
     }

@@ -7,7 +7,7 @@ use crate::hypervisor::{Kind, PowerState};
 use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{Action, Arrived, Mode, OnFailure, Outcome, Step, Verb};
 
-async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
+pub async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
     let world = World::of(nodes, mode, ill);
     begin(&world).await;
     world
@@ -27,9 +27,9 @@ pub async fn stop_before(world: &World, verb: Verb, step: Step) {
     assert!(matches!(give(world, verb).await, Given::Killed), "{step:?} is never begun");
 }
 
-async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
+pub async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
     let turn = |event| match event {
-        Event::DirectionChanged { direction, only, reason } => Some((direction, only, reason)),
+        Event::DirectionChanged { direction, only, reason } => Some((direction, only, reason.to_string())),
         _ => None,
     };
     entries(world).await.into_iter().filter_map(|entry| turn(entry.event)).collect()
@@ -92,7 +92,7 @@ async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
     world.lock().ill = Ill::NoStart;
     let (arrived, status) = give(&world, Verb::Resume).await.arrived();
     assert_eq!(arrived, Arrived::NodeIsBack(1));
-    assert!(status.waits_for_a_person && status.reason.unwrap().contains("cp3: "));
+    assert!(status.waits_for_a_person && status.reason.unwrap().words.contains("cp3: "));
     let images: Vec<String> = world.images().into_iter().map(|(_, version)| version).collect();
     assert_eq!(images, [old().version, new().version, old().version], "cp2 stays where it is");
     // It is tried again, and fails again.
@@ -122,7 +122,7 @@ async fn a_drain_that_stays_blocked_pauses_and_upgraded_nodes_stay_where_they_ar
     let world = before(3, Step::of(Action::Import, 1)).await;
     world.lock().stuck = Some("cp3");
     let reason = give(&world, Verb::Resume).await.paused();
-    assert!(reason.contains("cp3 gave up") && reason.contains("PodDisruptionBudget"), "{reason}");
+    assert!(reason.contains("cp3 gave up: a PodDisruptionBudget keeps web/a [drain.blocked]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     assert_eq!(world.images()[1], ("cp2", new().version));
     assert_eq!(world.called("shut_down"), 0);
@@ -176,7 +176,7 @@ async fn a_node_that_gets_well_within_the_pause_is_gone_on_with_by_itself() {
 }
 
 /// The number of the first call of this name.
-async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
+pub async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
     let world = world(1, Mode::Rolling, ill).await;
     give(&world, verb).await.arrived();
     world.calls().iter().position(|call| call.name == name).expect("a call") + 1
@@ -212,7 +212,9 @@ async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_no
     for (fault, lasting, outcome) in [
         (Kind::Transient, false, Outcome::Upgraded),
         (Kind::InDoubt, false, Outcome::Upgraded),
-        (Kind::Denied, false, Outcome::RolledBack),
+        (Kind::Denied, false, Outcome::Upgraded),
+        (Kind::Refused, false, Outcome::RolledBack),
+        (Kind::NotFound, false, Outcome::RolledBack),
     ] {
         let world = world(1, Mode::Rolling, Ill::Well).await;
         let at = At { call: attach, fault: Fault::Error(fault), lasting };

@@ -1,20 +1,16 @@
 //! Two commands on one deployment: who was overtaken does nothing more, also when he was frozen and wakes up.
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use super::command::{PAUSE_LIMIT, begin, deployment, end, entries, give};
+use super::command::{begin, deployment, end, entries, give};
 use super::fake::{Ill, World};
 use crate::authority::{Hold, Lost, Store, TakeOver};
-use crate::upgrade::deployment::turn;
-use crate::upgrade::fenced::Fenced;
-use crate::upgrade::fenced_nodes::FencedNodes;
-use crate::upgrade::{Arrived, Journal, Mode, Outcome, Run, Verb};
+use crate::upgrade::{Arrived, Deployment, Journal, Mode, Outcome, Run, Verb};
 
 /// How long a confirmation is good here.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -84,18 +80,9 @@ impl Store for Freezing<'_> {
 async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Result<Arrived> {
     let hold = Hold::take_with(store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
     let mut journal = Journal::continued(&hold).await?;
-    let run = Run {
-        hypervisor: &Fenced::new(world, &hold),
-        nodes: &FencedNodes::new(world, &hold),
-        hold: &hold,
-        ova: None,
-        watch: &|_| {},
-        pace: Duration::from_secs(1),
-        pause_limit: PAUSE_LIMIT,
-        away_until: Mutex::new(None),
-        cancelled: watch::channel(false).1,
-    };
-    turn(&run, &mut journal, verb).await?;
+    let deployment = Deployment { store, ..deployment(world, &|_| {}) };
+    let run = Run::new(&deployment, &hold, None);
+    assert_eq!(run.ask(&mut journal, verb).await?, None);
     let gone = run.go(&mut journal).await;
     run.show_last(&journal).await;
     hold.release().await;

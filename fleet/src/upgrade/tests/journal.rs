@@ -4,6 +4,7 @@ use super::*;
 use crate::authority::TakeOver;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
+use crate::upgrade::reason::Reason;
 use crate::upgrade::tests::fake::{Ill, World, disk};
 use crate::upgrade::{Mode, Plan};
 
@@ -24,8 +25,15 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
         Event::Begun { step: Step::whole(Action::Verify), disk: None },
         Event::Done { step: Step::whole(Action::Verify), note: "whole".into(), vm: None, replaced: false },
         Event::Begun { step: Step::of(Action::Detach, 1), disk: Some(disk("cp2")) },
-        Event::Paused { step: Step::of(Action::Detach, 1), reason: "a task is in progress".into() },
-        Event::DirectionChanged { direction: Direction::Back, only: Some(1), reason: "a test".into() },
+        Event::Paused {
+            step: Step::of(Action::Detach, 1),
+            reason: Reason::new("upgrade.vm-task", "a task is in progress"),
+        },
+        Event::DirectionChanged {
+            direction: Direction::Back,
+            only: Some(1),
+            reason: Reason::new("upgrade.asked", "a test"),
+        },
         Event::Ended { outcome: Outcome::RolledBack },
     ] {
         journal.append(event).await.unwrap();

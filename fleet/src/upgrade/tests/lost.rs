@@ -33,7 +33,7 @@ async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_targ
             given = give(&world, Verb::Resume).await.arrived().0;
         }
         let Arrived::Ended(outcome) = given else { panic!("{call}: {given:?}") };
-        // The node that was at the gate when the other one was lost could not be found good, and goes back.
+        // A node that was away for another reason may have gone back.
         if back && outcome != Outcome::Upgraded {
             assert_eq!(outcome, Outcome::RolledBack, "{call}");
             figures.2 += 1;

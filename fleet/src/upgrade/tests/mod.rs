@@ -2,15 +2,19 @@
 //! the rules of the data disk, and every way in which a call can fail or a command be cut.
 
 mod adopt;
+mod blame;
 pub(super) mod command;
+mod controller;
 mod crash;
 mod failing;
 pub(super) mod fake;
 mod fencing;
 mod lost;
+mod obstacles;
 mod ova;
 pub(super) mod package;
 mod permit;
 mod stamp;
 mod stories;
 mod unaskable;
+mod words;

@@ -282,7 +282,7 @@ fn another_publisher_is_told_to_the_node_and_kept_in_the_journal() {
     let options = Options { publisher: target().signer, ..options(Mode::Rolling) };
     let decided = plan(&inventory, &target(), &options, Uuid::from_u128(1)).unwrap();
     assert_eq!(decided.nodes[0].pinned.as_deref(), Some("SHA256:former"));
-    let words = "the commit pins SHA256:publisher in place of SHA256:former: --publisher";
+    let words = "the commit pins SHA256:publisher in place of SHA256:former, as was asked for";
     assert!(decided.grounds.iter().any(|ground| ground.evidence == words), "{:?}", decided.grounds);
     let journal = serde_json::to_value(&decided).unwrap();
     assert_eq!(journal["options"]["publisher"], "SHA256:publisher");

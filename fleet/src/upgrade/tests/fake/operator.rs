@@ -93,6 +93,12 @@ impl World {
         }
     }
 
+    /// The plan that is being carried out.
+    pub async fn plan_of_journal(&self) -> Plan {
+        let text = crate::upgrade::journal::last(self).await.unwrap().unwrap();
+        crate::upgrade::entry::plan_of(&crate::upgrade::entry::parse(&text).unwrap()).unwrap().clone()
+    }
+
     /// A node is lost for good: its VMs, its disk.
     pub fn lose(&self, node: &'static str) {
         let mut state = self.lock();
