@@ -62,7 +62,7 @@ async fn a_missing_privilege_does_not_turn_a_node_back_that_is_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_stays_away_pauses_the_upgrade_and_resuming_goes_on() {
-    for (name, number) in [("store.journal", 4), ("store.numbers", 9)] {
+    for (name, number) in [("store.journal", 4), ("store.exists", 9)] {
         let twin = world(1, Mode::Rolling, Ill::Well).await;
         give(&twin, Verb::Resume).await.arrived();
         let calls = twin.calls();
