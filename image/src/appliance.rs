@@ -108,7 +108,7 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
             vendor: identity.vendor.clone(),
             version: identity.version.clone(),
             full_version: Some(full_version.to_string()),
-            groups: groups(form(identity.role, &minors)),
+            groups: groups(form(&identity.roles, &minors)),
             ..Product::default()
         },
         disks: vec![

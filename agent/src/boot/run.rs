@@ -378,7 +378,7 @@ fn wait_for_environment(
                 found.warnings.extend(judged.without(machine).without(&found.warnings));
                 if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
             }
-            Err(findings) if takes_over && is_untouched(&findings, image.role) => (Findings::default(), None),
+            Err(findings) if takes_over && is_untouched(&findings, &image.roles) => (Findings::default(), None),
             Err(findings) => (findings, None),
         };
         all.extend(machine.clone());

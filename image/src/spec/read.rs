@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use contract::role::Roles;
 
 use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Profile, Spec, beside, check};
 use crate::component::{self, Component};
@@ -63,7 +64,7 @@ fn spec(path: &Path, top: &Table<'_, '_>, described: &mut Result<Vec<Component>,
 
 fn identity(table: &Table<'_, '_>) -> Option<Identity> {
     let name = table.required("name", "the image's short name", check::name);
-    let role = table.required("role", "what a VM from it is in its cluster", check::role);
+    let roles = table.required_texts("roles", "what a VM from it may be in its cluster", check::role);
     let version = table.required("version", "the image's version", check::version);
     let upgrades_from = table.optional("upgrades-from", check::upgrades_from);
     let product = table.required("product", "the product's name, for people", check::line);
@@ -71,7 +72,7 @@ fn identity(table: &Table<'_, '_>) -> Option<Identity> {
     let description = table.required("description", "one line about it", check::line);
     Some(Identity {
         name: name?,
-        role: role?,
+        roles: Roles::new(values(roles))?,
         version: version?,
         upgrades_from,
         product: product?,
@@ -215,7 +216,7 @@ mod tests {
 
     const SPEC: &str = r#"[image]
 name = "test"
-role = "control-plane"
+roles = ["control-plane"]
 version = "1.2.3"
 product = "Test"
 vendor = "Nobody"
@@ -292,7 +293,12 @@ memory = "4G"
             (
                 "control-plane\"",
                 "master\"",
-                "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane",
+                "spec.toml:3: image.roles[0]: `master` is none of control-plane, tenant-control-plane",
+            ),
+            (
+                "\"control-plane\"",
+                "\"control-plane\", \"control-plane\"",
+                "spec.toml:3: image.roles[1]: `control-plane` is listed twice",
             ),
             ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
             (
@@ -353,7 +359,8 @@ memory = "4G"
 
     #[test]
     fn all_mistakes_are_said_at_once() {
-        let found = with("role = \"control-plane\"\nversion = \"1.2.3\"", "role = 3\nversion = \"x\"\nowner = \"me\"");
+        let found =
+            with("roles = [\"control-plane\"]\nversion = \"1.2.3\"", "roles = [3]\nversion = \"x\"\nowner = \"me\"");
         assert_eq!(found.len(), 3, "{found:#?}");
     }
 }

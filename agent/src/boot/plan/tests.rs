@@ -102,7 +102,7 @@ fn tenant_control_nodes_boot_as_those_of_the_control_cluster_do() {
     config.role = Role::TenantControlPlane;
     for mut observed in [first_boot(), resumed()] {
         let expected = decide(&three_nodes(), &observed).unwrap();
-        observed.image.role = Role::TenantControlPlane;
+        observed.image.roles = Role::TenantControlPlane.into();
         assert_eq!(decide(&config, &observed).unwrap(), expected);
     }
 }

@@ -227,6 +227,22 @@ fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
 }
 
 #[test]
+fn the_role_stays_once_the_data_disk_knows_it() {
+    let node = Node::new().saved();
+    let file = node.path().join("usr/lib/kaas/image.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let several = r#""role": "control-plane", "roles": ["control-plane", "tenant-control-plane"]"#;
+    std::fs::write(&file, text.replace(r#""role": "control-plane""#, several)).unwrap();
+    let Err(Error::Refused(findings)) = node.apply(&[("role", "tenant-control-plane")]) else {
+        panic!("it was changed")
+    };
+    assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
+    let saved = node.config();
+    node.apply(&[("role", "control-plane"), ("timeout-factor", "4")]).unwrap();
+    assert_eq!((node.config().role, node.config().timeout_factor), (saved.role, 4));
+}
+
+#[test]
 fn a_disk_of_another_role_is_not_turned_into_this_images() {
     let node = Node::new().saved().formed();
     let records = Records::new(node.path());

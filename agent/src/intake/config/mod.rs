@@ -18,7 +18,7 @@ use std::time::Duration;
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
-use contract::properties::{ControlNode, Route};
+use contract::properties::{self as table, ControlNode, Route};
 use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
@@ -150,13 +150,29 @@ impl Config {
     /// # Errors
     /// The finding that says which role it makes instead.
     pub fn fits(&self, image: &ImageFacts) -> Result<(), Finding> {
-        if image.role == self.role {
+        if image.roles.contains(self.role) {
+            return Ok(());
+        }
+        let made = image.roles.iter().map(Role::title).collect::<Vec<_>>().join(" or ");
+        Err(codes::ROLE_OTHER.finding(
+            "the image",
+            format!("it makes {made}, and the data disk is that of {}", self.role.title()),
+            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+        ))
+    }
+
+    /// Whether another configuration is of this one's role, which stays once it is on a data disk.
+    ///
+    /// # Errors
+    /// The finding that says which role was asked for.
+    pub fn has_role_of(&self, asked: &Self) -> Result<(), Finding> {
+        if asked.role == self.role {
             return Ok(());
         }
         Err(codes::ROLE_OTHER.finding(
-            "the image",
-            format!("it makes {}, and the data disk is that of {}", image.role.title(), self.role.title()),
-            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+            table::ROLE,
+            format!("it asks for {}, and the data disk is that of {}", asked.role.title(), self.role.title()),
+            "Correct it, or give this VM a blank data disk",
         ))
     }
 

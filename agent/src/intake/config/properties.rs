@@ -19,6 +19,7 @@ impl Config {
         let routes: Vec<String> = node.routes.iter().map(ToString::to_string).collect();
         let dns_servers: Vec<String> = node.dns_servers.iter().map(ToString::to_string).collect();
         let all = [
+            (table::ROLE, Some(self.role.to_string())),
             (table::NODE_NAME, Some(node.name.clone())),
             (table::ADDRESS, Some(primary.address.to_string())),
             (table::GATEWAY, primary.gateway.map(|address| address.to_string())),

@@ -6,7 +6,7 @@ use contract::finding::Severity;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::properties::{ControlNode, Route};
-use contract::role::Role;
+use contract::role::{Role, Roles};
 use proptest::prelude::*;
 
 use super::*;
@@ -145,7 +145,7 @@ fn only_four_properties_must_be_given() {
 
 #[test]
 fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_node() {
-    let image = ImageFacts { role: Role::TenantControlPlane, ..image() };
+    let image = ImageFacts { roles: Role::TenantControlPlane.into(), ..image() };
     let mut properties = fixture();
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image, now()).unwrap_or_else(|findings| panic!("{findings}"));
@@ -157,6 +157,25 @@ fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_nod
         (codes(&findings).as_slice(), subjects.as_slice()),
         (["property.missing"; 2].as_slice(), ["cluster-name", "api-vip"].as_slice())
     );
+}
+
+#[test]
+fn the_form_chooses_among_the_images_roles_and_no_other() {
+    let given = |roles: Vec<Role>, role: Option<&'static str>| {
+        let image = ImageFacts { roles: Roles::new(roles).unwrap(), ..image() };
+        let mut properties = fixture();
+        properties.extend(role.map(|role| (properties::ROLE, role.into())));
+        validate(&document(&properties), &image, now()).map(|intake| intake.config.role)
+    };
+    let both = || vec![Role::TenantControlPlane, Role::ControlPlane];
+    assert_eq!(given(both(), None).unwrap(), Role::TenantControlPlane, "the image's first");
+    assert_eq!(given(both(), Some("control-plane")).unwrap(), Role::ControlPlane);
+    assert_eq!(codes(&given(both(), Some("master")).unwrap_err()), ["property.malformed"]);
+    let one = || vec![Role::ControlPlane];
+    assert_eq!(given(one(), Some("control-plane")).unwrap(), Role::ControlPlane);
+    let findings = given(one(), Some("tenant-control-plane")).unwrap_err();
+    assert_eq!(codes(&findings), ["role.not-in-image"]);
+    assert!(findings.to_string().contains("it is tenant-control-plane, and VMs of this image are control-plane"));
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn judge(
     now: SystemTime,
     need: SecretNeed,
 ) -> Result<(Config, Option<Secret>, Findings), Findings> {
-    let (draft, mut findings) = read(document, image.role, need);
+    let (draft, mut findings) = read(document, &image.roles, need);
     findings.extend(document.unknown());
     findings.extend(checks::all(&draft, image, now));
     if findings.has_errors() {
@@ -87,7 +87,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         exclusions: draft.no_proxy,
     });
     let config = Config {
-        role: image.role,
+        role: draft.role?,
         cluster: Cluster {
             name: draft.cluster_name?,
             control_nodes: draft.control_nodes?,
