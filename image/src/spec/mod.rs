@@ -142,8 +142,8 @@ pub struct Disk {
     pub capacity: u64,
     /// The EFI system partition.
     pub esp: u64,
-    /// Capacity of the data disk.
-    pub data_capacity: u64,
+    /// Capacity of the data disk; none for VMs that have no such disk.
+    pub data_capacity: Option<u64>,
     /// How the root file system is packed.
     pub compression: Compression,
 }

@@ -156,21 +156,20 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
 }
 
 fn disk(table: &Table<'_, '_>) -> Option<Disk> {
-    let size = |key: &str, what: &str, least: u64| {
-        table.required(key, what, |text| {
-            let size = check::size(text)?;
-            if !(least..=MOST_CAPACITY).contains(&size) {
-                return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
-            }
-            Ok(size)
-        })
+    let from = |what: &str, least: u64, text: &str| {
+        let size = check::size(text)?;
+        if !(least..=MOST_CAPACITY).contains(&size) {
+            return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
+        }
+        Ok(size)
     };
+    let size = |key: &str, what: &str, least: u64| table.required(key, what, |text| from(what, least, text));
     let capacity = size("capacity", "a capacity for the system disk", LEAST_CAPACITY);
     let esp = size("esp", "a size for the EFI system partition", LEAST_ESP);
     if esp.zip(capacity).is_some_and(|(esp, capacity)| esp > capacity / 2) {
         table.mistake_at("esp", "leaves no room on the system disk for the root and scratch space");
     }
-    let data_capacity = size("data-capacity", "a capacity for the data disk", LEAST_DATA);
+    let data_capacity = table.optional("data-capacity", |text| from("a capacity for the data disk", LEAST_DATA, text));
     let what = "none, or a compressor of mkfs.erofs such as lz4hc,9";
     let compression = table.required("compression", what, |text| {
         let (name, level) = text.split_once(',').unwrap_or((text, "1"));
@@ -178,7 +177,7 @@ fn disk(table: &Table<'_, '_>) -> Option<Disk> {
         level.parse::<u8>().map_err(|_| format!("`{level}` is no level of compression"))?;
         Ok(if text == "none" { Compression::None } else { Compression::Erofs(text.to_owned()) })
     });
-    Some(Disk { capacity: capacity?, esp: esp?, data_capacity: data_capacity?, compression: compression? })
+    Some(Disk { capacity: capacity?, esp: esp?, data_capacity, compression: compression? })
 }
 
 fn hardware(table: &Table<'_, '_>) -> Option<Hardware> {
@@ -339,6 +338,11 @@ memory = "4G"
                 "capacity = \"2G\"",
                 "spec.toml:26: disk.capacity: give a capacity for the system disk of 4096M to 63488G",
             ),
+            (
+                "data-capacity = \"32G\"",
+                "data-capacity = \"1G\"",
+                "spec.toml:28: disk.data-capacity: give a capacity for the data disk of 4096M to 63488G",
+            ),
             ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
             ("\"none\"", "\"gzip,9\"", "spec.toml:29: disk.compression: `gzip` is none of none, lz4, lz4hc, zstd"),
             (
@@ -355,6 +359,11 @@ memory = "4G"
         ] {
             assert_eq!(with(from, to), [expected], "{to}");
         }
+    }
+
+    #[test]
+    fn a_data_disk_is_left_out_of_the_virtual_hardware_where_the_spec_has_none() {
+        assert_eq!(with("data-capacity = \"32G\"\n", ""), Vec::<String>::new());
     }
 
     #[test]
