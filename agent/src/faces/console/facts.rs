@@ -84,10 +84,12 @@ impl Facts {
             access,
             unconfigured: matches!(lifecycle, Ok(Lifecycle::Unconfigured)),
             settled: matches!(lifecycle, Ok(Lifecycle::Settled(_))),
-            role: config.map(|config| config.role).or_else(|| image.as_ref()?.roles.only()),
+            role: config.map(|config| config.role()).or_else(|| image.as_ref()?.roles.only()),
             roles: image.as_ref().map(|image| image.roles.clone()),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
-            virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),
+            virtual_address: config
+                .and_then(|config| config.control_plane().cluster.virtual_address)
+                .map(|one| one.to_string()),
             certificates: certificates(root, now),
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
             disk: space(&files::below(root, paths::DATA)),
@@ -115,7 +117,7 @@ fn versions(
     let runs = config.map_or_else(
         || "none yet".to_owned(),
         |config| {
-            let minor = &config.cluster.kubernetes_minor;
+            let minor = &config.control_plane().cluster.kubernetes_minor;
             image
                 .kubernetes(minor)
                 .map_or_else(|| format!("{minor}, which this image lacks"), |one| one.version.clone())
