@@ -44,7 +44,7 @@ fn lab() -> (TempDir, LabHypervisor) {
         name: "x".to_owned(),
         version: "1.0.0".to_owned(),
         build: "b".to_owned(),
-        role: Role::ControlPlane,
+        roles: Role::ControlPlane.into(),
         publisher: None,
         upgrades_from: None,
         kubernetes: vec![KubernetesRelease { minor: "1.36".to_owned(), version: "1.36.2".to_owned() }],

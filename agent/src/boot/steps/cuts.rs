@@ -36,7 +36,7 @@ impl Node {
     fn boot(&self) -> anyhow::Result<Goal> {
         let records = Records::new(&self.root);
         let mut config = one_node();
-        config.cluster.control_nodes[0].address = [127, 0, 0, 1].into();
+        config.cluster_mut().control_nodes[0].address = [127, 0, 0, 1].into();
         let config = records.config()?.unwrap_or(config);
         let observed = Observed {
             image: self.image.clone(),
@@ -46,7 +46,7 @@ impl Node {
             upgrading: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
-        let node = config.control_node().unwrap().clone();
+        let node = config.control_plane().control_node().unwrap().clone();
         let (now, pki) = (SystemTime::now(), files::below(&self.root, PKI));
         let mut rendezvous = None;
         let save = |change: fn(&mut Progress)| -> anyhow::Result<bool> {

@@ -33,7 +33,7 @@ impl Cluster {
     pub(super) fn new() -> Self {
         let (mut config, keys) = (three_nodes(), tempfile::tempdir().unwrap());
         let etcd = FakeEtcd::start(&mut config, keys.path());
-        let api = FakeApi::start(config.control_node().unwrap(), keys.path());
+        let api = FakeApi::start(config.control_plane().control_node().unwrap(), keys.path());
         Self { config, keys, etcd, api }
     }
 
