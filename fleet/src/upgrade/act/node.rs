@@ -145,7 +145,7 @@ impl Run<'_> {
     }
 
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
-    /// What cannot be done is said, not waited for: this is the way out.
+    /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
     pub(super) async fn keep(
         &self,
         plan: &Plan,
@@ -153,10 +153,13 @@ impl Run<'_> {
         vms: Result<Vms, Trouble>,
         disk: &DiskRef,
     ) -> Taken {
-        let left = match vms {
+        let mut left = match vms {
             Ok(vms) => leftovers(&vms, disk),
             Err(error) => format!("look at its VMs: {error}"),
         };
+        if let Err(error) = self.hypervisor.settle().await {
+            left += &format!("; what was begun before may still be going on: {:#}", error.source);
+        }
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(error) => return Ok(format!("it does not answer and stays as it is: {error:#}; {left}")),
