@@ -12,8 +12,8 @@ use contract::node::Node;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::fenced_nodes::FencedNodes;
 use super::deployment::Standing;
+use super::fenced_nodes::FencedNodes;
 use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
 use super::notice::Notice;

@@ -213,7 +213,10 @@ fn is_name(name: &str) -> anyhow::Result<()> {
         (1..=63).contains(&label.len()) && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
     };
     if name.len() > 253 || !name.split('.').all(label) {
-        bail!("{:?} is no name of a node: it must be a DNS name of small letters, digits, hyphens and dots", told(name));
+        bail!(
+            "{:?} is no name of a node: it must be a DNS name of small letters, digits, hyphens and dots",
+            told(name)
+        );
     }
     Ok(())
 }

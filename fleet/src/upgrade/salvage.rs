@@ -35,8 +35,12 @@ pub(super) async fn plan(store: &dyn Store) -> anyhow::Result<Option<Plan>> {
     numbers.sort_unstable();
     for number in numbers.into_iter().rev() {
         let text = store.read(number, FILE).await.with_context(|| format!("looking for a plan in hold {number}"))?;
-        let entries: Vec<Entry> =
-            text.iter().flat_map(|text| text.lines()).filter_map(|line| serde_json::from_str(line).ok()).take(1).collect();
+        let entries: Vec<Entry> = text
+            .iter()
+            .flat_map(|text| text.lines())
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .take(1)
+            .collect();
         if let Some(plan) = plan_of(&entries) {
             return Ok(Some(plan.clone()));
         }

@@ -112,7 +112,7 @@ fn refuse(code: &str, reason: impl Into<String>) -> anyhow::Result<Asked> {
 #[async_trait]
 impl Nodes for World {
     async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| Uuid::from_u128(0xc0))).await
+        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| state.cluster)).await
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
@@ -176,7 +176,7 @@ impl Nodes for World {
                     code: None,
                     losses: Losses::default(),
                 }),
-                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(Losses::default()) }),
+                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(state.losses.clone()) }),
             })
         })
         .await
@@ -293,6 +293,9 @@ impl Nodes for World {
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        if self.lock().no_snapshot {
+            return std::future::pending().await;
+        }
         self.node("snapshot", CallKind::Do, |state| {
             state.answering(node)?;
             std::fs::write(to, "a store")?;
