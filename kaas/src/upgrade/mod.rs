@@ -414,3 +414,88 @@ impl Wanted {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Reason;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A status as its JSON has it; what it says does not matter here.
+    fn status() -> UpgradeStatus {
+        let plan = describe::tests::plan("rolling", "node");
+        UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Forward,
+            only: Some("cp1".to_owned()),
+            reason: None,
+            outcome: None,
+            waits_for_a_person: false,
+            paused: None,
+            done: 1,
+            total: 10,
+            next: None,
+            held_by: None,
+            plan,
+            entries: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_exit_status_says_done_paused_or_gone_back() {
+        let reason: Reason = serde_json::from_value(json!({"code": "upgrade.waiting", "reason": "a test"})).unwrap();
+        let ended = Arrived::Ended;
+        for (arrived_at, wanted, expected) in [
+            (ended(Outcome::Upgraded), Some(Outcome::Upgraded), 0),
+            (ended(Outcome::Committed), Some(Outcome::Committed), 0),
+            (ended(Outcome::RolledBack), Some(Outcome::RolledBack), 0),
+            (ended(Outcome::Abandoned), Some(Outcome::Abandoned), 0),
+            // Resumed on the way back it is to end wherever that ends.
+            (ended(Outcome::RolledBack), None, 0),
+            (ended(Outcome::RolledBack), Some(Outcome::Upgraded), 4),
+            (ended(Outcome::Upgraded), Some(Outcome::RolledBack), 4),
+            (Arrived::NodeIsBack(0), Some(Outcome::Upgraded), 4),
+            (Arrived::NodeIsBack(0), None, 4),
+            (Arrived::Paused(reason.clone()), Some(Outcome::Upgraded), 3),
+            (Arrived::Paused(reason), None, 3),
+            (Arrived::Cancelled, Some(Outcome::Upgraded), 3),
+            (Arrived::Cancelled, None, 3),
+        ] {
+            let told = format!("{arrived_at:?} {wanted:?}");
+            assert_eq!(arrived(&(arrived_at, status()), wanted), ExitCode::from(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn the_operators_word_on_the_cluster_is_taken_by_every_verb_that_goes_by_a_journal_or_a_plan() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(subcommand)]
+            upgrade: Upgrade,
+        }
+        let id = uuid::Uuid::from_u128(0xbad).to_string();
+        for line in [
+            "plan --ova a.ova",
+            "apply --ova a.ova",
+            "resume",
+            "rollback",
+            "commit",
+            "abandon --confirm 00000000-0000-0000-0000-000000000001",
+            "kubernetes",
+        ] {
+            let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["--lab", "l", "--other-cluster", &id]);
+            let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+            let whose = match upgrade {
+                Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => whose,
+                Upgrade::Apply { on, .. }
+                | Upgrade::Resume { on, .. }
+                | Upgrade::Rollback(on)
+                | Upgrade::Commit(on) => on.whose,
+                Upgrade::Status { .. } => unreachable!("{line}"),
+            };
+            assert_eq!(whose.other_cluster.unwrap().to_string(), id, "{line}");
+        }
+    }
+}

@@ -121,7 +121,7 @@ async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() 
         assert!(error.is::<Cancelled>(), "{error:#}");
     };
     assert!(after(gone, &cancel).await < soon);
-    drop(alive);
+    alive.release().await;
     world.bury();
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
@@ -132,7 +132,7 @@ async fn an_upgrade_of_kubernetes_that_is_asked_to_end_is_gone_on_with() {
         let world = World::of(3, Mode::Rolling, Ill::Well);
         let (cancel, cancelled) = watch::channel(false);
         world.lock().faults.cancel = Some((call, cancel));
-        let options = KubernetesOptions { to: None, drain_seconds: 1, limit: Duration::from_secs(30) };
+        let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
         let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
         let gone = asked.upgrade_kubernetes(&options, TakeOver::FromTheDead).await;
         let calls = world.calls().len();

@@ -152,7 +152,7 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no_node_any_more() {
-    let options = KubernetesOptions { to: None, drain_seconds: 1, limit: Duration::from_secs(30) };
+    let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
     for calls in 1.. {
         let world = World::of(2, Mode::Rolling, Ill::Well);
         let store = Freezing::after(&world, calls);
