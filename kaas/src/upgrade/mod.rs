@@ -488,7 +488,9 @@ mod tests {
             let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["--lab", "l", "--other-cluster", &id]);
             let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
             let whose = match upgrade {
-                Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => whose,
+                Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => {
+                    whose
+                }
                 Upgrade::Apply { on, .. }
                 | Upgrade::Resume { on, .. }
                 | Upgrade::Rollback(on)

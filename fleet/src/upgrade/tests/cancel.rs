@@ -132,7 +132,8 @@ async fn an_upgrade_of_kubernetes_that_is_asked_to_end_is_gone_on_with() {
         let world = World::of(3, Mode::Rolling, Ill::Well);
         let (cancel, cancelled) = watch::channel(false);
         world.lock().faults.cancel = Some((call, cancel));
-        let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
+        let options =
+            KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
         let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
         let gone = asked.upgrade_kubernetes(&options, TakeOver::FromTheDead).await;
         let calls = world.calls().len();
@@ -144,7 +145,9 @@ async fn an_upgrade_of_kubernetes_that_is_asked_to_end_is_gone_on_with() {
         match gone {
             Err(error) if error.is::<Cancelled>() => {
                 let again = deployment(&world, &|_| {}).upgrade_kubernetes(&options, TakeOver::FromTheDead).await;
-                again.unwrap_or_else(|error| panic!("{call}: {error:#}"));
+                // Asked during the last look, all nodes may run it.
+                let done = |error: &anyhow::Error| error.to_string().contains("upgrade.nothing-to-do");
+                assert!(again.as_ref().err().is_none_or(done), "{call}: {again:?}");
             }
             gone => drop(gone.unwrap_or_else(|error| panic!("{call}: {error:#}"))),
         }

@@ -72,7 +72,8 @@ async fn after_an_upgrade_that_has_ended_the_same_word_permits_the_next_one() {
     let refused = deployment(&world, &|_| {}).plan(&ova, &world.options).await.unwrap_err();
     let codes: Vec<&str> = refused.downcast_ref::<Refusals>().unwrap().0.iter().map(|one| one.code).collect();
     assert_eq!(codes, ["upgrade.other-cluster"]);
-    let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };
+    let options =
+        KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };
     assert!(deployment(&world, &|_| {}).plan_kubernetes(&options).await.is_err());
     told(&world).plan_kubernetes(&options).await.unwrap();
     let plan = told(&world).plan(&ova, &world.options).await.unwrap();
@@ -89,7 +90,8 @@ async fn a_plan_that_is_refused_stops_nobody_who_is_at_work() {
     begin(&world).await;
     let alive = crate::authority::Hold::take(&world, "at work", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let ova = world.target.ova.clone();
-    let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };
+    let options =
+        KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };
     let applied = deployment(&world, &|_| {}).apply(&ova, &world.options, TakeOver::FromAnyone).await.unwrap_err();
     let kubernetes = deployment(&world, &|_| {}).upgrade_kubernetes(&options, TakeOver::FromAnyone).await.unwrap_err();
     for refused in [applied, kubernetes] {
