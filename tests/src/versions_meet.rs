@@ -20,7 +20,7 @@ use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::properties::form;
 use contract::role::Role;
-use contract::swap::{Refused, Request};
+use contract::swap::{CommitRequest, Refused, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -82,6 +82,7 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
         "node.json" | "node-prepared.json" | "node-taken.json" | "node-upgrading.json" => told::<Node>(text),
         "refused.json" => told::<Refused>(text),
         "swap-request.json" | "swap-request-publisher.json" => asked::<Request>(text),
+        "commit-request.json" => asked::<CommitRequest>(text),
         "kubernetes-request.json" => asked::<kubernetes_upgrade::Request>(text),
         _ => Err("say of what type it is".to_owned()),
     });

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use async_trait::async_trait;
+use tempfile::TempDir;
 
 use super::Store;
 use crate::files;
+
+/// How the name begins of a directory for what is about to be kept.
+const SPOOL: &str = "spool-";
 
 /// A directory with numbered directories.
 #[derive(Clone, Debug)]
@@ -102,6 +106,20 @@ impl Store for Folder {
         .await
     }
 
+    async fn spool(&self) -> anyhow::Result<TempDir> {
+        self.at_path("making room in", self.0.clone(), |_, path| {
+            fs::create_dir_all(path)?;
+            // What a command that was killed has left.
+            for entry in fs::read_dir(path)?.filter_map(Result::ok) {
+                if entry.file_name().to_str().is_some_and(|name| name.starts_with(SPOOL)) {
+                    fs::remove_dir_all(entry.path())?;
+                }
+            }
+            tempfile::Builder::new().prefix(SPOOL).tempdir_in(path)
+        })
+        .await
+    }
+
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
         let file = file.to_owned();
         self.at_path("keeping", self.0.join(name), move |store, path| {
@@ -112,5 +130,27 @@ impl Store for Folder {
             Ok(path.display().to_string())
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_about_to_be_kept_lies_beside_it_and_nothing_of_it_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::at(directory.path().join("upgrades"));
+        let killed = folder.spool().await.unwrap().keep();
+        assert_eq!(killed.parent(), Some(&*folder.0));
+        fs::write(killed.join("half.db"), "half").unwrap();
+        let spool = folder.spool().await.unwrap();
+        assert!(!killed.exists());
+        assert!(folder.numbers().await.unwrap().is_empty());
+        fs::write(spool.path().join("a.db"), "a store").unwrap();
+        folder.keep("a.db", &spool.path().join("a.db")).await.unwrap();
+        drop(spool);
+        let names: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["a.db"]);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use tempfile::TempDir;
 
 /// Numbered directories, each made by exactly one command, with a few small files in it; and larger files that are
 /// kept beside them. A directory of this machine can keep it, a datastore, or objects of a control cluster.
@@ -53,6 +54,14 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When that cannot be looked up.
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>>;
+
+    /// A directory for what is about to be kept, where there is as much room. It goes with the value.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    async fn spool(&self) -> anyhow::Result<TempDir> {
+        Ok(tempfile::tempdir()?)
+    }
 
     /// Keeps a larger file, whole, and says where.
     ///

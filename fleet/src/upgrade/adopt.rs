@@ -54,6 +54,10 @@ impl Deployment<'_> {
             if vm.power != PowerState::On {
                 bail!("the node {node} answers, yet its VM {vm} is {}: a copy of it runs somewhere", vm.power);
             }
+            let disks = vm.data_disks().count();
+            if disks != 1 {
+                bail!("the VM {vm}, which {node} says to run in, holds {disks} data disks; it must be exactly one");
+            }
             if let Some(other) = adoptions.iter().find(|other: &&Adoption| other.uuid == uuid) {
                 bail!("{} and {node} say the same BIOS UUID {uuid}", other.node);
             }

@@ -21,6 +21,8 @@ pub struct Inventory {
     pub deployment: Uuid,
     /// The UID of the namespace kube-system.
     pub cluster: Uuid,
+    /// The cluster of which the operator says that it is the deployment's, whatever was its before.
+    pub other_cluster: Option<Uuid>,
     /// The control nodes, by name.
     pub nodes: Vec<SeenNode>,
     /// The VMs that carry the deployment's stamp.
@@ -91,6 +93,7 @@ impl Inventory {
         Ok(Self {
             deployment: hypervisor.deployment(),
             cluster: nodes.cluster().await?,
+            other_cluster: None,
             nodes: seen,
             vms,
             others,

@@ -8,13 +8,14 @@ use anyhow::{Context, bail};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, Event, parse, plan_of};
+use super::entry::{Direction, Entry, Event, parse, plan_of};
 use super::plan::Plan;
 use super::progress::Progress;
+use super::reason::Reason;
 use crate::authority::{Hold, Store};
 
 /// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
-const FILE: &str = "journal.jsonl";
+pub(super) const FILE: &str = "journal.jsonl";
 /// How its text begins since it has a first line of its own, from which its end is known. What has none is of version
 /// 0.1, which kept all entries in this one file and wrote it whole each time; it does not understand that line.
 const HEAD: &str = "{\"form\":";
@@ -61,6 +62,19 @@ impl<'a> Journal<'a> {
             bail!("there is no upgrade of this deployment");
         };
         let entries = parse(&text).context("reading the journal")?;
+        Self::with(hold, text, entries).await
+    }
+
+    /// Begins the end of an upgrade of whose journal only the plan is left: both at once, so that nobody goes forward
+    /// by that plan.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) async fn salvaged(hold: &'a Hold<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
+        let turned = Event::DirectionChanged { direction: Direction::Abandon, only: None, reason };
+        let entries = vec![entry(hold, Event::Planned { plan: Box::new(plan) }), entry(hold, turned)];
+        let text = entries.iter().map(line).collect::<anyhow::Result<String>>()?;
+        hold.confirm().await?;
         Self::with(hold, text, entries).await
     }
 

@@ -12,13 +12,15 @@ use contract::node::Node;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::deployment::Standing;
+use super::fenced_nodes::FencedNodes;
 use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
 use super::notice::Notice;
 use super::plan::Evidence;
 use super::reason::{self, Reason};
 use super::refusal::{self as codes, Refusals};
-use super::{Asked, Deployment};
+use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::Placement;
 
@@ -149,19 +151,27 @@ impl Deployment<'_> {
     /// # Errors
     /// All that is in the way.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, None).await
+        self.planned_kubernetes(options, Standing::AsItIs).await
     }
 
     async fn planned_kubernetes(
         &self,
         options: &KubernetesOptions,
-        own: Option<&Hold<'_>>,
+        standing: Standing<'_>,
     ) -> anyhow::Result<KubernetesPlan> {
-        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, &Placement::default(), own).await?;
+        let inventory = self.inventory(&Placement::default(), standing).await?;
         let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);
-            if let Asked::Refused(refused) = self.nodes.upgrade_kubernetes(first.address, &request).await? {
+            let asked = match standing {
+                Standing::Own(hold) => {
+                    FencedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
+                }
+                Standing::AsItIs | Standing::TakenOver => {
+                    self.nodes.upgrade_kubernetes(first.address, &request).await?
+                }
+            };
+            if let Asked::Refused(refused) = asked {
                 bail!("{} refuses; nothing was changed\n  {refused}", first.name);
             }
             let evidence = format!("nothing is in the way of Kubernetes {}, kubeadm says so too", plan.to);
@@ -179,19 +189,22 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
-        if over == TakeOver::FromTheDead {
-            self.plan_kubernetes(options).await?;
-        }
+        self.planned_kubernetes(options, Standing::before(over)).await?;
         let hold = self.take("upgrade kubernetes", over).await?;
-        let upgraded = async {
-            // Until now others could change what the plan rests on.
-            let plan = self.planned_kubernetes(options, Some(&hold)).await?;
-            self.upgrade_each(&plan, options, &hold).await?;
-            Ok(plan)
-        }
-        .await;
+        let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
         upgraded
+    }
+
+    /// The same for a deployment that is held: until now others could change what a plan rested on.
+    pub(super) async fn upgrade_kubernetes_under(
+        &self,
+        hold: &Hold<'_>,
+        options: &KubernetesOptions,
+    ) -> anyhow::Result<KubernetesPlan> {
+        let plan = self.planned_kubernetes(options, Standing::Own(hold)).await?;
+        self.upgrade_each(&plan, options, hold).await?;
+        Ok(plan)
     }
 
     async fn upgrade_each(
@@ -202,6 +215,7 @@ impl Deployment<'_> {
     ) -> anyhow::Result<()> {
         self.snapshot_before(plan, hold).await?;
         for (index, node) in plan.nodes.iter().enumerate() {
+            self.may_go_on(hold).await?;
             self.tell(&Notice::Kubernetes { node, to: &plan.to, index, total: plan.nodes.len() });
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
                 format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
@@ -210,13 +224,33 @@ impl Deployment<'_> {
         Ok(())
     }
 
+    /// Whether this command is still the one, and wanted.
+    async fn may_go_on(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
+        if *self.cancelled.borrow() {
+            return Err(Cancelled.into());
+        }
+        Ok(hold.still().await?)
+    }
+
     /// What the whole cluster can be turned back to: one for each run, for what the cluster was weeks ago helps nobody.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
-        let directory = tempfile::tempdir().context("making room for the snapshot")?;
+        let directory = hold.store().spool().await.context("making room for the snapshot")?;
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
-        let bytes = self.nodes.snapshot(node.address, &pulled).await.context("taking a snapshot of etcd")?;
+        let pulling = self.nodes.snapshot(node.address, &pulled);
+        let ended = async {
+            loop {
+                if let Err(error) = self.may_go_on(hold).await {
+                    return error;
+                }
+                tokio::time::sleep(self.pace).await;
+            }
+        };
+        let bytes = tokio::select! {
+            pulled = pulling => pulled.context("taking a snapshot of etcd")?,
+            error = ended => return Err(error),
+        };
         let place = hold.store().keep(&name, &pulled).await?;
         self.tell(&Notice::Kept { place: &place, bytes });
         Ok(())
@@ -229,8 +263,8 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
-        hold.confirm().await?;
-        let asked = self.nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
+        let nodes = FencedNodes::new(self.nodes, hold);
+        let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
         if let Asked::Refused(refused) = asked {
             bail!("it refuses: {refused}");
         }
@@ -238,7 +272,7 @@ impl Deployment<'_> {
         let what = format!("{} to run Kubernetes {to}", node.name);
         let mut said = None;
         loop {
-            hold.still().await?;
+            self.may_go_on(hold).await?;
             let waiting = match self.nodes.facts(node.address).await {
                 Ok(facts) => match missing(&facts, to)? {
                     None => {
@@ -262,6 +296,11 @@ impl Deployment<'_> {
         }
     }
 }
+
+/// The operator has asked the command to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("asked to end; doing it again goes on")]
+pub struct Cancelled;
 
 fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upgrade::Request {
     kubernetes_upgrade::Request { to: to.to_owned(), drain_seconds: options.drain_seconds, check }

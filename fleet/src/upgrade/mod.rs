@@ -30,8 +30,10 @@ mod progress;
 mod reason;
 mod refusal;
 mod run;
+mod salvage;
 mod target;
 mod trouble;
+mod unasked;
 mod verb;
 
 #[cfg(test)]
@@ -39,12 +41,12 @@ mod tests;
 
 pub use adopt::Adoption;
 pub use decide::plan;
-pub use deployment::{Deployment, UpgradeStatus};
+pub use deployment::{Deployment, OtherCluster, UpgradeStatus};
 pub use entry::{Direction, Entry, Event, Outcome};
 pub use fenced::Fenced;
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;
-pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
+pub use kubernetes::{Cancelled, KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
 pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
 pub use plan::{Action, Evidence, Member, Mode, OnFailure, Options, Plan, PlannedNode, Step};

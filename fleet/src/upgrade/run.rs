@@ -16,7 +16,7 @@ use super::fenced_nodes::FencedNodes;
 use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::notice::Notice;
-use super::plan::{Mode, OnFailure, Plan, Step};
+use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use super::reason::{self, Reason};
 use super::trouble::{Obstacle, Trouble, Turns, Wait};
@@ -144,7 +144,8 @@ impl<'a> Run<'a> {
         pausing: &mut Pausing,
     ) -> Result<(), Trouble> {
         self.may_go_on().await?;
-        if !pausing.settled {
+        // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
+        if !pausing.settled && step.action != Action::Keep {
             self.hypervisor.settle().await.map_err(|error| error.context("waiting for what was begun before"))?;
             pausing.settled = true;
         }
@@ -247,6 +248,22 @@ impl<'a> Run<'a> {
             return Err(Trouble::Cancelled);
         }
         self.hold.still().await.map_err(|lost| Trouble::Stop(lost.into()))
+    }
+
+    /// Does what takes long, for as long as this command is still the one, and wanted.
+    pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Trouble> {
+        let ended = async {
+            loop {
+                if let Err(trouble) = self.may_go_on().await {
+                    return trouble;
+                }
+                tokio::time::sleep(self.pace).await;
+            }
+        };
+        tokio::select! {
+            done = work => Ok(done?),
+            trouble = ended => Err(trouble),
+        }
     }
 
     /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.

@@ -223,12 +223,12 @@ fn back_words(title: String) -> Words {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn plan(mode: &str, on_failure: &str) -> Plan {
+    pub fn plan(mode: &str, on_failure: &str) -> Plan {
         let node = |name: &str, number: u8, last: bool| {
             json!({
                 "name": name, "address": format!("10.0.0.{number}"), "old": uuid::Uuid::from_u128(number.into()),

@@ -1,37 +1,43 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
 use fleet::authority::Held;
-use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, Outcome, Refusals, UpgradeStatus};
+use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
 
 use super::describe;
+use crate::output::say;
+
+/// A line or two on standard output, if they can be written.
+macro_rules! say {
+    ($($text:tt)*) => { say(&format!($($text)*)) };
+}
 
 /// A line or two of what is happening.
 pub fn tell(notice: &Notice<'_>) {
     match notice {
         Notice::Step { plan, step, index, total, again } => {
             let again = if *again { ", again" } else { "" };
-            println!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
+            say!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
         }
-        Notice::Done { note } => println!("      {note}"),
-        Notice::Waiting { what, why } => println!("      waiting for {what}: {}", why.words),
-        Notice::Paused { reason } => println!("      paused: {reason}; it is tried again"),
+        Notice::Done { note } => say!("      {note}"),
+        Notice::Waiting { what, why } => say!("      waiting for {what}: {}", why.words),
+        Notice::Paused { reason } => say!("      paused: {reason}; it is tried again"),
         Notice::DirectionChanged { plan, direction, only, reason } => {
             let who = only.map_or_else(|| "all nodes".to_owned(), |node| plan.nodes[node].name.clone());
             match direction {
-                Direction::Forward => println!("Going on ({reason}):"),
-                Direction::Back => println!("      {reason}\nGoing back: {who}:"),
-                Direction::Commit => println!("Making it final ({reason}):"),
-                Direction::Abandon => println!("Ending it where it stands ({reason}):"),
+                Direction::Forward => say!("Going on ({reason}):"),
+                Direction::Back => say!("      {reason}\nGoing back: {who}:"),
+                Direction::Commit => say!("Making it final ({reason}):"),
+                Direction::Abandon => say!("Ending it where it stands ({reason}):"),
             }
         }
-        Notice::TakingOver { words } => println!("{words}"),
-        Notice::Stamped { node, vm } => println!("{node}: the VM {vm} is stamped"),
-        Notice::Kept { place, bytes } => println!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::TakingOver { words } => say!("{words}"),
+        Notice::Stamped { node, vm } => say!("{node}: the VM {vm} is stamped"),
+        Notice::Kept { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
         Notice::Kubernetes { node, to, index, total } => {
-            println!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
+            say!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
         }
         Notice::KubernetesRuns { version, seconds } => {
-            println!("      runs {version} and was found good, after {seconds} s");
+            say!("      runs {version} and was found good, after {seconds} s");
         }
     }
 }
@@ -80,6 +86,12 @@ pub fn status(status: &UpgradeStatus) -> String {
 
 /// Refusals that a command of ours mends, with that command.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
+    if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
+        return anyhow::anyhow!(
+            "{error:#}. If that is the deployment's cluster all the same, say so with --other-cluster {here}: whose the \
+             VMs are their stamp says"
+        );
+    }
     if error.is::<Held>() {
         return anyhow::anyhow!(
             "{error:#}. Wait until it has ended; if it is on another machine, hangs or has no name, and is to do \
@@ -108,6 +120,9 @@ fn advice(code: &str) -> Option<&'static str> {
         "upgrade.placement" => {
             "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
              put where the one is whose place it takes."
+        }
+        "upgrade.other-cluster" => {
+            "If it is the deployment's cluster all the same, say so with --other-cluster and what it calls itself now."
         }
         "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
         "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
@@ -149,6 +164,9 @@ mod tests {
         assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
         assert!(refused("upgrade.publisher").contains("--publisher"));
         assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
+        assert!(refused("upgrade.other-cluster").contains("--other-cluster"));
+        let (of, here) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
+        assert!(advised(OtherCluster { of, here }.into()).to_string().contains(&format!("--other-cluster {here}")));
         assert!(refused("upgrade.etcd").ends_with("a reason"));
     }
 }

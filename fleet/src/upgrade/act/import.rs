@@ -34,12 +34,13 @@ impl Run<'_> {
         if let Some(place) = store.kept(&name).await.map_err(|error| Trouble::store(&error))? {
             return Ok(format!("{place} is there"));
         }
-        let directory = tempfile::tempdir()
-            .map_err(|error| Trouble::pause(reason::HERE, format!("making room for the snapshot: {error}")))?;
+        let room = store.spool().await;
+        let directory =
+            room.map_err(|error| Trouble::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
         let pulled = directory.path().join(&name);
         // Any node's will do; a leader has the most to do.
         let node = plan.nodes.iter().find(|node| !node.leads).unwrap_or(&plan.nodes[0]);
-        let size = self.nodes.snapshot(node.address, &pulled).await?;
+        let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled)).await?;
         let place = store.keep(&name, &pulled).await.map_err(|error| Trouble::store(&error))?;
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }

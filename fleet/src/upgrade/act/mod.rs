@@ -19,6 +19,7 @@ use super::refusal::NODE_NOT_READY;
 use super::run::Run;
 use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
+use crate::node::clean;
 
 /// So many looks in a row must find a node ill before it is taken for ill.
 const LOOKS_TO_BELIEVE: u32 = 10;
@@ -43,7 +44,8 @@ impl Run<'_> {
             }));
         };
         let (node, progress) = (&plan.nodes[index], journal.progress());
-        let vms = Vms::of(node, self.vms().await?, progress.made(index));
+        let vms = self.vms().await.map_err(Trouble::from);
+        let vms = vms.and_then(|vms| Vms::of(node, vms, progress.made(index)));
         if step.action == Action::Keep {
             return Ok(Did::note(self.keep(plan, node, vms, &place(journal, index)).await?));
         }
@@ -191,8 +193,9 @@ pub(super) struct Did {
 }
 
 impl Did {
+    /// What it names may be named by somebody else.
     fn note(note: String) -> Self {
-        Self { note, vm: None, replaced: false }
+        Self { note: clean(&note), vm: None, replaced: false }
     }
 }
 

@@ -133,7 +133,9 @@ impl Run<'_> {
 
     pub(super) async fn commit(&self, node: &PlannedNode) -> Taken {
         self.wait(&format!("{} to commit", node.name), MOMENT, || async {
-            match self.nodes.commit(node.address).await? {
+            // Without a prepared swap the node itself has given it its name.
+            let swap = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id);
+            match self.nodes.commit(node.address, swap).await? {
                 Asked::Done => Ok(()),
                 Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
                 Asked::Refused(why) => Err(Reason::from(why).of("it refuses").into()),
@@ -145,7 +147,7 @@ impl Run<'_> {
     }
 
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
-    /// What cannot be done is said, not waited for: this is the way out.
+    /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
     pub(super) async fn keep(
         &self,
         plan: &Plan,
@@ -153,10 +155,13 @@ impl Run<'_> {
         vms: Result<Vms, Trouble>,
         disk: &DiskRef,
     ) -> Taken {
-        let left = match vms {
+        let mut left = match vms {
             Ok(vms) => leftovers(&vms, disk),
             Err(error) => format!("look at its VMs: {error}"),
         };
+        if let Err(error) = self.hypervisor.settle().await {
+            left += &format!("; what was begun before may still be going on: {:#}", error.source);
+        }
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(error) => return Ok(format!("it does not answer and stays as it is: {error:#}; {left}")),
@@ -174,7 +179,7 @@ impl Run<'_> {
         if facts.image.build != plan.target.image.build || facts.good.is_none() {
             return Ok(format!("it runs {runs} and stays as it is; {left}"));
         }
-        let committed = match self.nodes.commit(node.address).await {
+        let committed = match self.nodes.commit(node.address, facts.swap.map(|swap| swap.id)).await {
             Ok(Asked::Done) => "its swap is final".to_owned(),
             Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
             Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),

@@ -11,6 +11,7 @@ use super::inventory::{Inventory, SeenNode};
 use super::plan::{Evidence, Mode, Options};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
+use crate::node::clean;
 
 /// All that was judged.
 #[derive(Default)]
@@ -21,11 +22,11 @@ pub(super) struct Judged {
 
 impl Judged {
     pub(super) fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
-        self.grounds.push(Evidence { subject: subject.to_owned(), evidence: evidence.into() });
+        self.grounds.push(Evidence { subject: clean(subject), evidence: clean(&evidence.into()) });
     }
 
     pub(super) fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
-        self.refusals.push(Refusal { code, subject: subject.to_owned(), reason: reason.into() });
+        self.refusals.push(Refusal { code, subject: clean(subject), reason: clean(&reason.into()) });
     }
 }
 
@@ -82,6 +83,10 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
     }
     if earlier.cluster != inventory.cluster {
         let (before, now) = (earlier.cluster, inventory.cluster);
+        if inventory.other_cluster == Some(now) {
+            judged.holds(CLUSTER, format!("the operator says that it is {now}; at the last upgrade it was {before}"));
+            return;
+        }
         let reason = format!("the deployment's last upgrade was of cluster {before}, the kubeconfig leads to {now}");
         judged.refuse(codes::OTHER_CLUSTER, CLUSTER, reason);
     }

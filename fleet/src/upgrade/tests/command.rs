@@ -60,6 +60,7 @@ pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync))
         watch,
         pace: Duration::from_secs(1),
         pause_limit: PAUSE_LIMIT,
+        other_cluster: None,
         cancelled: watch::channel(false).1,
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::command::{begin, deployment, end, entries, give};
 use super::fake::{Ill, World};
 use crate::authority::{Hold, Lost, Store, TakeOver};
-use crate::upgrade::{Arrived, Deployment, Journal, Mode, Outcome, Run, Verb};
+use crate::upgrade::{Arrived, Deployment, Journal, KubernetesOptions, Mode, Outcome, Run, Verb};
 
 /// How long a confirmation is good here.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -105,7 +105,7 @@ fn changes(world: &World) -> usize {
         "destroy",
         "stamp",
     ];
-    let of_nodes = ["begin_swap", "cancel_swap", "evacuate", "cancel_evacuation", "commit"];
+    let of_nodes = ["begin_swap", "cancel_swap", "evacuate", "cancel_evacuation", "commit", "upgrade_kubernetes"];
     changing.iter().chain(&of_nodes).map(|name| world.called(name)).sum()
 }
 
@@ -147,6 +147,43 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
         }
         assert_eq!(entries(&world).await, journal, "{calls}");
         assert_eq!(world.lock().published, published, "{calls}: what people see is the other's journal");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no_node_any_more() {
+    let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
+    for calls in 1.. {
+        let world = World::of(2, Mode::Rolling, Ill::Well);
+        let store = Freezing::after(&world, calls);
+        let command = async {
+            let hold = Hold::take_with(&store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
+            let deployment = Deployment { store: &store, ..deployment(&world, &|_| {}) };
+            let gone = deployment.upgrade_kubernetes_under(&hold, &options).await;
+            hold.release().await;
+            gone
+        };
+        let mut frozen = Box::pin(command);
+        tokio::select! {
+            biased;
+            () = store.freezes.notified() => {}
+            ended = &mut frozen => {
+                ended.unwrap();
+                assert!(calls > 12, "{calls}");
+                println!("Kubernetes, frozen at {} answers of the store: nothing more was done", calls - 1);
+                return;
+            }
+        }
+        std::thread::sleep(WINDOW + Duration::from_millis(2));
+        // The other one takes over, and does it all, unless it is done.
+        let other = deployment(&world, &|_| {}).upgrade_kubernetes(&options, TakeOver::FromAnyone).await;
+        if let Err(error) = other {
+            assert!(error.to_string().contains("upgrade.nothing-to-do"), "{calls}: {error:#}");
+        }
+        world.fault(None);
+        store.wakes.notify_one();
+        drop(frozen.await);
+        assert_eq!(changes(&world), 0, "{calls}: {:?}", world.calls());
     }
 }
 

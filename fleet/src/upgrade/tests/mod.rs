@@ -3,6 +3,7 @@
 
 mod adopt;
 mod blame;
+mod cancel;
 pub(super) mod command;
 mod controller;
 mod crash;
@@ -11,9 +12,11 @@ pub(super) mod fake;
 mod fencing;
 mod lost;
 mod obstacles;
+mod other_cluster;
 mod ova;
 pub(super) mod package;
 mod permit;
+mod salvage;
 mod stamp;
 mod stories;
 mod unaskable;

@@ -1,5 +1,7 @@
 //! What goes wrong at a call: an error with or without its effect, an effect that comes late, a command that is killed.
 
+use tokio::sync::watch;
+
 use super::State;
 use crate::hypervisor::Kind;
 
@@ -109,6 +111,8 @@ pub struct Faults {
     /// The name of the calls that fail, of a lasting fault.
     name: Option<&'static str>,
     pub late: Vec<Late>,
+    /// The command is asked to end during the call of this number.
+    pub cancel: Option<(usize, watch::Sender<bool>)>,
     /// The command is killed right after an entry of the journal that ends with this.
     pub kill_after_entry: Option<String>,
 }
@@ -117,6 +121,9 @@ impl Faults {
     /// Counts a call, and says what goes wrong.
     pub fn count(&mut self, call: Call) -> Option<Fault> {
         self.calls.push(call);
+        if let Some((_, asked)) = self.cancel.as_ref().filter(|(at, _)| *at == self.calls.len()) {
+            asked.send_replace(true);
+        }
         let at = self.at?;
         if at.call == self.calls.len() {
             self.name = at.lasting.then_some(call.name);

@@ -110,6 +110,12 @@ pub struct State {
     /// Whether the Kubernetes API is away though a majority serves.
     pub api_away: bool,
     pub published: Option<String>,
+    /// Whether a snapshot is asked for and never comes.
+    pub no_snapshot: bool,
+    /// What the API calls the cluster.
+    pub cluster: Uuid,
+    /// What a drain deletes for good, on each node.
+    pub losses: swap::Losses,
     /// The most nodes that were away at once.
     pub most_away: usize,
     imported: u128,
@@ -201,6 +207,9 @@ impl World {
             members_shown: None,
             api_away: false,
             published: None,
+            no_snapshot: false,
+            cluster: Uuid::from_u128(0xc0),
+            losses: swap::Losses::default(),
             most_away: 0,
             imported: 0,
             made: 0,

@@ -112,7 +112,7 @@ fn refuse(code: &str, reason: impl Into<String>) -> anyhow::Result<Asked> {
 #[async_trait]
 impl Nodes for World {
     async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| Uuid::from_u128(0xc0))).await
+        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| state.cluster)).await
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
@@ -176,7 +176,7 @@ impl Nodes for World {
                     code: None,
                     losses: Losses::default(),
                 }),
-                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(Losses::default()) }),
+                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(state.losses.clone()) }),
             })
         })
         .await
@@ -266,11 +266,13 @@ impl Nodes for World {
         .await
     }
 
-    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
+    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
         self.node("commit", CallKind::Do, |state| {
             let disk = state.content_at(node)?;
             match &disk.swap {
-                Some(swap) if swap.stage != Stage::Taken => refuse("swap.open", "it is not taken"),
+                Some(open) if open.stage != Stage::Taken => refuse("swap.open", "it is not taken"),
+                Some(open) if swap.is_none() => panic!("{open} is committed whichever it is"),
+                Some(open) if swap != Some(open.id) => refuse("swap.another", "another swap was meant"),
                 _ => {
                     disk.swap = None;
                     Ok(Asked::Done)
@@ -293,6 +295,9 @@ impl Nodes for World {
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        if self.lock().no_snapshot {
+            return std::future::pending().await;
+        }
         self.node("snapshot", CallKind::Do, |state| {
             state.answering(node)?;
             std::fs::write(to, "a store")?;
