@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::act::Did;
+use super::act::{Did, place};
 use super::deployment::Deployment;
 use super::entry::{Direction, Event, Outcome};
 use super::fenced::Fenced;
@@ -17,7 +17,7 @@ use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::notice::Notice;
 use super::plan::{Mode, OnFailure, Plan, Step};
-use super::progress::Next;
+use super::progress::{Next, Progress};
 use super::reason::{self, Reason};
 use super::trouble::{Obstacle, Trouble, Turns, Wait};
 use crate::authority::{Hold, Lost};
@@ -119,17 +119,25 @@ impl<'a> Run<'a> {
             Err(trouble) => return Err(trouble),
         };
         pausing.settled = false;
-        let limit = Duration::from_secs(plan.options.gate_seconds).min(self.pause_limit);
+        self.looked(&progress, step, pausing);
         let turns = match obstacle.turns {
             Turns::AtOnce => true,
-            Turns::WhenItLasts => pausing.lasts() >= limit,
+            Turns::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
             Turns::Never => false,
         };
-        if let Some(node) = step.node.filter(|node| turns && progress.is_away(*node)) {
-            self.goes_back(&plan, journal, node, obstacle.reason).await?;
-            *pausing = Pausing::default();
-            return Ok(None);
-        }
+        // All at once, each node that is away waits for all the others.
+        let all = plan.options.mode == Mode::AllAtOnce && progress.is_any_away(&plan);
+        let obstacle = match step.node.filter(|node| turns && (all || progress.is_away(*node))) {
+            Some(node) => match self.goes_back(&plan, journal, node, obstacle.reason).await {
+                Ok(()) => {
+                    *pausing = Pausing::default();
+                    return Ok(None);
+                }
+                Err(Trouble::Cannot(obstacle)) => obstacle,
+                Err(trouble) => return Err(trouble),
+            },
+            None => obstacle,
+        };
         self.pause(journal, step, obstacle, pausing).await
     }
 
@@ -151,9 +159,7 @@ impl<'a> Run<'a> {
         let disk = self.disk_to_move(plan, journal, step).await?;
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
-        let moved = disk.is_some() && !journal.entries().iter().any(|entry| {
-            matches!(&entry.event, Event::Begun { step: begun, disk: noted } if *begun == step && *noted == disk)
-        });
+        let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
         if !again || moved {
             self.note(journal, Event::Begun { step, disk }).await?;
         }
@@ -184,8 +190,10 @@ impl<'a> Run<'a> {
         let alone = plan.options.mode == Mode::Rolling
             && plan.options.on_failure == OnFailure::Node
             && journal.progress().touches_others(node);
+        let only = alone.then_some(node);
+        self.way_back_is_open(plan, &journal.progress(), only).await?;
         let reason = why.of(&plan.nodes[node].name);
-        self.turn(journal, Direction::Back, alone.then_some(node), reason).await
+        self.turn(journal, Direction::Back, only, reason).await
     }
 
     /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again
@@ -197,15 +205,20 @@ impl<'a> Run<'a> {
         Obstacle { reason, passes, .. }: Obstacle,
         pausing: &mut Pausing,
     ) -> Result<Option<Arrived>, Trouble> {
+        let looked = pausing.looked.as_secs();
+        let event = Event::Paused { step, reason: reason.clone(), looked };
         if pausing.reason.as_ref() != Some(&reason) {
             (self.watch)(&Notice::Paused { reason: &reason });
-            self.note(journal, Event::Paused { step, reason: reason.clone() }).await?;
-            pausing.reason = Some(reason.clone());
+            self.note(journal, event.clone()).await?;
+            (pausing.reason, pausing.noted) = (Some(reason.clone()), looked);
         }
-        pausing.since.get_or_insert_with(Instant::now);
         let stands = !passes && pausing.is_final;
         pausing.is_final = !passes;
         if stands || pausing.lasts() >= self.pause_limit {
+            // Whoever resumes goes on with the time that counts.
+            if pausing.noted != looked {
+                self.note(journal, event).await?;
+            }
             return Ok(Some(Arrived::Paused(reason)));
         }
         for _ in 0..LOOKS_PER_TRY {
@@ -213,6 +226,22 @@ impl<'a> Run<'a> {
             tokio::time::sleep(self.pace).await;
         }
         Ok(None)
+    }
+
+    /// Counts the time since the last look at a step that cannot be taken. What passed while nobody looked, because
+    /// the command was stopped or there was none, does not count.
+    fn looked(&self, progress: &Progress, step: Step, pausing: &mut Pausing) {
+        let passed = if let Some(last) = pausing.last {
+            last.elapsed()
+        } else {
+            let (looked, at) = progress.looked(step).unwrap_or((0, u64::MAX));
+            pausing.looked = Duration::from_secs(looked);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            Duration::from_secs(now.saturating_sub(at))
+        };
+        pausing.looked += passed.min(self.most_of_a_look());
+        pausing.last = Some(Instant::now());
+        pausing.since.get_or_insert_with(Instant::now);
     }
 
     /// Adds an entry to the journal. While that cannot be written, nothing can follow: it is tried again, for as long
@@ -266,7 +295,7 @@ impl<'a> Run<'a> {
             self.may_go_on().await?;
             let seen = look().await;
             // A command that was stopped for an hour, or slept with its machine, has not looked for an hour.
-            spent += last.elapsed().min(self.pace * LOOKS_WHILE_AWAY);
+            spent += last.elapsed().min(self.most_of_a_look());
             last = Instant::now();
             match seen {
                 Ok(found) => return Ok(found),
@@ -283,6 +312,11 @@ impl<'a> Run<'a> {
             }
             tokio::time::sleep(self.pace).await;
         }
+    }
+
+    /// As how much time one look counts at most.
+    pub(super) fn most_of_a_look(&self) -> Duration {
+        self.pace * LOOKS_WHILE_AWAY
     }
 
     /// Where the OVA is.
@@ -337,6 +371,12 @@ fn shown(journal: &Journal<'_>) -> String {
 pub struct Pausing {
     /// Since when it cannot be taken.
     since: Option<Instant>,
+    /// When that was seen last.
+    last: Option<Instant>,
+    /// For how long it was looked at: this counts against a node that is away.
+    looked: Duration,
+    /// How many seconds of that are noted.
+    noted: u64,
     /// Why not.
     reason: Option<Reason>,
     /// Whether the last look found what does not pass by itself.

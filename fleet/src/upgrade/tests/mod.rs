@@ -2,13 +2,16 @@
 //! the rules of the data disk, and every way in which a call can fail or a command be cut.
 
 mod adopt;
+mod all_at_once;
 mod blame;
 pub(super) mod command;
 mod controller;
 mod crash;
-mod failing;
+pub(super) mod failing;
 pub(super) mod fake;
 mod fencing;
+mod gone;
+mod limits;
 mod lost;
 mod obstacles;
 mod ova;
@@ -17,4 +20,5 @@ mod permit;
 mod stamp;
 mod stories;
 mod unaskable;
+mod unreached;
 mod words;
