@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -16,8 +16,9 @@ use super::fenced_nodes::FencedNodes;
 use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::notice::Notice;
+use super::pausing::Pausing;
 use super::plan::{Mode, OnFailure, Plan, Step};
-use super::progress::{Next, Progress};
+use super::progress::Next;
 use super::reason::{self, Reason};
 use super::trouble::{Obstacle, Trouble, Turns, Wait};
 use crate::authority::{Hold, Lost};
@@ -119,7 +120,7 @@ impl<'a> Run<'a> {
             Err(trouble) => return Err(trouble),
         };
         pausing.settled = false;
-        self.looked(&progress, step, pausing);
+        pausing.look(&progress, step, self.most_of_a_look());
         let turns = match obstacle.turns {
             Turns::AtOnce => true,
             Turns::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
@@ -191,8 +192,11 @@ impl<'a> Run<'a> {
             && plan.options.on_failure == OnFailure::Node
             && journal.progress().touches_others(node);
         let only = alone.then_some(node);
-        self.way_back_is_open(plan, &journal.progress(), only).await?;
         let reason = why.of(&plan.nodes[node].name);
+        self.way_back_is_open(plan, &journal.progress(), only).await.map_err(|trouble| match trouble {
+            Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
+            trouble => trouble,
+        })?;
         self.turn(journal, Direction::Back, only, reason).await
     }
 
@@ -226,22 +230,6 @@ impl<'a> Run<'a> {
             tokio::time::sleep(self.pace).await;
         }
         Ok(None)
-    }
-
-    /// Counts the time since the last look at a step that cannot be taken. What passed while nobody looked, because
-    /// the command was stopped or there was none, does not count.
-    fn looked(&self, progress: &Progress, step: Step, pausing: &mut Pausing) {
-        let passed = if let Some(last) = pausing.last {
-            last.elapsed()
-        } else {
-            let (looked, at) = progress.looked(step).unwrap_or((0, u64::MAX));
-            pausing.looked = Duration::from_secs(looked);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            Duration::from_secs(now.saturating_sub(at))
-        };
-        pausing.looked += passed.min(self.most_of_a_look());
-        pausing.last = Some(Instant::now());
-        pausing.since.get_or_insert_with(Instant::now);
     }
 
     /// Adds an entry to the journal. While that cannot be written, nothing can follow: it is tried again, for as long
@@ -366,25 +354,6 @@ fn shown(journal: &Journal<'_>) -> String {
     .to_string()
 }
 
-/// How a run does with its next step.
-#[derive(Debug, Default)]
-pub struct Pausing {
-    /// Since when it cannot be taken.
-    since: Option<Instant>,
-    /// When that was seen last.
-    last: Option<Instant>,
-    /// For how long it was looked at: this counts against a node that is away.
-    looked: Duration,
-    /// How many seconds of that are noted.
-    noted: u64,
-    /// Why not.
-    reason: Option<Reason>,
-    /// Whether the last look found what does not pass by itself.
-    is_final: bool,
-    /// Whether nothing that was begun before is still going on.
-    settled: bool,
-}
-
 /// Where a run ends with this trouble.
 ///
 /// # Errors
@@ -394,11 +363,5 @@ pub(super) fn ended(trouble: Trouble) -> anyhow::Result<Arrived> {
         Trouble::Cannot(Obstacle { reason, .. }) | Trouble::Unwritten(reason) => Ok(Arrived::Paused(reason)),
         Trouble::Cancelled => Ok(Arrived::Cancelled),
         Trouble::Stop(error) => Err(error),
-    }
-}
-
-impl Pausing {
-    fn lasts(&self) -> Duration {
-        self.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 }

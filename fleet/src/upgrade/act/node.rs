@@ -23,9 +23,22 @@ use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
 pub(in crate::upgrade) const MOMENT: Duration = Duration::from_secs(120);
 
 impl Run<'_> {
-    /// Shuts the old VM down. What was judged when the plan was made is hours old: right before, the node must still
-    /// be prepared and everybody else well.
+    /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
+    /// go back.
     pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        match self.shut_down_if_well(plan, node, vms, progress).await {
+            Err(Trouble::Cannot(Obstacle { reason, .. }))
+                if plan.options.mode == Mode::AllAtOnce && reason.code.starts_with("upgrade.vm-") =>
+            {
+                Err(Trouble::pause(&reason.code, reason.words))
+            }
+            taken => taken,
+        }
+    }
+
+    /// What was judged when the plan was made is hours old: right before, the node must still be prepared and everybody
+    /// else well.
+    async fn shut_down_if_well(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         let old = vms.old_vm()?;
         if old.power == PowerState::On {
             unburdened(old, node)?;
@@ -34,6 +47,10 @@ impl Run<'_> {
         // All at once: before the first one, all must be well; then they are to be off.
         let first = (0..plan.nodes.len()).all(|node| !progress.is_done(Step::of(Action::ShutDown, node)));
         if plan.options.mode == Mode::AllAtOnce && first && old.power == PowerState::On {
+            let all = self.vms().await?;
+            for planned in &plan.nodes {
+                all.iter().filter(|vm| vm.uuid() == planned.old).try_for_each(|vm| unburdened(vm, planned))?;
+            }
             self.wait("all nodes to be well", MOMENT, || self.others_are_well(plan, node)).await?;
         }
         if old.power == PowerState::On && plan.options.mode == Mode::Rolling {
@@ -66,15 +83,7 @@ impl Run<'_> {
                 Err(trouble) => return Err(trouble),
             }
         }
-        match self.stop(plan, node, old).await {
-            // While others are off already it must not stay so: when it lasts, all go back.
-            Err(Trouble::Cannot(Obstacle { reason, .. }))
-                if plan.options.mode == Mode::AllAtOnce && reason.code == reason::VM_UNASKABLE =>
-            {
-                Err(Trouble::pause(&reason.code, reason.words))
-            }
-            stopped => stopped,
-        }
+        self.stop(plan, node, old).await
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a

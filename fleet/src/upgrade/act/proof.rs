@@ -39,7 +39,7 @@ impl Run<'_> {
         if gone.is_empty() {
             return Ok(());
         }
-        let words = format!("there is no way back for all, for these are gone: {}", gone.join(", "));
+        let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));
         Err(Trouble::blocked(reason::VM_GONE, words))
     }
 

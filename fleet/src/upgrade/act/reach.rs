@@ -28,12 +28,18 @@ impl Says {
     /// What this error of asking a node says.
     pub(super) fn of(error: &anyhow::Error) -> Self {
         let answers = error.chain().any(|cause| {
-            // What TLS does not accept is data that is not valid.
-            let tls = cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData);
-            tls || cause.is::<Answered>() || cause.is::<serde_json::Error>()
+            cause.downcast_ref::<io::Error>().is_some_and(is_tls)
+                || cause.is::<Answered>()
+                || cause.is::<serde_json::Error>()
         });
         if answers { Self::SomethingElse } else { Self::Nothing }
     }
+}
+
+/// Whether TLS has not accepted what somebody said: data that is not valid, wrapped in other errors of a connection.
+fn is_tls(error: &io::Error) -> bool {
+    let wrapped = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+    error.kind() == io::ErrorKind::InvalidData || wrapped.is_some_and(is_tls)
 }
 
 impl Run<'_> {

@@ -16,6 +16,29 @@ async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn all_at_once_the_last_nodes_backup_is_seen_before_the_first_one_is_off() {
+    let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, 0)).await;
+    for node in ["cp1", "cp2", "cp3"] {
+        world.change_vm(old_vm(node), |machine| machine.vm.snapshots.push("backup".to_owned()));
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains(&format!("{node} (")) && reason.ends_with("[upgrade.vm-snapshot]"), "{reason}");
+        assert_eq!(world.most_away(), 0);
+        world.change_vm(old_vm(node), |machine| machine.vm.snapshots.clear());
+    }
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_backup_that_stays_at_a_later_node_turns_all_back() {
+    let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, 1)).await;
+    let plan = world.plan_of_journal().await;
+    world.change_vm(plan.nodes[1].old, |machine| machine.vm.snapshots.push("backup".to_owned()));
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}
+
 /// It goes back by itself, and is as it was.
 async fn end_back(world: &super::fake::World) -> Outcome {
     let given = give(world, Verb::Resume).await;

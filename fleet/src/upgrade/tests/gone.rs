@@ -27,9 +27,8 @@ async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
         assert!(reason.contains(how) && reason.ends_with("[upgrade.vm-gone]"), "{reason}");
         assert_eq!(world.old_vm("cp1").power, PowerState::Off);
         assert_eq!(world.called("attach") + world.called("power_on"), 0);
-        let mut state = world.lock();
-        (state.unlisted, state.unfound) = Default::default();
-        drop(state);
+        world.lock().unlisted.clear();
+        world.lock().unfound.clear();
         assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
     }
 }

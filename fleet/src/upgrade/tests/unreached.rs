@@ -1,9 +1,9 @@
 //! The way back, and the nodes cannot be seen from where the command is: what is not seen is not taken for ill.
 
 use super::command::{end, give};
-use super::failing::world;
+use super::failing::{before, turns, world};
 use super::fake::{Ill, NODES, World, new};
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
 
 async fn upgraded(nodes: usize, mode: Mode) -> World {
     let world = world(nodes, mode, Ill::Well).await;
@@ -42,6 +42,17 @@ async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
     assert!(reason.contains("cp1 to be found good") && world.called("shut_down") == 1, "{reason}");
     world.lock().unreached.clear();
     assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_no_node_accepts_any_more_turns_nobody_back() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lock().refusing = NODES.into();
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("403") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+    world.lock().refusing.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
