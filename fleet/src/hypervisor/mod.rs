@@ -69,7 +69,8 @@ pub trait Hypervisor: Send + Sync {
     /// The VMs that carry the deployment's stamp.
     ///
     /// # Errors
-    /// When the inventory cannot be read.
+    /// When the inventory cannot be read. It fails rather than leaves out a VM whose settings it cannot read, such as one
+    /// whose datastore is lost: a VM that is not shown counts as gone.
     async fn vms(&self) -> Result<Vec<Vm>>;
 
     /// All VMs with a BIOS UUID, whoever's they are; to be looked at only.

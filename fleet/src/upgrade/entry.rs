@@ -76,6 +76,9 @@ pub enum Event {
         /// Why.
         #[serde(flatten)]
         reason: Reason,
+        /// For how many seconds it was looked at by then, all commands together.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        looked: u64,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
@@ -93,6 +96,11 @@ pub enum Event {
         /// How it ended.
         outcome: Outcome,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(seconds: &u64) -> bool {
+    *seconds == 0
 }
 
 /// A line of the journal.

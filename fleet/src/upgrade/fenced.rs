@@ -80,6 +80,14 @@ impl<'a> Fenced<'a> {
         self.hypervisor.vms().await
     }
 
+    /// As [`Hypervisor::with_bios_uuid`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.hypervisor.with_bios_uuid(uuid).await
+    }
+
     /// As [`Hypervisor::settle`].
     ///
     /// # Errors

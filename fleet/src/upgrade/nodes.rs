@@ -196,8 +196,16 @@ fn asked(answer: &Answer) -> anyhow::Result<Asked> {
     }
 }
 
+/// A node has answered, and not with what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is {status}: {words}")]
+pub(super) struct Answered {
+    pub(super) status: u16,
+    pub(super) words: String,
+}
+
 fn unexpected(answer: &Answer) -> anyhow::Error {
-    anyhow::anyhow!("the answer is {}: {}", answer.status, answer.words())
+    Answered { status: answer.status, words: answer.words() }.into()
 }
 
 /// What a node says, if its name is one.

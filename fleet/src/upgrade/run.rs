@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::act::Did;
+use super::act::{Did, place};
 use super::deployment::Deployment;
 use super::entry::{Direction, Event, Outcome};
 use super::fenced::Fenced;
@@ -16,6 +16,7 @@ use super::fenced_nodes::FencedNodes;
 use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::notice::Notice;
+use super::pausing::Pausing;
 use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use super::reason::{self, Reason};
@@ -119,17 +120,25 @@ impl<'a> Run<'a> {
             Err(trouble) => return Err(trouble),
         };
         pausing.settled = false;
-        let limit = Duration::from_secs(plan.options.gate_seconds).min(self.pause_limit);
+        pausing.look(&progress, step, self.most_of_a_look());
         let turns = match obstacle.turns {
             Turns::AtOnce => true,
-            Turns::WhenItLasts => pausing.lasts() >= limit,
+            Turns::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
             Turns::Never => false,
         };
-        if let Some(node) = step.node.filter(|node| turns && progress.is_away(*node)) {
-            self.goes_back(&plan, journal, node, obstacle.reason).await?;
-            *pausing = Pausing::default();
-            return Ok(None);
-        }
+        // All at once, each node that is away waits for all the others.
+        let all = plan.options.mode == Mode::AllAtOnce && progress.is_any_away(&plan);
+        let obstacle = match step.node.filter(|node| turns && (all || progress.is_away(*node))) {
+            Some(node) => match self.goes_back(&plan, journal, node, obstacle.reason).await {
+                Ok(()) => {
+                    *pausing = Pausing::default();
+                    return Ok(None);
+                }
+                Err(Trouble::Cannot(obstacle)) => obstacle,
+                Err(trouble) => return Err(trouble),
+            },
+            None => obstacle,
+        };
         self.pause(journal, step, obstacle, pausing).await
     }
 
@@ -152,9 +161,7 @@ impl<'a> Run<'a> {
         let disk = self.disk_to_move(plan, journal, step).await?;
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
-        let moved = disk.is_some() && !journal.entries().iter().any(|entry| {
-            matches!(&entry.event, Event::Begun { step: begun, disk: noted } if *begun == step && *noted == disk)
-        });
+        let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
         if !again || moved {
             self.note(journal, Event::Begun { step, disk }).await?;
         }
@@ -185,8 +192,13 @@ impl<'a> Run<'a> {
         let alone = plan.options.mode == Mode::Rolling
             && plan.options.on_failure == OnFailure::Node
             && journal.progress().touches_others(node);
+        let only = alone.then_some(node);
         let reason = why.of(&plan.nodes[node].name);
-        self.turn(journal, Direction::Back, alone.then_some(node), reason).await
+        self.way_back_is_open(plan, &journal.progress(), only).await.map_err(|trouble| match trouble {
+            Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
+            trouble => trouble,
+        })?;
+        self.turn(journal, Direction::Back, only, reason).await
     }
 
     /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again
@@ -198,15 +210,20 @@ impl<'a> Run<'a> {
         Obstacle { reason, passes, .. }: Obstacle,
         pausing: &mut Pausing,
     ) -> Result<Option<Arrived>, Trouble> {
+        let looked = pausing.looked.as_secs();
+        let event = Event::Paused { step, reason: reason.clone(), looked };
         if pausing.reason.as_ref() != Some(&reason) {
             (self.watch)(&Notice::Paused { reason: &reason });
-            self.note(journal, Event::Paused { step, reason: reason.clone() }).await?;
-            pausing.reason = Some(reason.clone());
+            self.note(journal, event.clone()).await?;
+            (pausing.reason, pausing.noted) = (Some(reason.clone()), looked);
         }
-        pausing.since.get_or_insert_with(Instant::now);
         let stands = !passes && pausing.is_final;
         pausing.is_final = !passes;
         if stands || pausing.lasts() >= self.pause_limit {
+            // Whoever resumes goes on with the time that counts.
+            if pausing.noted != looked {
+                self.note(journal, event).await?;
+            }
             return Ok(Some(Arrived::Paused(reason)));
         }
         for _ in 0..LOOKS_PER_TRY {
@@ -283,7 +300,7 @@ impl<'a> Run<'a> {
             self.may_go_on().await?;
             let seen = look().await;
             // A command that was stopped for an hour, or slept with its machine, has not looked for an hour.
-            spent += last.elapsed().min(self.pace * LOOKS_WHILE_AWAY);
+            spent += last.elapsed().min(self.most_of_a_look());
             last = Instant::now();
             match seen {
                 Ok(found) => return Ok(found),
@@ -300,6 +317,11 @@ impl<'a> Run<'a> {
             }
             tokio::time::sleep(self.pace).await;
         }
+    }
+
+    /// As how much time one look counts at most.
+    pub(super) fn most_of_a_look(&self) -> Duration {
+        self.pace * LOOKS_WHILE_AWAY
     }
 
     /// Where the OVA is.
@@ -349,19 +371,6 @@ fn shown(journal: &Journal<'_>) -> String {
     .to_string()
 }
 
-/// How a run does with its next step.
-#[derive(Debug, Default)]
-pub struct Pausing {
-    /// Since when it cannot be taken.
-    since: Option<Instant>,
-    /// Why not.
-    reason: Option<Reason>,
-    /// Whether the last look found what does not pass by itself.
-    is_final: bool,
-    /// Whether nothing that was begun before is still going on.
-    settled: bool,
-}
-
 /// Where a run ends with this trouble.
 ///
 /// # Errors
@@ -371,11 +380,5 @@ pub(super) fn ended(trouble: Trouble) -> anyhow::Result<Arrived> {
         Trouble::Cannot(Obstacle { reason, .. }) | Trouble::Unwritten(reason) => Ok(Arrived::Paused(reason)),
         Trouble::Cancelled => Ok(Arrived::Cancelled),
         Trouble::Stop(error) => Err(error),
-    }
-}
-
-impl Pausing {
-    fn lasts(&self) -> Duration {
-        self.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 }

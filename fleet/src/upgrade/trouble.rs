@@ -66,7 +66,7 @@ impl Trouble {
 
     /// The store does not do its part.
     pub(super) fn store(error: &anyhow::Error) -> Self {
-        Self::pause(reason::STORE, format!("{error:#}"))
+        Self::elsewhere(reason::STORE, format!("{error:#}"))
     }
 
     fn cannot(reason: Reason, passes: bool, turns: Turns) -> Self {
@@ -81,6 +81,7 @@ impl From<Reason> for Trouble {
     }
 }
 
+/// What the hypervisor cannot do now it cannot do for the way back either.
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         let words = format!("{:#}", error.source);
@@ -89,10 +90,10 @@ impl From<Error> for Trouble {
             Kind::Refused => Self::refused(reason::HYPERVISOR_REFUSED, words),
             Kind::NotFound => Self::refused(reason::HYPERVISOR_NOT_FOUND, words),
             Kind::Denied => Self::blocked(reason::HYPERVISOR_DENIED, words),
-            Kind::Transient if error.source.is::<Unconfirmed>() => Self::pause(reason::STORE, words),
-            Kind::Transient => Self::pause(reason::HYPERVISOR_TRANSIENT, words),
-            Kind::Changed => Self::pause(reason::HYPERVISOR_CHANGED, words),
-            Kind::InDoubt => Self::pause(reason::HYPERVISOR_IN_DOUBT, words),
+            Kind::Transient if error.source.is::<Unconfirmed>() => Self::elsewhere(reason::STORE, words),
+            Kind::Transient => Self::elsewhere(reason::HYPERVISOR_TRANSIENT, words),
+            Kind::Changed => Self::elsewhere(reason::HYPERVISOR_CHANGED, words),
+            Kind::InDoubt => Self::elsewhere(reason::HYPERVISOR_IN_DOUBT, words),
         }
     }
 }
@@ -103,8 +104,11 @@ impl From<anyhow::Error> for Trouble {
         if error.is::<Lost>() {
             return Self::Stop(error);
         }
-        let code = if error.is::<Unconfirmed>() { reason::STORE } else { refusal::NODE_SILENT };
-        Self::pause(code, format!("{error:#}"))
+        let words = format!("{error:#}");
+        if error.is::<Unconfirmed>() {
+            return Self::elsewhere(reason::STORE, words);
+        }
+        Self::pause(refusal::NODE_SILENT, words)
     }
 }
 

@@ -3,12 +3,14 @@
 use anyhow::bail;
 use uuid::Uuid;
 
+use super::act::MOMENT;
 use super::entry::{Direction, Entry, Outcome};
 use super::journal::Journal;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::reason::{self, Reason};
 use super::run::{Arrived, Run, ended};
+use super::trouble::{Obstacle, Trouble, Wait};
 
 /// What is asked for when an upgrade is gone on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,19 @@ impl Run<'_> {
             (Verb::Abandon, direction, _) if direction != Direction::Abandon => Direction::Abandon,
             _ => return Ok(None),
         };
+        if direction == Direction::Back {
+            let open = || async {
+                self.way_back_is_open(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                    Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
+                    trouble => Wait::End(trouble),
+                })
+            };
+            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+                Ok(()) => {}
+                Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
+                Err(trouble) => return ended(trouble).map(Some),
+            }
+        }
         let asked = Reason::new(reason::ASKED, "asked for by the operator");
         match self.turn(journal, direction, None, asked).await {
             Ok(()) => Ok(None),

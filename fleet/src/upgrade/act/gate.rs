@@ -1,11 +1,14 @@
 //! Whether a node is good: the gate on each way, and the look before the commit. What a node lacks may be its own
 //! fault, or another node's.
 
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contract::node::Node;
 use contract::swap::Image;
 
+use super::blame::{Blame, Health};
 use super::{Taken, Vms};
 use crate::hypervisor::Vm;
 use crate::upgrade::judge::members_wrong;
@@ -15,42 +18,46 @@ use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
 use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
+use crate::upgrade::trouble::Wait;
 
 impl Run<'_> {
-    /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault.
+    /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
+    /// which it is does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
-        let why = match self.gate(plan, node, new, &plan.target.image).await {
-            Err(Trouble::Cannot(Obstacle { reason, .. })) => reason,
-            taken => return taken,
-        };
-        let others = self.others_at_fault(plan, node, progress).await;
-        // Whoever is the only one has nobody else to blame.
-        let silent = !others.is_empty() && others.iter().all(|other| other.is_silent);
-        if why.code == NODE_SILENT && silent && others.len() == not_away(plan, node, progress).count() {
-            let words = format!("no control node can be reached from here: {}", why.words);
-            return Err(Trouble::elsewhere(reason::UNREACHABLE, words));
-        }
-        // What it says of itself alone, and that it says nothing, no other node can cause.
-        if others.is_empty() || [NODE_SILENT, reason::NODE_DIFFERS].contains(&&*why.code) {
-            return Err(Trouble::refused(&why.code, why.words));
-        }
-        let ill: Vec<String> = others.into_iter().map(|other| other.words).collect();
-        let words = format!("{}, which is to be mended first: {}", ill.join(" and "), why.words);
-        Err(Trouble::elsewhere(reason::OTHER_NODE, words))
+        let image = &plan.target.image;
+        let blame = &Mutex::new(Blame::new(Duration::from_secs(plan.options.gate_seconds), self.most_of_a_look()));
+        let what = &format!("{} to be found good", node.name);
+        let facts = self
+            .wait(what, Duration::MAX, || async move {
+                let lacks = match self.nodes.facts(node.address).await {
+                    Ok(facts) => match missing(&facts, node, new, image, plan.members.len()) {
+                        Some(lacks) => lacks,
+                        None => return Ok(facts),
+                    },
+                    Err(error) => Reason::new(NODE_SILENT, format!("{error:#}")),
+                };
+                let others = self.look_at_others(plan, node, progress).await;
+                Err(blame.lock().unwrap_or_else(PoisonError::into_inner).judge(what, lacks, others))
+            })
+            .await?;
+        Ok(good(node, image, &facts))
     }
 
-    /// The other nodes that were to be well all the time and are not now.
-    async fn others_at_fault(&self, plan: &Plan, node: &PlannedNode, progress: &Progress) -> Vec<Ill> {
-        let mut ill = Vec::new();
-        for (name, address) in not_away(plan, node, progress) {
-            match self.nodes.facts(address).await {
-                Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => {}
-                Ok(_) => ill.push(Ill { words: format!("{name} is not well"), is_silent: false }),
-                Err(_) => ill.push(Ill { words: format!("{name} does not answer"), is_silent: true }),
+    /// How the other nodes do that were to be well all the time.
+    async fn look_at_others(&self, plan: &Plan, node: &PlannedNode, progress: &Progress) -> Vec<(String, Health)> {
+        let mut seen = Vec::new();
+        for (name, address) in others(plan, node) {
+            if plan.nodes.iter().position(|node| node.name == name).is_some_and(|at| progress.is_away(at)) {
+                continue;
             }
+            let health = match self.nodes.facts(address).await {
+                Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Health::Well,
+                Ok(_) => Health::Ill,
+                Err(_) => Health::Silent,
+            };
+            seen.push((name.to_owned(), health));
         }
-        ill
+        seen
     }
 
     pub(super) async fn gate(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, image: &Image) -> Taken {
@@ -64,10 +71,7 @@ impl Run<'_> {
                 }
             })
             .await?;
-        Ok(format!(
-            "good on {image}: the same member of etcd ({}), the same disk, holder number {}",
-            node.member, facts.generation
-        ))
+        Ok(good(node, image, &facts))
     }
 
     /// Whether all nodes are good on the new image: in the VM that was made for them, or in one that an operator has
@@ -98,21 +102,15 @@ impl Run<'_> {
     }
 }
 
-/// A node that is not well.
-struct Ill {
-    words: String,
-    is_silent: bool,
+/// All other control nodes, by name and address.
+pub(super) fn others<'p>(plan: &'p Plan, node: &'p PlannedNode) -> impl Iterator<Item = (&'p str, Ipv4Addr)> {
+    let others = plan.members.iter().filter(move |member| member.name != node.name);
+    others.map(|member| (&*member.name, member.address))
 }
 
-/// All other nodes that no step has taken away.
-fn not_away<'p>(
-    plan: &'p Plan,
-    node: &'p PlannedNode,
-    progress: &'p Progress,
-) -> impl Iterator<Item = (&'p str, std::net::Ipv4Addr)> {
-    let away = |name: &str| plan.nodes.iter().position(|node| node.name == name).is_some_and(|at| progress.is_away(at));
-    let others = plan.members.iter().filter(move |member| member.name != node.name && !away(&member.name));
-    others.map(|member| (&*member.name, member.address))
+fn good(node: &PlannedNode, image: &Image, facts: &Node) -> String {
+    let (member, generation) = (&node.member, facts.generation);
+    format!("good on {image}: the same member of etcd ({member}), the same disk, holder number {generation}")
 }
 
 /// What a node lacks to be good in this VM, on this image; none if nothing. `members` is how many control nodes there
@@ -148,7 +146,7 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
     match cordoned {
         _ if node.cordoned => None,
         Some(false) => None,
-        Some(true) => lacks(NODE_NOT_READY, "it is cordoned, and takes no pods yet"),
+        Some(true) => lacks(reason::NODE_CORDONED, "it is cordoned, and takes no pods yet"),
         None => lacks(NODE_NOT_READY, "it cannot say whether it takes pods"),
     }
 }

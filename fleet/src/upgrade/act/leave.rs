@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::gate::missing;
 use super::node::MOMENT;
+use super::reach::Says;
 use super::{LOOKS_TO_BELIEVE, Taken};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::nodes::{Asked, Nodes as _};
@@ -87,18 +88,26 @@ impl Run<'_> {
         let looks = AtomicU32::new(0);
         let well = self
             .wait(&format!("{} to be well", node.name), MOMENT, || async {
+                let mut says = Says::Facts;
                 let lacks = match self.nodes.facts(node.address).await {
                     // Begun before, it is cordoned already.
                     Ok(Node { evacuation: Some(evacuation), .. }) if evacuation.id == node.swap => None,
                     Ok(facts) => missing(&facts, node, new, &plan.target.image, plan.members.len()),
                     Err(error) => {
+                        says = Says::of(&error);
                         let words = format!("it does not answer: {error:#}");
                         Some(Reason::new(crate::upgrade::refusal::NODE_SILENT, words))
                     }
                 };
                 match lacks {
                     Some(lacks) if looks.fetch_add(1, Ordering::Relaxed) + 1 < LOOKS_TO_BELIEVE => Err(lacks.into()),
-                    lacks => Ok(lacks),
+                    Some(lacks) => {
+                        if says != Says::Facts {
+                            self.may_be_stopped(plan, node, says).await?;
+                        }
+                        Ok(Some(lacks))
+                    }
+                    None => Ok(None),
                 }
             })
             .await?;

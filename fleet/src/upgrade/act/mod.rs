@@ -1,10 +1,13 @@
 //! The steps themselves. Each looks first, then acts, and says whether it
 //! changed anything, so that it can be taken again after a crash at any point.
 
+mod blame;
 mod gate;
 mod import;
 mod leave;
 mod node;
+mod proof;
+mod reach;
 mod vm;
 
 use uuid::Uuid;
@@ -20,6 +23,8 @@ use super::run::Run;
 use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
+
+pub(super) use node::MOMENT;
 
 /// So many looks in a row must find a node ill before it is taken for ill.
 const LOOKS_TO_BELIEVE: u32 = 10;
@@ -53,6 +58,10 @@ impl Run<'_> {
         if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
             return Ok(did);
         }
+        let unseen = progress.made(index).filter(|_| vms.new.is_none() && proof::goes_by_new(step, &progress));
+        if let Some(made) = unseen {
+            self.new_is_gone(plan, node, made).await?;
+        }
         if step.action == Action::Import {
             let (note, vm) = self.import(plan, node, &vms, again).await?;
             return Ok(Did { vm: Some(vm), ..Did::note(note) });
@@ -66,23 +75,23 @@ impl Run<'_> {
         let node = &plan.nodes[index];
         match step.action {
             Action::Prepare => self.prepare(plan, node, vms.old_vm()?).await,
-            Action::ShutDown => self.shut_down_old(plan, node, vms.old_vm()?, &journal.progress()).await,
-            Action::StopOld => self.stop_member(plan, node, vms.old_vm()?).await,
+            Action::ShutDown => self.shut_down_old(plan, node, vms, &journal.progress()).await,
+            Action::StopOld => self.stop_old(plan, node, vms, &journal.progress()).await,
             Action::Fence => self.fence(vms.old_vm()?).await,
             Action::Detach => self.detach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::Attach => self.attach(node, vms.new_vm()?, &place(journal, index)).await,
-            Action::PowerOn => self.power_on(node, vms.new_vm()?, vms.old.as_ref()).await,
+            Action::PowerOn => self.power_on(node, vms.new_vm()?).await,
             Action::Gate => self.gate_new(plan, node, vms.new_vm()?, &journal.progress()).await,
-            Action::Cancel => self.cancel(node, vms.old_vm()?).await,
+            Action::Cancel => self.cancel(node, vms).await,
             Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
-            Action::PowerOnOld => self.power_on(node, vms.old_vm()?, vms.new.as_ref()).await,
-            Action::GateOld => self.gate(plan, node, vms.old_vm()?, &node.from).await,
+            Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
+            Action::GateOld => self.gate_old(plan, node, vms).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
                 match step.action {
-                    Action::StopNew => self.stop_member(plan, node, new).await,
+                    Action::StopNew => self.stop_new(plan, node, new).await,
                     Action::FenceNew => self.fence(new).await,
                     _ => self.detach(node, new, &place(journal, index)).await,
                 }
@@ -139,9 +148,12 @@ impl Run<'_> {
         if !known && (!is_lost || removes) {
             return Ok(None);
         }
+        // What is still to be done needs the new VM only.
+        let needs_new = vms.new.is_some()
+            && matches!(step.action, Action::Attach | Action::PowerOn | Action::Gate | Action::Commit);
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
-            Err(_) if !known && vms.old.is_some() => return Ok(None),
+            Err(_) if !known && (vms.old.is_some() || needs_new) => return Ok(None),
             Err(error) => return Err(error.context(format!("asking {}", node.name)).into()),
         };
         let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
@@ -159,8 +171,7 @@ impl Run<'_> {
                 };
                 Ok(Some(Did { replaced: true, ..Did::note(note) }))
             }
-            // What is still to be done needs the new VM only.
-            None if step.action == Action::Commit => Ok(None),
+            None if step.action == Action::Commit || (needs_new && !known) => Ok(None),
             _ if known => {
                 let words = format!("{} was replaced and does not run well now", node.name);
                 Err(Trouble::pause(NODE_NOT_READY, words))
@@ -171,7 +182,7 @@ impl Run<'_> {
                     "the VM {} ({}) is gone, and {} does not run well on {image} in another VM of this deployment",
                     node.old_name, node.old, node.name
                 );
-                Err(Trouble::refused(reason::VM_GONE, words))
+                Err(Trouble::blocked(reason::VM_GONE, words))
             }
         }
     }
@@ -238,7 +249,7 @@ impl Vms {
     }
 
     fn old_vm(&self) -> Result<&Vm, Trouble> {
-        self.old.as_ref().ok_or_else(|| Trouble::refused(reason::VM_GONE, "the old VM is gone"))
+        self.old.as_ref().ok_or_else(|| Trouble::blocked(reason::VM_GONE, "the old VM is gone"))
     }
 
     fn new_vm(&self) -> Result<&Vm, Trouble> {
@@ -247,7 +258,7 @@ impl Vms {
 }
 
 /// Where a node's disk was when it was last taken from a VM, or else when the plan was made.
-fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
+pub(super) fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
     let moved = journal.entries().iter().rev().find_map(|entry| match &entry.event {
         Event::Begun { step, disk: Some(disk) } if step.node == Some(node) => Some(disk.clone()),
         _ => None,

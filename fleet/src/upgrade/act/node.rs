@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use contract::swap::Stage;
 
+use super::reach::Says;
+use super::vm::no_rival;
 use super::{LOOKS_TO_BELIEVE, Taken, Vms};
 use crate::hypervisor::{DiskRef, PowerState, Vm};
 use crate::upgrade::judge::members_wrong;
@@ -13,20 +15,42 @@ use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
-use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
+use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
 use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
 
 /// How long a node that answers may take for what is done in a moment.
-pub(super) const MOMENT: Duration = Duration::from_secs(120);
+pub(in crate::upgrade) const MOMENT: Duration = Duration::from_secs(120);
 
 impl Run<'_> {
-    /// Shuts the old VM down. What was judged when the plan was made is hours old: right before, the node must still
-    /// be prepared and everybody else well.
-    pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, old: &Vm, progress: &Progress) -> Taken {
+    /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
+    /// go back.
+    pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        match self.shut_down_if_well(plan, node, vms, progress).await {
+            Err(Trouble::Cannot(Obstacle { reason, .. }))
+                if plan.options.mode == Mode::AllAtOnce && reason.code.starts_with("upgrade.vm-") =>
+            {
+                Err(Trouble::pause(&reason.code, reason.words))
+            }
+            taken => taken,
+        }
+    }
+
+    /// What was judged when the plan was made is hours old: right before, the node must still be prepared and everybody
+    /// else well.
+    async fn shut_down_if_well(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        let old = vms.old_vm()?;
+        if old.power == PowerState::On {
+            unburdened(old, node)?;
+            vms.others.iter().try_for_each(|other| no_rival(node, other))?;
+        }
         // All at once: before the first one, all must be well; then they are to be off.
         let first = (0..plan.nodes.len()).all(|node| !progress.is_done(Step::of(Action::ShutDown, node)));
         if plan.options.mode == Mode::AllAtOnce && first && old.power == PowerState::On {
+            let all = self.vms().await?;
+            for planned in &plan.nodes {
+                all.iter().filter(|vm| vm.uuid() == planned.old).try_for_each(|vm| unburdened(vm, planned))?;
+            }
             self.wait("all nodes to be well", MOMENT, || self.others_are_well(plan, node)).await?;
         }
         if old.power == PowerState::On && plan.options.mode == Mode::Rolling {
@@ -59,7 +83,7 @@ impl Run<'_> {
                 Err(trouble) => return Err(trouble),
             }
         }
-        self.stop(node, old).await
+        self.stop(plan, node, old).await
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a
@@ -82,10 +106,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) async fn cancel(&self, node: &PlannedNode, old: &Vm) -> Taken {
-        if old.power == PowerState::Off {
-            self.power_on(node, old, None).await?;
-        }
+    /// Lets the old VM withdraw its swap; it is powered on first if it is off.
+    pub(super) async fn cancel(&self, node: &PlannedNode, vms: &Vms) -> Taken {
+        self.back_on(node, vms).await?;
         let asked = self
             .wait(&format!("{} to withdraw its swap", node.name), MOMENT, || async {
                 match self.nodes.cancel_swap(node.address, node.swap).await? {
@@ -100,35 +123,81 @@ impl Run<'_> {
         }
     }
 
+    /// Powers the old VM on if it is off, though nothing has stopped it on the way back: a guest that was asked to
+    /// shut down may do so late.
+    async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), Trouble> {
+        let old = vms.old_vm()?;
+        if old.power == PowerState::Off {
+            if let Some(new) = vms.new.as_ref().filter(|new| new.power == PowerState::Off) {
+                self.fence(new).await?;
+            }
+            self.power_on(node, old).await?;
+        }
+        Ok(())
+    }
+
+    /// The gate on the way back.
+    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms) -> Taken {
+        self.back_on(node, vms).await?;
+        self.gate(plan, node, vms.old_vm()?, &node.from).await
+    }
+
+    /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is
+    /// left on.
+    pub(super) async fn stop_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        let old = vms.old_vm()?;
+        let index = plan.nodes.iter().position(|planned| planned.name == node.name);
+        let is_begun = |action| index.is_some_and(|index| progress.is_begun(Step::of(action, index)));
+        let holds = old.power == PowerState::On && old.disk(node.disk.uuid).is_some() && !is_begun(Action::Fence);
+        let answers = async || self.nodes.facts(node.address).await.is_ok_and(|facts| facts.holder == Some(old.uuid()));
+        if holds && answers().await {
+            let withdrawn = if is_begun(Action::Prepare) { self.cancel(node, vms).await? } else { "untouched".into() };
+            return Ok(format!("{} runs with its disk and stays on: {withdrawn}", old.name));
+        }
+        self.stop_member(plan, node, old).await
+    }
+
+    /// Makes sure that the new VM is off.
+    pub(super) async fn stop_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm) -> Taken {
+        if new.power == PowerState::On {
+            unburdened(new, node)?;
+        }
+        self.stop_member(plan, node, new).await
+    }
+
     /// Stops a VM on the way back. One that does its part well is not stopped while another node does not: etcd
-    /// would lose its quorum. One that is ill is stopped at once.
+    /// would lose its quorum. One that is ill is stopped when etcd stands without it.
     pub(super) async fn stop_member(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Taken {
         if plan.options.mode == Mode::Rolling && vm.power == PowerState::On {
             let limit = Duration::from_secs(plan.options.gate_seconds);
             let looks = AtomicU32::new(0);
             self.wait("the other members of etcd", limit, || async {
                 let looks = looks.fetch_add(1, Ordering::Relaxed) + 1;
-                // One answer that did not come is no proof that it is ill.
-                let facts = self.nodes.facts(node.address).await.ok();
-                let well = facts.as_ref().filter(|facts| facts.good.is_some()).and_then(|facts| facts.etcd.as_ref());
-                let etcd = match well {
-                    Some(etcd) => etcd,
-                    None if looks < LOOKS_TO_BELIEVE => {
-                        return Err(Wait::again(NODE_NOT_READY, format!("{} is not well itself", node.name)));
-                    }
-                    None => return Ok(()),
+                let (facts, says) = match self.nodes.facts(node.address).await {
+                    Ok(facts) => (Some(facts), Says::Facts),
+                    Err(error) => (None, Says::of(&error)),
                 };
-                match members_wrong(etcd, plan.members.len()).into_iter().next() {
-                    Some(wrong) => {
-                        let words = format!("{wrong}, and {} must not leave before it is mended", node.name);
-                        Err(Wait::again(MEMBER_UNHEALTHY, words))
-                    }
-                    None => Ok(()),
+                let good = facts.as_ref().is_some_and(|facts| facts.good.is_some() && facts.etcd.is_some());
+                let why = match facts.and_then(|facts| facts.etcd) {
+                    Some(etcd) => match members_wrong(&etcd, plan.members.len()).into_iter().next() {
+                        Some(wrong) => {
+                            let words = format!("{wrong}, and {} must not leave before it is mended", node.name);
+                            Reason::new(MEMBER_UNHEALTHY, words)
+                        }
+                        None if good => return Ok(()),
+                        None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
+                    },
+                    None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
+                };
+                // One answer that did not come is no proof that it is ill.
+                if good || looks < LOOKS_TO_BELIEVE {
+                    return Err(why.into());
                 }
+                self.may_be_stopped(plan, node, says).await
             })
             .await?;
         }
-        self.stop(node, vm).await
+        self.stop(plan, node, vm).await
     }
 
     pub(super) async fn commit(&self, node: &PlannedNode) -> Taken {
@@ -187,6 +256,21 @@ impl Run<'_> {
         };
         Ok(format!("it runs {runs}; {committed}; {left}"))
     }
+}
+
+/// Fails while a VM that is to give its disk away has snapshots, or something is being done to it, such as by a backup:
+/// once it is off, its node waits for that.
+fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), Trouble> {
+    if !vm.tasks.is_empty() {
+        let words = format!("{vm} is being worked on: {}", vm.tasks.join(", "));
+        return Err(Trouble::elsewhere(VM_TASK, words));
+    }
+    let in_snapshot = vm.disk(node.disk.uuid).is_some_and(|disk| disk.parent.is_some());
+    if in_snapshot || !vm.snapshots.is_empty() {
+        let words = format!("{vm} has snapshots ({}): its disk could not be detached", vm.snapshots.join(", "));
+        return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
+    }
+    Ok(())
 }
 
 /// How a request to withdraw something has ended, in words.

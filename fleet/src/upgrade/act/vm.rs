@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use super::Taken;
+use super::reach::Says;
+use super::{MOMENT, Taken};
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
 use crate::upgrade::nodes::Nodes as _;
-use crate::upgrade::plan::PlannedNode;
+use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::run::Run;
-use crate::upgrade::trouble::Trouble;
+use crate::upgrade::trouble::{Trouble, Wait};
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
@@ -17,7 +18,7 @@ const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 impl Run<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
     /// looked up.
-    pub(super) async fn stop(&self, node: &PlannedNode, vm: &Vm) -> Taken {
+    pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Taken {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
             PowerState::On => {}
@@ -25,7 +26,7 @@ impl Run<'_> {
         }
         let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
         if asked == ShutDown::CannotBeAsked {
-            self.is_silent(node, vm).await?;
+            self.is_silent(plan, node, vm).await?;
             let now = self.again(vm).await?;
             if now.power == PowerState::Off {
                 return Ok(format!("{} is off", vm.name));
@@ -52,8 +53,8 @@ impl Run<'_> {
 
     /// Waits whether a guest that cannot be asked to shut down does anything at all. Only a new VM that is taken back
     /// and does not answer for as long as a guest may take to shut down is as good as one that was asked and is still
-    /// on; every other one may be at work, and is left to a person.
-    async fn is_silent(&self, node: &PlannedNode, vm: &Vm) -> Result<(), Trouble> {
+    /// on, if it is not this machine that cannot see the nodes; every other one may be at work, and is left to a person.
+    async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Result<(), Trouble> {
         let at_work = || {
             let words = format!(
                 "the guest of {vm} cannot be asked to shut down: VMware Tools do not run in it. Shut it down by hand; its \
@@ -65,10 +66,19 @@ impl Run<'_> {
             return Err(at_work());
         }
         let what = format!("{} to answer, for the guest of {vm} cannot be asked to shut down", node.name);
-        let answers = || async { Ok(self.nodes.facts(node.address).await.map(drop)?) };
+        let answers = || async {
+            match self.nodes.facts(node.address).await {
+                Err(error) if Says::of(&error) == Says::Nothing => Err(Wait::from(error)),
+                _ => Ok(()),
+            }
+        };
         match self.wait(&what, SHUTTING_DOWN, answers).await {
             Ok(()) => Err(at_work()),
-            Err(Trouble::Cannot(_)) => Ok(()),
+            Err(Trouble::Cannot(_)) => {
+                let stands = || self.may_be_stopped(plan, node, Says::Nothing);
+                self.wait(&format!("another control node to say that {} may be stopped", node.name), MOMENT, stands)
+                    .await
+            }
             Err(trouble) => Err(trouble),
         }
     }
@@ -107,7 +117,7 @@ impl Run<'_> {
                 "the disk {} is a difference to {parent}, made by a snapshot of {vm}: it cannot be detached",
                 node.disk.uuid
             );
-            return Err(Trouble::refused(VM_SNAPSHOT, words));
+            return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
         }
         off(vm)?;
         if disk.reference != *place {
@@ -131,28 +141,40 @@ impl Run<'_> {
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
     }
 
-    /// Powers a VM on that is the sole holder of the disk, and the other VM of the node is off and disconnected.
-    pub(super) async fn power_on(&self, node: &PlannedNode, vm: &Vm, other: Option<&Vm>) -> Taken {
+    /// Powers a VM on that is the sole holder of the disk; every other VM of the node is off and disconnected.
+    pub(super) async fn power_on(&self, node: &PlannedNode, vm: &Vm) -> Taken {
         if vm.power == PowerState::On {
             return Ok(format!("{} is on", vm.name));
         }
         off(vm)?;
-        let holders: Vec<Vm> = self.vms().await?.into_iter().filter(|vm| vm.disk(node.disk.uuid).is_some()).collect();
+        let all = self.vms().await?;
+        let holders: Vec<&Vm> = all.iter().filter(|vm| vm.disk(node.disk.uuid).is_some()).collect();
         if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
-            let held = holders.iter().map(Vm::to_string).collect::<Vec<_>>().join(" and ");
+            let held = holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
             let held = if held.is_empty() { "nobody".to_owned() } else { held };
             let words = format!("{held} holds the disk {}, not {vm} alone", node.disk.uuid);
             return Err(Trouble::pause(DISK_HELD, words));
         }
-        if let Some(other) = other {
-            off(other)?;
-            if !other.is_fenced() {
-                return Err(state(format!("a network adapter of {other} is connected: both could come up")));
-            }
-        }
+        let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+        let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
+        others.into_iter().try_for_each(|other| no_rival(node, other))?;
         self.hypervisor.power_on(vm).await?;
         Ok(format!("{} is on now", vm.name))
     }
+}
+
+/// Proof that another VM of a node can do nothing: it is off and disconnected.
+pub(super) fn no_rival(node: &PlannedNode, other: &Vm) -> Result<(), Trouble> {
+    let words = if other.power != PowerState::Off {
+        format!("{other} is {}, and must be off", other.power)
+    } else if !other.is_fenced() {
+        format!("a network adapter of {other} is connected: both could come up")
+    } else {
+        return Ok(());
+    };
+    // A VM that the plan does not know is in the way back as well.
+    let is_known = other.uuid() == node.old || other.is_of_swap(node.swap);
+    Err(if is_known { state(words) } else { Trouble::elsewhere(VM_STATE, words) })
 }
 
 /// Proof that a VM is off.
@@ -164,3 +186,7 @@ fn off(vm: &Vm) -> Result<(), Trouble> {
 fn state(words: String) -> Trouble {
     Trouble::pause(VM_STATE, words)
 }
+
+#[cfg(test)]
+#[path = "../tests/proofs.rs"]
+mod tests;

@@ -81,9 +81,20 @@ pub fn is_nameless(world: &World) -> bool {
 
 /// Gives a command with something going wrong on its way.
 pub async fn give_with(world: &World, verb: Verb, ova: Option<PathBuf>, at: Option<At>) -> Given {
+    give_within(world, verb, ova, at, PAUSE_LIMIT).await
+}
+
+/// The same, with another pause limit.
+pub async fn give_within(
+    world: &World,
+    verb: Verb,
+    ova: Option<PathBuf>,
+    at: Option<At>,
+    pause_limit: Duration,
+) -> Given {
     world.fault(at);
     let over = if is_nameless(world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
-    let deployment = deployment(world, &|_| {});
+    let deployment = Deployment { pause_limit, ..deployment(world, &|_| {}) };
     let given = tokio::select! {
         biased;
         gone = deployment.go_on(verb, ova, over) => Some(gone),

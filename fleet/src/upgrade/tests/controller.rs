@@ -5,8 +5,7 @@ use std::path::Path;
 use super::command::{begin, deployment};
 use super::fake::{Ill, World};
 use crate::authority::{Hold, TakeOver};
-use crate::upgrade::run::Pausing;
-use crate::upgrade::{Arrived, Journal, Mode, Outcome, Run, Verb};
+use crate::upgrade::{Arrived, Journal, Mode, Outcome, Pausing, Run, Verb};
 
 fn assert_send<T: Send>(_: &T) {}
 

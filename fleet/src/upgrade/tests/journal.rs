@@ -28,6 +28,7 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
         Event::Paused {
             step: Step::of(Action::Detach, 1),
             reason: Reason::new("upgrade.vm-task", "a task is in progress"),
+            looked: 0,
         },
         Event::DirectionChanged {
             direction: Direction::Back,

@@ -5,7 +5,7 @@ use crate::upgrade::entry::{Direction, Event};
 #[test]
 fn a_journal_of_before_reasons_had_codes_is_read() {
     let paused = r#"{"event":"paused","action":"fence","node":1,"reason":"a task is in progress"}"#;
-    let Event::Paused { step, reason } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
+    let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
     assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
     let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
     let Event::DirectionChanged { direction, only, reason } = serde_json::from_str(turned).unwrap() else {

@@ -142,14 +142,16 @@ impl Hypervisor for World {
     async fn vms(&self) -> Result<Vec<Vm>> {
         self.look("vms", |state| {
             let stamped = |machine: &&Machine| machine.vm.stamp.as_ref().is_some_and(|s| s.deployment == DEPLOYMENT);
-            Ok(state.machines.iter().filter(stamped).map(|machine| state.seen(machine)).collect())
+            let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.uuid());
+            Ok(state.machines.iter().filter(stamped).filter(listed).map(|machine| state.seen(machine)).collect())
         })
         .await
     }
 
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.look("with_bios_uuid", |state| {
-            let with = state.machines.iter().filter(|machine| machine.vm.uuid() == uuid);
+            let found = |machine: &&Machine| machine.vm.uuid() == uuid && !state.unfound.contains(&uuid);
+            let with = state.machines.iter().filter(found);
             Ok(with.map(|machine| state.seen(machine)).collect())
         })
         .await

@@ -105,6 +105,12 @@ pub struct State {
     pub stuck: Option<&'static str>,
     /// Nodes that do not do their part of the cluster.
     pub sick: BTreeSet<&'static str>,
+    /// VMs that the inventory leaves out, and those that are not found by their BIOS UUID either.
+    pub unlisted: BTreeSet<Uuid>,
+    pub unfound: BTreeSet<Uuid>,
+    /// Nodes that cannot be reached from where the command is, and those that answer with an error.
+    pub unreached: BTreeSet<&'static str>,
+    pub refusing: BTreeSet<&'static str>,
     /// So many members etcd's lists have; all of them if it is none.
     pub members_shown: Option<usize>,
     /// Whether the Kubernetes API is away though a majority serves.
@@ -204,6 +210,10 @@ impl World {
             mode,
             stuck: None,
             sick: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
+            unfound: BTreeSet::new(),
+            unreached: BTreeSet::new(),
+            refusing: BTreeSet::new(),
             members_shown: None,
             api_away: false,
             published: None,

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::fault::{Call, CallKind, Fault};
 use super::{Content, Ill, Machine, NODES, State, World, address, connected, new, old};
 use crate::hypervisor::PowerState;
+use crate::upgrade::nodes::Answered;
 use crate::upgrade::{Asked, Nodes};
 
 impl World {
@@ -49,7 +50,9 @@ impl State {
                 && machine.serves
                 && connected(&machine.vm).next().is_some()
                 && !(machine.image == new() && self.ill == Ill::Silent)
-                && self.content_of(machine).is_some_and(|content| address(content.node) == node)
+                && self
+                    .content_of(machine)
+                    .is_some_and(|content| address(content.node) == node && !self.unreached.contains(content.node))
         };
         let machine = self.machines.iter().find(up).context("no answer")?;
         let at = &self.content_of(machine).context("no answer")?.at;
@@ -126,6 +129,9 @@ impl Nodes for World {
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         self.node("facts", CallKind::Ask, |state| {
             let (machine, index) = state.answering(node)?;
+            if state.refusing.contains(state.contents[index].node) {
+                return Err(Answered { status: 403, words: "another client certificate".into() }.into());
+            }
             let (machine, disk) = (machine.clone(), state.contents[index].clone());
             let serves = state.serves(&machine);
             let is_new = machine.image == new();
