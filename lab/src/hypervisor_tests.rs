@@ -131,7 +131,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let limit = Duration::from_secs(1);
     let refused = [
         lab.stamp(&other, &stamp, &none).await,
-        lab.stage(state.path(), "digest", &placement, &none).await.map(drop),
+        lab.stage(state.path(), "digest", &own, &placement, &none).await.map(drop),
         lab.import(&replacement, &none).await.map(drop),
         lab.power_on(&own, &none).await,
         lab.shut_down(&own, limit, &none).await.map(drop),

@@ -217,7 +217,7 @@ impl Deployment<'_> {
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
         let bytes = self.nodes.snapshot(node.address, &pulled).await.context("taking a snapshot of etcd")?;
-        let place = hold.store().keep(&name, &pulled).await?;
+        let place = self.snapshots.keep(&name, &pulled).await?;
         self.tell(&Notice::Kept { place: &place, bytes });
         Ok(())
     }

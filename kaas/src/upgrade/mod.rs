@@ -316,6 +316,7 @@ impl At {
                 hypervisor: &LabHypervisor::new(lab),
                 nodes: &nodes,
                 store: &store,
+                snapshots: &store,
                 watch: &|notice: &Notice<'_>| words::tell(notice),
                 pace: Duration::from_secs(1),
                 pause_limit: waiting.map_or(Duration::ZERO, |waiting| Duration::from_secs(waiting.pause_limit)),

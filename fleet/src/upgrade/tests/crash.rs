@@ -172,7 +172,7 @@ fn all(call: Call) -> Vec<Fault> {
 
 /// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
 fn overtaken(call: Call) -> Vec<Fault> {
-    if call.name == "store.exists" { vec![Fault::Overtaken] } else { Vec::new() }
+    if ["store.exists", "store.numbers"].contains(&call.name) { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
 /// Only what kills a command, around every call and every entry of the journal.
@@ -189,7 +189,7 @@ fn doubts(call: Call) -> Vec<Fault> {
     let doubtful = [Fault::Error(Kind::InDoubt), Fault::Done, Fault::Late, Fault::Error(Kind::Refused)];
     match call.kind {
         CallKind::Change => doubtful.to_vec(),
-        CallKind::Do => vec![Fault::Done],
+        CallKind::Do => vec![Fault::Done, Fault::Late],
         _ => Vec::new(),
     }
 }

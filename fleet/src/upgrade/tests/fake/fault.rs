@@ -1,6 +1,11 @@
 //! What goes wrong at a call: an error with or without its effect, an effect that comes late, a command that is killed.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::State;
+use crate::authority::MARGIN;
 use crate::hypervisor::Kind;
 
 /// What goes wrong.
@@ -24,11 +29,13 @@ pub enum Fault {
     CutHalf,
     /// The command is killed, and it happens later.
     CutLate,
+    /// The command is killed while its request is on the way: nobody can know of it until it arrives.
+    CutOnTheWay,
 }
 
 impl Fault {
     pub fn kills(self) -> bool {
-        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutHalf | Self::CutLate)
+        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutHalf | Self::CutLate | Self::CutOnTheWay)
     }
 }
 
@@ -72,13 +79,18 @@ impl CallKind {
         match self {
             Self::Look => [&errors[..], &[Fault::CutBefore]].concat(),
             Self::Change => {
-                [&errors[..], &[Fault::Done, Fault::Late, Fault::CutBefore, Fault::CutAfter, Fault::CutLate]].concat()
+                let cut = [Fault::CutBefore, Fault::CutAfter, Fault::CutLate, Fault::CutOnTheWay];
+                [&errors[..], &[Fault::Done, Fault::Late], &cut[..]].concat()
             }
             Self::Ask | Self::Read => vec![errors[0], Fault::CutBefore],
-            Self::Do | Self::Keep => vec![errors[0], Fault::Done, Fault::CutBefore, Fault::CutAfter],
+            Self::Do => {
+                let cut = [Fault::CutBefore, Fault::CutAfter, Fault::CutOnTheWay];
+                [&[errors[0], Fault::Done, Fault::Late], &cut[..]].concat()
+            }
+            Self::Keep => vec![errors[0], Fault::Done, Fault::CutBefore, Fault::CutAfter],
             Self::Write => {
                 let cut = [Fault::CutBefore, Fault::CutHalf, Fault::CutAfter];
-                [&[errors[0], Fault::Half, Fault::Done], &cut[..]].concat()
+                [&[errors[0], Fault::Half, Fault::Done, Fault::Late], &cut[..]].concat()
             }
         }
     }
@@ -95,6 +107,8 @@ pub struct Call {
 pub struct Late {
     /// Calls until it does.
     pub left: usize,
+    /// When it does at the latest.
+    pub until: Instant,
     /// The VM that it is done to, by its identifier, and in which words the inventory shows that.
     pub task: Option<(String, &'static str)>,
     /// Whether settling waits for it: a guest that was asked to shut down is no task of the hypervisor.
@@ -139,6 +153,26 @@ impl State {
             late.left = late.left.saturating_sub(1);
         }
         self.land(|late| late.left == 0);
+        self.arrive();
+    }
+
+    /// What was on the way for as long as anything may be arrives.
+    pub fn arrive(&mut self) {
+        let now = Instant::now();
+        self.land(|late| late.until <= now);
+    }
+
+    /// Sends a request that arrives when its sender is dead, and as late as it may.
+    pub fn send(&mut self, effect: impl FnOnce(&mut State) + Send + 'static) {
+        let sender = self.store.holds.keys().next_back().copied().unwrap_or_default();
+        let effect = Box::new(move |state: &mut State| {
+            let mut others = state.store.holds.range(sender + 1..);
+            let other = others.find(|(_, files)| files.contains_key("alone"));
+            assert!(other.is_none(), "hold {other:?} is at work while a request of hold {sender} is on its way");
+            effect(state);
+        });
+        let until = Instant::now() + MARGIN - Duration::from_millis(1);
+        self.faults.late.push(Late { left: usize::MAX, until, task: None, settles: false, effect });
     }
 
     /// What settling waits for happens.
