@@ -117,7 +117,8 @@ async fn point(way: Way, at: At, then: Verb, figures: &mut Figures) {
         }
         if let Given::Failed(error) = &given {
             let (error, call) = (format!("{error:#}"), world.calls().last().copied());
-            let named = ["store", "no answer", "Fenced", "taken", "InDoubt"].iter().any(|word| error.contains(word));
+            let named =
+                ["store", "no answer", "Fenced", "taken", "at work", "InDoubt"].iter().any(|word| error.contains(word));
             assert!(named, "{error} at {call:?}");
         }
         let outcome = end(&world, then).await;

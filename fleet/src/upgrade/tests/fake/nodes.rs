@@ -18,26 +18,21 @@ use crate::hypervisor::PowerState;
 use crate::upgrade::{Asked, Nodes};
 
 impl World {
+    /// A node tells something.
     async fn node<T: Send>(
         &self,
         name: &'static str,
-        kind: CallKind,
-        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send,
+        tell: impl FnOnce(&mut State) -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
-        let (fault, done) = {
+        let (fault, told) = {
             let mut state = self.lock();
             state.pass();
-            let fault = state.faults.count(Call { name, kind });
-            assert!(kind != CallKind::Do || !state.overtaken, "{name}: asked by a command that was overtaken");
-            let happens = !matches!(fault, Some(Fault::Error(_) | Fault::CutBefore | Fault::Late | Fault::CutOnTheWay));
-            let done = happens.then(|| act(&mut state));
-            state.check();
-            (fault, done)
+            (state.faults.count(Call { name, kind: CallKind::Ask }), tell(&mut state))
         };
         match fault {
             Some(fault) if fault.kills() => self.die(fault).await,
             Some(_) => bail!("no answer ({name})"),
-            None => done.expect("an answer"),
+            None => told,
         }
     }
 
@@ -148,11 +143,11 @@ fn refuse(code: &str, reason: impl Into<String>) -> anyhow::Result<Asked> {
 #[async_trait]
 impl Nodes for World {
     async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| Uuid::from_u128(0xc0))).await
+        self.node("cluster", |state| state.api().map(|()| Uuid::from_u128(0xc0))).await
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.node("control_nodes", CallKind::Ask, |state| {
+        self.node("control_nodes", |state| {
             state.api()?;
             Ok(state.nodes.iter().map(|node| ((*node).to_owned(), address(node))).collect())
         })
@@ -160,7 +155,7 @@ impl Nodes for World {
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.node("facts", CallKind::Ask, |state| {
+        self.node("facts", |state| {
             let (machine, index) = state.answering(node)?;
             let (machine, disk) = (machine.clone(), state.contents[index].clone());
             let serves = state.serves(&machine);
@@ -332,7 +327,7 @@ impl Nodes for World {
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.node("snapshot", CallKind::Do, |state| {
+        self.node("snapshot", |state| {
             state.answering(node)?;
             std::fs::write(to, "a store")?;
             Ok(7)
