@@ -105,8 +105,8 @@ pub struct Call {
 
 /// Something that was begun and has not happened yet.
 pub struct Late {
-    /// Calls until it does.
-    pub left: usize,
+    /// Calls until it does; none if it is on the way, and nobody but time brings it.
+    pub left: Option<usize>,
     /// When it does at the latest.
     pub until: Instant,
     /// The VM that it is done to, by its identifier, and in which words the inventory shows that.
@@ -150,9 +150,9 @@ impl State {
     /// Another call passes: what is late comes nearer.
     pub fn pass(&mut self) {
         for late in &mut self.faults.late {
-            late.left = late.left.saturating_sub(1);
+            late.left = late.left.map(|left| left.saturating_sub(1));
         }
-        self.land(|late| late.left == 0);
+        self.land(|late| late.left == Some(0));
         self.arrive();
     }
 
@@ -164,15 +164,15 @@ impl State {
 
     /// Sends a request that arrives when its sender is dead, and as late as it may.
     pub fn send(&mut self, effect: impl FnOnce(&mut State) + Send + 'static) {
-        let sender = self.store.holds.keys().next_back().copied().unwrap_or_default();
-        let effect = Box::new(move |state: &mut State| {
-            let mut others = state.store.holds.range(sender + 1..);
-            let other = others.find(|(_, files)| files.contains_key("alone"));
-            assert!(other.is_none(), "hold {other:?} is at work while a request of hold {sender} is on its way");
-            effect(state);
-        });
         let until = Instant::now() + MARGIN - Duration::from_millis(1);
-        self.faults.late.push(Late { left: usize::MAX, until, task: None, settles: false, effect });
+        let effect = Box::new(effect);
+        self.faults.late.push(Late { left: None, until, task: None, settles: false, effect });
+    }
+
+    /// Somebody begins to work: nothing of who was there before may be on its way.
+    pub fn is_alone(&self) {
+        let on_the_way = self.faults.late.iter().filter(|late| late.left.is_none()).count();
+        assert_eq!(on_the_way, 0, "a command begins while requests of a dead one are on their way");
     }
 
     /// What settling waits for happens.

@@ -27,8 +27,8 @@ fn late(name: &'static str, vm: Option<&Vm>, effect: Box<dyn FnOnce(&mut State) 
     let until = Instant::now() + MARGIN;
     // A guest takes its time, whoever looks meanwhile; of a task the hypervisor knows.
     match name {
-        "shut_down" => Late { left: 6, until, task: None, settles: false, effect },
-        _ => Late { left: 40, until, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
+        "shut_down" => Late { left: Some(6), until, task: None, settles: false, effect },
+        _ => Late { left: Some(40), until, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
     }
 }
 

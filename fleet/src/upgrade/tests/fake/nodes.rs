@@ -52,7 +52,7 @@ impl World {
                 Some(Fault::Late) => {
                     let effect = Box::new(move |state: &mut State| drop(act(state)));
                     let until = Instant::now() + MARGIN;
-                    state.faults.late.push(Late { left: 4, until, task: None, settles: false, effect });
+                    state.faults.late.push(Late { left: Some(4), until, task: None, settles: false, effect });
                     None
                 }
                 Some(Fault::CutOnTheWay) => {
