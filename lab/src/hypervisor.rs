@@ -227,6 +227,17 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        let wanted = vm.clone();
+        self.with(move |lab| {
+            let record = lab.directory.recall_vm(&wanted.id).map_err(Error::transient)?;
+            let record = record.filter(|record| record.uuid == wanted.uuid);
+            let missing = || Error::not_found(format!("the lab {} has no VM {}", lab.name, wanted.id));
+            lab.seen(record.ok_or_else(missing)?)
+        })
+        .await
+    }
+
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.with(move |lab| {
             let records = lab.vm_records()?.into_iter().filter(|record| record.uuid == uuid);
@@ -235,9 +246,27 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
-    /// Each call has the lab's lock: whoever gets it next finds the one before ended.
-    async fn settle(&self) -> Result<()> {
-        self.with(|lab| lab.directory.lock().map(drop).map_err(Error::transient)).await
+    /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on
+    /// when it was killed is powered off.
+    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        let (lock, half) = self
+            .with(|lab| {
+                let lock = lab.directory.lock().map_err(Error::transient)?;
+                let (deployment, records) = (lab.deployment(), lab.vm_records()?.into_iter());
+                let ours =
+                    |record: &VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
+                let half: Vec<VmRecord> = records.filter(|r| ours(r) && lab.is_half_started(r)).collect();
+                Ok((lock, half))
+            })
+            .await?;
+        for record in half {
+            permit.still().await?;
+            let ended =
+                self.with(move |lab| lab.end_half_start(&record).map_err(|error| Error::new(Kind::InDoubt, error)));
+            ended.await?;
+        }
+        drop(lock);
+        Ok(())
     }
 
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
@@ -256,7 +285,14 @@ impl Hypervisor for LabHypervisor {
     }
 
     /// What is unpacked is whole or not there at all, and of use to every lab: one request.
-    async fn stage(&self, ova: &Path, digest: &str, placement: &Placement, permit: &dyn Permit) -> Result<Staged> {
+    async fn stage(
+        &self,
+        ova: &Path,
+        digest: &str,
+        _like: &Vm,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
         self.0.has_place(placement)?;
         permit.still().await?;
         let (ova, digest) = (ova.to_owned(), digest.to_owned());

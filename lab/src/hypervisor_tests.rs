@@ -1,10 +1,12 @@
 //! Who may not change anything any more changes nothing, in the middle of a call too.
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use contract::image::{ImageFacts, KubernetesRelease, PATH};
 use contract::role::Role;
+use fleet::hypervisor::PowerState;
 use ova::ovf::{
     CdRomController, Descriptor, Firmware, HardDisk, Hardware, Network, NetworkAdapter, OperatingSystem, Product, Size,
     Sizing, Transport,
@@ -13,8 +15,9 @@ use tempfile::TempDir;
 
 use super::super::environment::form_of;
 use super::super::plan::{Wishes, plan};
+use super::super::qemu::machine::control_argument;
 use super::super::records::{self, LabDirectory};
-use super::super::{EngineRecord, Record};
+use super::super::{EngineRecord, Hardware as QemuHardware, Record};
 use super::*;
 
 /// A permit that is given so many times.
@@ -131,7 +134,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let limit = Duration::from_secs(1);
     let refused = [
         lab.stamp(&other, &stamp, &none).await,
-        lab.stage(state.path(), "digest", &placement, &none).await.map(drop),
+        lab.stage(state.path(), "digest", &own, &placement, &none).await.map(drop),
         lab.import(&replacement, &none).await.map(drop),
         lab.power_on(&own, &none).await,
         lab.shut_down(&own, limit, &none).await.map(drop),
@@ -193,4 +196,23 @@ async fn a_lab_says_at_once_that_it_has_one_place_only() {
     assert_eq!(refused.kind, Kind::Refused);
     assert_eq!(refused.to_string(), "the lab x has one place for its VMs: it cannot put any on the datastore fast");
     lab.0.has_place(&Placement::default()).unwrap();
+}
+
+#[tokio::test]
+async fn a_vm_whose_power_on_was_cut_short_is_neither_on_nor_off_and_is_ended_under_a_permit_only() {
+    let (_state, lab) = lab();
+    let mut record = lab.0.directory.load_vm("cp1").unwrap();
+    record.engine = Some(EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick });
+    lab.0.directory.save_vm(&record).unwrap();
+    // What such a command has left: a process that nobody noted.
+    let argument = control_argument(&lab.0.directory.vm("cp1").join("qmp"));
+    let mut left = Command::new("sh").args(["-c", "read line", &argument]).stdin(Stdio::piped()).spawn().unwrap();
+    let power = async || lab.vms().await.unwrap().remove(0).power;
+    assert_eq!(power().await, PowerState::Unknown);
+    assert_eq!(lab.settle(&Times::of(0)).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!((power().await, left.try_wait().unwrap()), (PowerState::Unknown, None), "a look changes nothing");
+    lab.settle(&Times::of(1)).await.unwrap();
+    assert!(!left.wait().unwrap().success());
+    assert_eq!(power().await, PowerState::Off);
+    lab.settle(&Times::of(0)).await.unwrap();
 }

@@ -24,7 +24,9 @@ impl Lab {
     pub(crate) fn power_on_locked(&self, vm: &str) -> anyhow::Result<()> {
         let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
-        if engine.is_on(&record) && !self.end_half_start(&record)? {
+        if self.is_half_started(&record) {
+            self.end_half_start(&record)?;
+        } else if engine.is_on(&record) {
             return Ok(());
         }
         if !record.unconfigured.is_empty() {
@@ -109,7 +111,8 @@ impl Lab {
         self.directory.save_vm(&record)
     }
 
-    /// Looks up whether a VM is on.
+    /// Looks up whether a VM is on; changes nothing. What a command that was killed while it powered a VM on has left
+    /// running is neither on nor off; whoever may change the VM next ends it.
     ///
     /// # Errors
     /// When the VM is unknown.
@@ -124,17 +127,22 @@ impl Lab {
         // Somebody is powering it on, and has the lock meanwhile.
         let _lock = self.directory.lock()?;
         let record = self.directory.load_vm(vm)?;
-        let off = !self.engines.of(&record).is_on(&record) || self.end_half_start(&record)?;
-        Ok(if off { PowerState::Off } else { PowerState::On })
+        Ok(match self.engines.of(&record).is_on(&record) {
+            false => PowerState::Off,
+            true if record.process.is_some() => PowerState::On,
+            true => PowerState::Unknown,
+        })
     }
 
-    /// Ends what a command that was killed while it powered a VM on has left running, with the lab locked: such a VM
-    /// misses what is given to it last. Says whether there was such a thing.
-    fn end_half_start(&self, record: &VmRecord) -> anyhow::Result<bool> {
-        if record.process.is_some() {
-            return Ok(false);
-        }
+    /// Whether a command was killed while it powered a VM on, asked with the lab locked: something of it runs, and misses
+    /// what is given to it last.
+    pub(crate) fn is_half_started(&self, record: &VmRecord) -> bool {
+        record.process.is_none() && self.engines.of(record).is_on(record)
+    }
+
+    /// Ends what such a command has left running, with the lab locked.
+    pub(crate) fn end_half_start(&self, record: &VmRecord) -> anyhow::Result<()> {
         self.engines.of(record).cut(record).with_context(|| format!("ending the half-started {}", record.name))?;
-        self.is_off_now(record.clone()).map(|()| true)
+        self.is_off_now(record.clone())
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-use super::Store;
+use super::{Snapshots, Store};
 use crate::files;
 
 /// How the name begins of a directory for what is about to be kept.
@@ -44,19 +44,19 @@ impl Folder {
     }
 }
 
+/// The names in a directory; none if it is not there.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
+    }
+}
+
 #[async_trait]
 impl Store for Folder {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
         self.at_path("reading", self.0.clone(), |store, _| {
-            let entries = match fs::read_dir(store) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-                entries => entries?,
-            };
-            let mut numbers = Vec::new();
-            for entry in entries {
-                numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
-            }
-            Ok(numbers)
+            Ok(names(store)?.iter().filter_map(|name| name.parse().ok()).collect())
         })
         .await
     }
@@ -99,6 +99,13 @@ impl Store for Folder {
         .await
     }
 
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.at_path("reading", self.numbered(number), |_, path| names(path)).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for Folder {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
         self.at_path("looking for", self.0.join(name), |_, path| {
             Ok(path.try_exists()?.then(|| path.display().to_string()))

@@ -6,13 +6,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 
-use super::standing::{ALONE, HOLDER, RELEASED, SEEN, holder, judged, sorted};
+use super::attempt::Attempt;
+use super::standing::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRAWN, holder, judged, sorted};
 use super::{Held, Holder, Lost, Standing, Store};
 
 /// For how long a confirmation is good. A change that was not begun by then is not begun.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// How much longer than [`WINDOW`] a successor waits: a request may take as long to reach a hypervisor or a node.
-const MARGIN: Duration = Duration::from_secs(20);
+/// How long a request that was begun may take to reach a hypervisor or a node: it has arrived by then, or never will.
+/// Whoever makes requests sees to that. A successor of a command that has ended waits that long.
+pub const MARGIN: Duration = Duration::from_secs(20);
+/// How long after a confirmation the last request that it permits has arrived or failed: so long waits the successor of a
+/// command that may be alive.
+pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -36,6 +41,7 @@ pub struct Hold<'a> {
     /// The numbers that were too many when it was taken.
     old: Vec<u64>,
     state: Mutex<State>,
+    attempt: Attempt,
 }
 
 /// By a clock that runs while the machine sleeps.
@@ -48,10 +54,12 @@ struct State {
 
 impl<'a> Hold<'a> {
     /// Takes a deployment to do `what`. From a command that may be alive it is taken only if `over` says so, and
-    /// then comes the wait until that one can begin nothing more; `say` is told.
+    /// then comes the wait until that one can begin nothing more; after one that has ended without giving it back, the
+    /// wait until its last request has arrived. `say` is told.
     ///
     /// # Errors
-    /// Somebody holds it, was faster, or the store does not answer.
+    /// Somebody holds it, was faster, or the store does not answer. What was made by then is marked as withdrawn, if the
+    /// store still takes that: nothing was begun.
     pub async fn take(
         store: &'a dyn Store,
         what: &str,
@@ -70,45 +78,93 @@ impl<'a> Hold<'a> {
         window: Duration,
         margin: Duration,
     ) -> anyhow::Result<Self> {
-        let (before, standing) = judged(store).await.context("looking who is at work on this deployment")?;
-        let alive = match standing {
-            Standing::Free => None,
-            Standing::Held(held) if over == TakeOver::FromTheDead => return Err(held.into()),
-            Standing::Held(held) => Some(held),
+        let Judged { highest, standing, ended } =
+            judged(store).await.context("looking who is at work on this deployment")?;
+        let wait = match (standing, ended) {
+            (Standing::Held(held), _) if over == TakeOver::FromTheDead => return Err(held.into()),
+            (Standing::Held(held), _) => {
+                let wait = window + margin;
+                let words = format!("{} s until it can begin nothing more", wait.as_secs());
+                Some((wait, format!("taking over from {}: {words}", held.who())))
+            }
+            (Standing::Free, Some(dead)) => {
+                let words = format!("{} s until its last request has arrived or failed", margin.as_secs());
+                Some((margin, format!("{dead} has ended without giving the deployment back: {words}")))
+            }
+            (Standing::Free, None) => None,
         };
         // Exactly the next one: whoever was faster holds it.
-        let number = before + 1;
-        if !store.make(number).await.context("taking the deployment")? {
-            return Err(Held { number, holder: holder(store, number).await.unwrap_or_default() }.into());
-        }
-        let named = serde_json::to_string(&Holder::this(what, unix()))?;
-        if let Err(error) = store.write(number, HOLDER, &named).await {
-            // Nothing was begun: if it was nobody's before, it is nobody's again.
-            if alive.is_none() {
-                give_back(store, number).await;
+        let (number, attempt) = (highest + 1, Attempt::begin());
+        match store.make(number).await {
+            Ok(true) => {}
+            Ok(false) => return Err(held(store, number).await.into()),
+            Err(error) => {
+                mark(store, number, DOUBTED).await;
+                return Err(error.context("taking the deployment"));
             }
-            return Err(error.context("taking the deployment"));
+        }
+        let mut hold = Self {
+            store,
+            number,
+            window,
+            old: Vec::new(),
+            state: Mutex::new(State { confirmed: None, shown: boot_time() }),
+            attempt,
+        };
+        match hold.begin(what, wait, say).await {
+            Ok(()) => Ok(hold),
+            Err(error) => {
+                mark(store, number, WITHDRAWN).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Says whose it is, waits, and confirms it for the first time.
+    async fn begin(
+        &mut self,
+        what: &str,
+        wait: Option<(Duration, String)>,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> anyhow::Result<()> {
+        const ATTEMPT: &str = "taking the deployment";
+        let (store, number) = (self.store, self.number);
+        let mut named = store.holder(what, unix());
+        if let Some(process) = &mut named.process {
+            process.attempt = Some(self.attempt.number());
+        }
+        store.write(number, HOLDER, &serde_json::to_string(&named)?).await.context(ATTEMPT)?;
+        if store.read(number, DOUBTED).await.context(ATTEMPT)?.is_some() {
+            bail!("another command tried to take the deployment at the same moment, and has given up; try again");
         }
         // While this command slept others may have come so far that the number was used and removed.
-        let numbers = sorted(store).await.context("looking who was faster")?;
-        match numbers.last() {
-            Some(&highest) if highest != number => {
-                return Err(Held { number: highest, holder: holder(store, highest).await.unwrap_or_default() }.into());
-            }
-            None => bail!("hold {number} is gone, though it was just made"),
-            Some(_) => {}
-        }
-        if let Some(held) = alive {
-            let wait = window + margin;
-            say(&format!("taking over from {}: {} s until it can begin nothing more", held.who(), wait.as_secs()));
+        self.old = self.all_when_highest().await?;
+        self.old.truncate(self.old.len().saturating_sub(KEPT));
+        if let Some((wait, words)) = wait {
+            say(&words);
             tokio::time::sleep(wait).await;
         }
-        store.write(number, ALONE, "").await?;
-        let old = numbers[..numbers.len().saturating_sub(KEPT)].to_vec();
-        let state = Mutex::new(State { confirmed: None, shown: boot_time() });
-        let hold = Self { store, number, window, old, state };
-        hold.confirm().await?;
-        Ok(hold)
+        store.write(number, ALONE, "").await.context(ATTEMPT)?;
+        // The same again: that file may be in the directory of somebody who has made the number anew.
+        self.all_when_highest().await?;
+        self.confirm().await
+    }
+
+    /// All numbers, of which this one is the highest. One that had been used and removed before is removed again: who
+    /// made the next one was there before, and no hold below it counts.
+    async fn all_when_highest(&self) -> anyhow::Result<Vec<u64>> {
+        let numbers = sorted(self.store).await.context("looking who was faster")?;
+        match numbers.last() {
+            Some(&highest) if highest != self.number => {
+                let comes_again = highest > self.number + 1 && !self.store.exists(self.number + 1).await?;
+                if comes_again && let Err(error) = self.store.remove(self.number).await {
+                    log::debug!("removing hold {}: {error:#}", self.number);
+                }
+                Err(held(self.store, highest).await.into())
+            }
+            None => bail!("hold {} is gone, though it was just made", self.number),
+            Some(_) => Ok(numbers),
+        }
     }
 
     /// Its number: of two commands the one with the higher number may go on.
@@ -141,7 +197,8 @@ impl<'a> Hold<'a> {
 
     /// Asks whether this command still holds the deployment: before each change. Whoever takes over makes exactly the
     /// next number. That one is removed only after this one, and after others took over and waited: so who has not
-    /// asked for long asks for his own as well, afterwards.
+    /// asked for long asks for his own as well, afterwards. He looks for what only he has written there: somebody who
+    /// slept may just have made the number anew.
     ///
     /// # Errors
     /// [`Lost`] when another one does; another error when nobody can say now.
@@ -150,7 +207,7 @@ impl<'a> Hold<'a> {
         let asked = boot_time();
         let mut lost = self.store.exists(self.number + 1).await.context(ATTEMPT)?;
         if !lost && !self.is_fresh() {
-            lost = !self.store.exists(self.number).await.context(ATTEMPT)?;
+            lost = self.store.read(self.number, ALONE).await.context(ATTEMPT)?.is_none();
         }
         if lost {
             return Err(Lost(self.successor().await).into());
@@ -205,7 +262,7 @@ impl<'a> Hold<'a> {
 
     /// Gives the deployment back. If that fails, the next command finds this one's process ended, or says what to do.
     pub async fn release(self) {
-        give_back(self.store, self.number).await;
+        mark(self.store, self.number, RELEASED).await;
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -213,10 +270,16 @@ impl<'a> Hold<'a> {
     }
 }
 
-async fn give_back(store: &dyn Store, number: u64) {
-    if let Err(error) = store.write(number, RELEASED, "").await {
-        log::debug!("giving the deployment back: {error:#}");
+/// Marks a numbered directory, if the store takes it.
+async fn mark(store: &dyn Store, number: u64, file: &str) {
+    if let Err(error) = store.write(number, file, "").await {
+        log::debug!("marking hold {number} as {file}: {error:#}");
     }
+}
+
+/// Who has a number.
+async fn held(store: &dyn Store, number: u64) -> Held {
+    Held { number, holder: holder(store, number).await.unwrap_or_default() }
 }
 
 /// Time since the boot, the machine's sleep included: neither a change of the clock nor a suspended machine makes an
@@ -232,6 +295,10 @@ fn unix() -> u64 {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "races_of_two.rs"]
+mod races_of_two;
 
 #[cfg(test)]
 #[path = "races.rs"]

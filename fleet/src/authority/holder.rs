@@ -9,6 +9,8 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::attempt::Attempt;
+
 /// Who holds a deployment, or held it. Its name is common to all forms of holders; whether it is dead is a question to
 /// a form of its own. A form that this version does not know may be alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,9 @@ pub struct Process {
     pub began: u64,
     /// The boot and the process namespace that its number is of.
     pub boot: String,
+    /// Which of the process's attempts to hold a deployment it is, counted from 1; none of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
 }
 
 impl Holder {
@@ -49,7 +54,7 @@ impl Holder {
         Self {
             who: format!("{}@{}", user.as_deref().unwrap_or("root"), host.trim()),
             what: what.to_owned(),
-            process: Some(Process { process, began: began(process).unwrap_or_default(), boot: boot() }),
+            process: Some(Process { process, began: began(process).unwrap_or_default(), boot: boot(), attempt: None }),
             since: now,
             seen: now,
         }
@@ -62,10 +67,14 @@ impl Holder {
 }
 
 impl Process {
-    /// Whether it is known to have ended. Of another machine's, or one of before a restart, nobody can say.
+    /// Whether it is known to have ended, or, if it is this very process, its attempt. Of another machine's, or one of before a restart, nobody can say.
     fn is_dead(&self) -> bool {
         if self.boot.is_empty() || self.boot != boot() {
             return false;
+        }
+        let own = std::process::id() == self.process && began(self.process) == Some(self.began);
+        if own {
+            return self.attempt.is_some_and(|attempt| !Attempt::lives(attempt));
         }
         let gone = || i32::try_from(self.process).is_ok_and(|id| kill(Pid::from_raw(id), None) == Err(Errno::ESRCH));
         began(self.process).map_or_else(gone, |began| began != self.began)
@@ -132,7 +141,7 @@ mod tests {
     fn a_process_is_written_as_older_commands_read_it() {
         let holder = Holder {
             who: "ann@host".into(),
-            process: Some(Process { process: 7, began: 8, boot: "b".into() }),
+            process: Some(Process { process: 7, began: 8, boot: "b".into(), attempt: None }),
             ..Holder::this("upgrade apply", 9)
         };
         let text = r#"{"who":"ann@host","what":"upgrade apply","process":7,"began":8,"boot":"b","since":9,"seen":9}"#;

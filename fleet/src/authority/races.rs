@@ -2,7 +2,6 @@
 //! there is never a time; and who has lost it learns that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -141,12 +140,8 @@ impl Store for Lossy {
         self.answered(()).await
     }
 
-    async fn kept(&self, _name: &str) -> anyhow::Result<Option<String>> {
-        bail!("nobody asks for larger files here")
-    }
-
-    async fn keep(&self, _name: &str, _file: &Path) -> anyhow::Result<String> {
-        bail!("nobody keeps larger files here")
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        bail!("nobody lists the files of hold {number} here")
     }
 }
 

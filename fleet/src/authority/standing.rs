@@ -9,6 +9,11 @@ pub(super) const HOLDER: &str = "holder.json";
 /// When it last confirmed that it holds the deployment: seconds of Unix time, written again and again.
 pub(super) const SEEN: &str = "seen";
 pub(super) const RELEASED: &str = "released";
+/// There when its maker has ended before it was permitted anything: it says nothing of the one before it.
+pub(super) const WITHDRAWN: &str = "withdrawn";
+/// There when somebody does not know whether he has made the directory. Whoever has made it, and has said his name, goes
+/// on only if he does not find this then: so nobody goes on with one that has this and no name.
+pub(super) const DOUBTED: &str = "doubted";
 /// There once whoever was taken over from can have begun nothing more.
 pub(super) const ALONE: &str = "alone";
 
@@ -78,28 +83,47 @@ impl fmt::Display for Held {
 /// # Errors
 /// When the store cannot be read.
 pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
-    Ok(judged(store).await?.1)
+    Ok(judged(store).await?.standing)
 }
 
-/// The highest number, and who holds the deployment. A command that ended while it waited to take over says nothing of
-/// the one before it: that one may be alive.
-pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<(u64, Standing)> {
+/// What the numbered directories say.
+pub(super) struct Judged {
+    /// The highest number; 0 if there is none.
+    pub(super) highest: u64,
+    /// Who holds the deployment.
+    pub(super) standing: Standing,
+    /// Who has ended without giving it back, if nobody holds it: what it asked for last may still arrive.
+    pub(super) ended: Option<Holder>,
+}
+
+/// Looks who holds the deployment. A command that ended while it waited to take over, or withdrew, says nothing of the
+/// one before it: that one may be alive.
+pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<Judged> {
     let numbers = sorted(store).await?;
     let highest = numbers.last().copied().unwrap_or_default();
+    let free = |ended| Ok(Judged { highest, standing: Standing::Free, ended });
     for number in numbers.into_iter().rev() {
         if store.read(number, RELEASED).await?.is_some() {
             break;
         }
+        if store.read(number, WITHDRAWN).await?.is_some() || is_nobodys(store, number).await? {
+            continue;
+        }
         match holder(store, number).await? {
-            Some(dead) if dead.is_dead() => {
+            Some(dead) if store.has_ended(&dead).await? => {
                 if store.read(number, ALONE).await?.is_some() {
-                    break;
+                    return free(Some(dead));
                 }
             }
-            holder => return Ok((highest, Standing::Held(Held { number, holder }))),
+            holder => return Ok(Judged { highest, standing: Standing::Held(Held { number, holder }), ended: None }),
         }
     }
-    Ok((highest, Standing::Free))
+    free(None)
+}
+
+/// Whether nobody will ever go on with a number: it has no name, and one is said only in vain from now on.
+async fn is_nobodys(store: &dyn Store, number: u64) -> anyhow::Result<bool> {
+    Ok(store.read(number, DOUBTED).await?.is_some() && holder(store, number).await?.is_none())
 }
 
 /// Who has a number; none if that was not written, or only in part.

@@ -5,8 +5,9 @@ use std::path::Path;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-/// Numbered directories, each made by exactly one command, with a few small files in it; and larger files that are
-/// kept beside them. A directory of this machine can keep it, a datastore, or objects of a control cluster.
+use super::Holder;
+
+/// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can keep it, a datastore, or objects of a control cluster.
 ///
 /// Little is asked of it: making a directory fails when it is there, and what was written is read by whoever asks
 /// afterwards. A write may be cut, and listing may be slow.
@@ -49,7 +50,33 @@ pub trait Store: Send + Sync {
     /// When it cannot be written, or not for certain: the old text may stand, the new one, or a part of the new one.
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()>;
 
-    /// Where a larger file of this name is kept, in words for people; none if it is not.
+    /// The names of the files of a numbered directory, in any order; none if it is not there.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>>;
+
+    /// Who takes a hold here, to do `what`: this process, unless the program says otherwise. `now` is in seconds of
+    /// Unix time. A controller has a name of its own, and no process.
+    fn holder(&self, what: &str, now: u64) -> Holder {
+        Holder::this(what, now)
+    }
+
+    /// Whether a holder is known to have ended: it begins nothing more, whatever it was permitted. Asked about holders
+    /// of other forms too, which may be alive. A controller looks for its Lease.
+    ///
+    /// # Errors
+    /// When that cannot be looked up now.
+    async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
+        Ok(holder.is_dead())
+    }
+}
+
+/// Where snapshots of etcd are kept. They hold the cluster's Secrets: not everybody who may read holds and journals may
+/// read them.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// Where a file of this name is kept, in words for people; none if it is not.
     ///
     /// # Errors
     /// When that cannot be looked up.
@@ -63,7 +90,7 @@ pub trait Store: Send + Sync {
         Ok(tempfile::tempdir()?)
     }
 
-    /// Keeps a larger file, whole, and says where.
+    /// Keeps a file, whole, and says where.
     ///
     /// # Errors
     /// When there is no room; nothing of it is kept then.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::*;
 use crate::authority::{Folder, standing};
 
-fn folder() -> (tempfile::TempDir, Folder) {
+pub(super) fn folder() -> (tempfile::TempDir, Folder) {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::at(directory.path().join("authority"));
     (directory, folder)
 }
 
-async fn take(store: &Folder, over: TakeOver) -> anyhow::Result<Hold<'_>> {
+pub(super) async fn take(store: &Folder, over: TakeOver) -> anyhow::Result<Hold<'_>> {
     Hold::take_with(store, "a test", over, &|_| {}, Duration::from_secs(10), Duration::ZERO).await
 }
 
@@ -94,7 +94,7 @@ async fn when_nobody_can_say_nothing_is_confirmed() {
 }
 
 /// A hold whose confirmation is an old one at once, as a frozen command's is when it wakes up.
-async fn frozen(store: &Folder) -> Hold<'_> {
+pub(super) async fn frozen(store: &Folder) -> Hold<'_> {
     let over = TakeOver::FromAnyone;
     Hold::take_with(store, "a test", over, &|_| {}, Duration::ZERO, Duration::ZERO).await.unwrap()
 }
@@ -130,61 +130,6 @@ async fn what_is_needed_stays_with_all_that_came_after_it() {
     hold.prune(None).await;
     assert_eq!(sorted(&folder).await.unwrap(), (5..=31).collect::<Vec<_>>());
     hold.confirm().await.unwrap();
-}
-
-/// A folder whose listing is an old one, once.
-struct Stale<'a>(&'a Folder, Mutex<Option<Vec<u64>>>);
-
-#[async_trait::async_trait]
-impl Store for Stale<'_> {
-    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        let old = self.1.lock().unwrap().take();
-        if let Some(old) = old { Ok(old) } else { self.0.numbers().await }
-    }
-
-    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
-        self.0.exists(number).await
-    }
-
-    async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        self.0.make(number).await
-    }
-
-    async fn remove(&self, number: u64) -> anyhow::Result<()> {
-        self.0.remove(number).await
-    }
-
-    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        self.0.read(number, file).await
-    }
-
-    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
-        self.0.write(number, file, text).await
-    }
-
-    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        self.0.kept(name).await
-    }
-
-    async fn keep(&self, name: &str, file: &std::path::Path) -> anyhow::Result<String> {
-        self.0.keep(name, file).await
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_sleeps_until_a_number_was_used_and_removed_does_not_begin_with_it() {
-    let (_directory, folder) = folder();
-    for _ in 1..=30 {
-        frozen(&folder).await.release().await;
-    }
-    let alive = frozen(&folder).await;
-    alive.prune(None).await;
-    // It has looked when nobody had ever held the deployment, and then slept.
-    let stale = Stale(&folder, Mutex::new(Some(Vec::new())));
-    let refused = Hold::take(&stale, "late", TakeOver::FromTheDead, &|_| {}).await.err().unwrap();
-    assert!(folder.exists(1).await.unwrap() && refused.is::<Held>(), "{refused:#}");
-    assert!(refused.to_string().contains("a test"), "{refused:#}");
-    alive.confirm().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

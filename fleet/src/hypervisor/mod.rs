@@ -55,6 +55,12 @@ pub enum ShutDown {
 ///
 /// One call may be many requests, over minutes. Before each of them that changes something the implementation asks the
 /// call's [`Permit`], and hands its error on as it is; what only looks needs none.
+///
+/// Only what changes a VM's settings can be tied to the settings that were seen: on vSphere `changeVersion`, which
+/// [`Hypervisor::stamp`], [`Hypervisor::connect`], [`Hypervisor::detach`] and [`Hypervisor::attach`] give with their
+/// request, so that looking and changing are one. [`Hypervisor::power_on`], [`Hypervisor::shut_down`],
+/// [`Hypervisor::cut_power`], [`Hypervisor::destroy`] and [`Hypervisor::import`] can only look first: what they must never
+/// do to a changed VM they make sure of by what the hypervisor refuses itself, or by a setting that they change before.
 #[async_trait]
 pub trait Hypervisor: Send + Sync {
     /// The deployment: the first half of every stamp.
@@ -66,12 +72,20 @@ pub trait Hypervisor: Send + Sync {
     /// [`Kind::Denied`] with all privileges that are missing; [`Kind::Refused`] when there is no such place.
     async fn preflight(&self, placement: &Placement) -> Result<()>;
 
-    /// The VMs that carry the deployment's stamp.
+    /// The VMs that carry the deployment's stamp, wherever an account that may change them can see them: by their stamps
+    /// if the hypervisor can search for those, or else in the folders where the deployment's VMs are put or were adopted.
+    /// A VM that somebody has moved out of those is not among them, and counts as gone. No templates.
     ///
     /// # Errors
-    /// When the inventory cannot be read. It fails rather than leaves out a VM whose settings it cannot read, such as one
-    /// whose datastore is lost: a VM that is not shown counts as gone.
+    /// When the inventory cannot be read, or not all of it that may hold such a VM. It fails rather than leaves out a VM
+    /// whose settings it cannot read, such as one whose datastore is lost: a VM that is not shown counts as gone.
     async fn vms(&self) -> Result<Vec<Vm>>;
+
+    /// A VM as it is now, whoever's it is and wherever it was moved to.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is none any more with this identifier and BIOS UUID.
+    async fn vm(&self, vm: &VmRef) -> Result<Vm>;
 
     /// All VMs with a BIOS UUID, whoever's they are; to be looked at only.
     ///
@@ -79,11 +93,14 @@ pub trait Hypervisor: Send + Sync {
     /// When the inventory cannot be read.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
 
-    /// Waits until nothing that was asked for this deployment before is still going on.
+    /// Waits until nothing that was asked for this deployment before, by whomever, is still going on. What has arrived
+    /// is waited for; that nothing is still on its way is the caller's part ([`Permit`]).
+    /// What somebody who was killed has left half done, so that nobody can say what it is, may be ended here, each under
+    /// the permit.
     ///
     /// # Errors
     /// [`Kind::Transient`] when something still is after a while.
-    async fn settle(&self) -> Result<()>;
+    async fn settle(&self, permit: &dyn Permit) -> Result<()>;
 
     /// Stamps a VM that carries no stamp yet.
     ///
@@ -91,14 +108,24 @@ pub trait Hypervisor: Send + Sync {
     /// When it carries one.
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()>;
 
-    /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. What it lays there
-    /// is marked as this deployment's, and half of it that an error leaves behind is made anew by the next call.
-    /// `digest` is what the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is held against the
+    /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. Where the placement
+    /// says nothing that is beside `like`, a VM whose place is taken. What is laid there is marked with the digest, and
+    /// not with a deployment: several share it, and two that lay it at once do not disturb each other. It never appears
+    /// among [`Hypervisor::vms`]. Half of it that an error leaves behind is of no use to anybody, and is made anew by the
+    /// next call. Nothing here removes it: whoever runs the hypervisor does, once nobody upgrades to that image; who needs
+    /// it then lays it anew. `digest` is what the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is held against the
     /// bytes that are taken.
     ///
     /// # Errors
-    /// When it is not the OVA of `digest`, or there is no room.
-    async fn stage(&self, ova: &Path, digest: &str, placement: &Placement, permit: &dyn Permit) -> Result<Staged>;
+    /// When it is not the OVA of `digest` ([`Kind::Refused`]), or there is no room ([`Kind::Transient`]).
+    async fn stage(
+        &self,
+        ova: &Path,
+        digest: &str,
+        like: &Vm,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged>;
 
     /// Makes a VM, powered off, without a data disk, and returns its BIOS UUID. Its stamp is there from its first
     /// moment: half a VM that an error leaves behind can be found and destroyed.
@@ -138,10 +165,12 @@ pub trait Hypervisor: Send + Sync {
     /// When the VM is on, does not hold the disk, or the disk is part of a snapshot.
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
-    /// Gives a data disk that no VM holds to a VM that is off.
+    /// Gives a data disk to a VM that is off. No VM of the deployment holds it, which the call makes sure of; that no
+    /// other VM does, it knows only as far as the hypervisor itself tells, such as by a lock on the file of a VM that
+    /// is on.
     ///
     /// # Errors
-    /// When the VM is on, or a VM holds the disk.
+    /// When the VM is on, or a VM is known to hold the disk.
     async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
     /// Removes a VM that is off and holds no disk but its system disk.

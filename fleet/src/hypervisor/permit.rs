@@ -5,6 +5,12 @@ use async_trait::async_trait;
 use super::Result;
 
 /// Says during a call whether its caller may still change anything.
+///
+/// A successor is sound by two times. What a permit allows is begun within [`crate::authority::WINDOW`]; and each
+/// request has arrived or failed within [`crate::authority::MARGIN`] of its beginning, also when its sender ends
+/// meanwhile: a request that lasts longer than that ends with an error, and is never sent a second time by a library
+/// or a proxy. An upload is many requests in that sense: its pieces are. After [`crate::authority::REACH`] the successor
+/// begins, and [`super::Hypervisor::settle`] waits for what has arrived.
 #[async_trait]
 pub trait Permit: Send + Sync {
     /// Asked right before each request that changes something, and at least every few seconds of a request that lasts,

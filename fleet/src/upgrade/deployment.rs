@@ -21,7 +21,7 @@ use super::salvage;
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
 use super::{Inventory, Nodes, Options, Plan, Target, plan};
-use crate::authority::{Hold, Store, TakeOver, standing};
+use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
 use crate::hypervisor::{Hypervisor, Placement};
 
 /// One cluster's VMs on one hypervisor, and who may change them.
@@ -32,6 +32,8 @@ pub struct Deployment<'a> {
     pub nodes: &'a dyn Nodes,
     /// Where holds and journals are kept: never in the cluster.
     pub store: &'a dyn Store,
+    /// Where snapshots of etcd are kept.
+    pub snapshots: &'a dyn Snapshots,
     /// Told what is happening.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// The pause between two looks at a node: a second, but for tests.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::trouble::Unconfirmed;
 use crate::authority::{Hold, Lost};
 use crate::hypervisor::{
-    DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
+    DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
 };
 
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
@@ -31,7 +31,11 @@ struct Call<'a> {
 impl Permit for Call<'_> {
     async fn still(&self) -> Result<()> {
         match may(self.hold).await {
+            // Of a call that lasts, one question that nobody answers ends nothing: the answer before is still good.
             Err(error) if error.kind == Kind::Transient && self.begun.load(Ordering::Relaxed) => {
+                if self.hold.is_fresh() {
+                    return Ok(());
+                }
                 Err(Error::new(Kind::InDoubt, error.source))
             }
             Err(error) => Err(error),
@@ -88,12 +92,20 @@ impl<'a> Fenced<'a> {
         self.hypervisor.with_bios_uuid(uuid).await
     }
 
+    /// As [`Hypervisor::vm`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        self.hypervisor.vm(vm).await
+    }
+
     /// As [`Hypervisor::settle`].
     ///
     /// # Errors
     /// As there.
     pub async fn settle(&self) -> Result<()> {
-        self.hypervisor.settle().await
+        self.hypervisor.settle(&self.call()).await
     }
 
     /// As [`Hypervisor::stamp`]. The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
@@ -111,8 +123,8 @@ impl<'a> Fenced<'a> {
     ///
     /// # Errors
     /// As there.
-    pub async fn stage(&self, ova: &Path, digest: &str, placement: &Placement) -> Result<Staged> {
-        self.hypervisor.stage(ova, digest, placement, &self.call()).await
+    pub async fn stage(&self, ova: &Path, digest: &str, like: &Vm, placement: &Placement) -> Result<Staged> {
+        self.hypervisor.stage(ova, digest, like, placement, &self.call()).await
     }
 
     /// As [`Hypervisor::import`].
@@ -182,3 +194,7 @@ impl<'a> Fenced<'a> {
         self.hypervisor.destroy(vm, &self.of(vm)?).await
     }
 }
+
+#[cfg(test)]
+#[path = "tests/answers.rs"]
+mod tests;

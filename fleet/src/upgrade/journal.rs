@@ -2,6 +2,7 @@
 //! the one before it had, so that a command that was overtaken, and wakes up, writes into a journal that nobody reads
 //! any more; then each entry is a file of its own. So a write that is cut damages nothing that was kept before it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -28,9 +29,20 @@ struct Head {
     entries: usize,
 }
 
-/// An entry that the hold has added: the file of its number, from 1, written once.
-fn added(number: usize) -> String {
-    format!("journal-{number:06}.json")
+/// An entry that the hold has added: the file of its number, from 1. Each is written once: a write that failed may still
+/// land, so that the next attempt is a file of its own, and counts more than all before it.
+fn added(number: usize, attempt: usize) -> String {
+    match attempt {
+        1 => format!("journal-{number:06}.json"),
+        attempt => format!("journal-{number:06}-{attempt}.json"),
+    }
+}
+
+/// The number and the attempt that a file is of; none if it is another file.
+fn parsed(name: &str) -> Option<(usize, usize)> {
+    let place = name.strip_prefix("journal-")?.strip_suffix(".json")?;
+    let (number, attempt) = place.split_once('-').unwrap_or((place, "1"));
+    Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
 /// An open journal.
@@ -40,6 +52,8 @@ pub struct Journal<'a> {
     entries: Vec<Entry>,
     /// How many of the entries this hold has added.
     added: usize,
+    /// How many attempts to add the next one have not succeeded.
+    attempts: usize,
 }
 
 impl<'a> Journal<'a> {
@@ -82,10 +96,11 @@ impl<'a> Journal<'a> {
         let head = serde_json::to_string(&Head { form: FORM, entries: entries.len() })?;
         let whole = format!("{head}\n{text}");
         hold.store().write(hold.number(), FILE, &whole).await.context("writing the journal")?;
-        Ok(Self { hold, text, entries, added: 0 })
+        Ok(Self { hold, text, entries, added: 0, attempts: 0 })
     }
 
-    /// Adds an entry: it is kept when this returns.
+    /// Adds an entry: it is kept when this returns. Whoever drops this half-way has added nothing as far as this
+    /// journal goes; it is as after an error.
     ///
     /// # Errors
     /// When it cannot be written, or another command has taken over. Nothing may follow from it then; whoever reads
@@ -93,11 +108,13 @@ impl<'a> Journal<'a> {
     pub async fn append(&mut self, event: Event) -> anyhow::Result<()> {
         self.hold.confirm().await?;
         let entry = entry(self.hold, event);
-        let (line, number) = (line(&entry)?, self.added + 1);
-        self.hold.store().write(self.hold.number(), &added(number), &line).await.context("writing the journal")?;
+        let line = line(&entry)?;
+        self.attempts += 1;
+        let file = added(self.added + 1, self.attempts);
+        self.hold.store().write(self.hold.number(), &file, &line).await.context("writing the journal")?;
         self.text += &line;
         self.entries.push(entry);
-        self.added = number;
+        (self.added, self.attempts) = (self.added + 1, 0);
         Ok(())
     }
 
@@ -191,18 +208,41 @@ fn whole(text: &str) -> anyhow::Result<Option<&str>> {
 /// What a hold has added. A last one that was cut is dropped: who wrote it was not told that it is kept, and had begun
 /// nothing that it notes.
 async fn entries(store: &dyn Store, number: u64) -> anyhow::Result<String> {
-    let (mut lines, mut cut) = (String::new(), None);
-    for place in 1.. {
-        let Some(line) = store.read(number, &added(place)).await? else { break };
-        if let Some(cut) = cut {
-            bail!("{} is damaged, and {} follows it", added(cut), added(place));
+    let mut places: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (place, attempt) in store.files(number).await?.iter().filter_map(|name| parsed(name)) {
+        places.entry(place).or_default().insert(attempt);
+    }
+    let mut lines = String::new();
+    let mut before = None;
+    for (expected, (place, attempts)) in (1..).zip(places) {
+        if let Some(cut) = before {
+            bail!("{} is damaged, and {} follows it", added(cut, 1), added(place, 1));
         }
-        match serde_json::from_str::<IgnoredAny>(&line) {
-            Ok(_) => lines = lines + line.trim_end() + "\n",
-            Err(_) => cut = Some(place),
+        if place != expected {
+            bail!("{} is missing, and {} follows it", added(expected, 1), added(place, 1));
+        }
+        match whole_line(store, number, place, attempts).await? {
+            Some(line) => lines = lines + line.trim_end() + "\n",
+            None => before = Some(place),
         }
     }
     Ok(lines)
+}
+
+/// The last attempt at an entry that was written whole.
+async fn whole_line(
+    store: &dyn Store,
+    number: u64,
+    place: usize,
+    attempts: BTreeSet<usize>,
+) -> anyhow::Result<Option<String>> {
+    for attempt in attempts.into_iter().rev() {
+        let line = store.read(number, &added(place, attempt)).await?;
+        if let Some(line) = line.filter(|line| serde_json::from_str::<IgnoredAny>(line).is_ok()) {
+            return Ok(Some(line));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ impl Deployment<'_> {
     /// What the whole cluster can be turned back to: one for each run, for what the cluster was weeks ago helps nobody.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
-        let directory = hold.store().spool().await.context("making room for the snapshot")?;
+        let directory = self.snapshots.spool().await.context("making room for the snapshot")?;
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
         let pulling = self.nodes.snapshot(node.address, &pulled);
@@ -251,7 +251,7 @@ impl Deployment<'_> {
             pulled = pulling => pulled.context("taking a snapshot of etcd")?,
             error = ended => return Err(error),
         };
-        let place = hold.store().keep(&name, &pulled).await?;
+        let place = self.snapshots.keep(&name, &pulled).await?;
         self.tell(&Notice::Kept { place: &place, bytes });
         Ok(())
     }

@@ -21,7 +21,7 @@ use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use super::reason::{self, Reason};
 use super::trouble::{Obstacle, Trouble, Turns, Wait};
-use crate::authority::{Hold, Lost};
+use crate::authority::{Hold, Lost, Snapshots};
 
 /// So many looks lie between two tries of a step that cannot be taken now.
 const LOOKS_PER_TRY: u32 = 5;
@@ -34,6 +34,7 @@ pub struct Run<'a> {
     pub(super) hypervisor: Fenced<'a>,
     pub(super) nodes: FencedNodes<'a>,
     pub(super) hold: &'a Hold<'a>,
+    pub(super) snapshots: &'a dyn Snapshots,
     pub(super) watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     pub(super) pace: Duration,
     ova: Option<PathBuf>,
@@ -64,6 +65,7 @@ impl<'a> Run<'a> {
             hypervisor: Fenced::new(deployment.hypervisor, hold),
             nodes: FencedNodes::new(deployment.nodes, hold),
             hold,
+            snapshots: deployment.snapshots,
             watch: deployment.watch,
             pace: deployment.pace,
             ova,

@@ -117,14 +117,14 @@ fn words(plan: &Plan, step: Step) -> Words {
     };
     match step.action {
         Action::Verify => words(
-            format!("verify the OVA of {image} again, all of it"),
+            format!("verify the OVA of {image} again, all of it, and lay it ready on the hypervisor"),
             &match &plan.target.signer {
                 Some(signer) => format!("its manifest, and the signature of {signer}"),
                 None => "its manifest; it is not signed".to_owned(),
             },
             "nothing",
-            "nothing was changed",
-            "none is needed",
+            "perhaps the image, or a part of it, lies ready on the hypervisor; no VM was changed",
+            "none is needed; an image that lies ready is in nobody's way",
         ),
         Action::Snapshot => words(
             "pull a snapshot of etcd and keep it beside the journal".to_owned(),

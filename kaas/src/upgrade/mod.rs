@@ -366,6 +366,7 @@ impl At {
                 hypervisor: &LabHypervisor::new(lab),
                 nodes: &nodes,
                 store: &store,
+                snapshots: &store,
                 watch: &|notice: &Notice<'_>| words::tell(notice),
                 pace: Duration::from_secs(1),
                 pause_limit,

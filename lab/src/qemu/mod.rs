@@ -1,7 +1,7 @@
 //! The QEMU engine: the real thing from the OVA, with firmware, kernel image,
 //! verity and disks. Under KVM where it runs guests, else emulated.
 
-mod machine;
+pub(super) mod machine;
 mod probe;
 mod qmp;
 mod ssh;

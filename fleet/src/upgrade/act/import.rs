@@ -12,36 +12,39 @@ use crate::upgrade::trouble::Trouble;
 
 impl Run<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
-        self.staged(plan).await?;
+        let vms = self.vms().await?;
+        let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));
+        let old = old.ok_or_else(|| Trouble::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
+        self.staged(plan, old).await?;
         Ok(match &plan.target.signer {
             Some(signer) => format!("whole, signed with {signer}"),
             None => "whole; not signed".to_owned(),
         })
     }
 
-    /// Verifies the OVA and lays it ready; from then on it is the hypervisor that vouches for its bytes.
-    async fn staged(&self, plan: &Plan) -> Result<Staged, Trouble> {
+    /// Verifies the OVA and lays it ready where a VM is to be put that takes the place of `like`; from then on it is the hypervisor that vouches for its bytes.
+    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, Trouble> {
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
         let verified = verified.map_err(|error| Trouble::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| Trouble::refused(reason::OVA, format!("{error:#}")))?;
         let (ova, target) = (self.ova(plan), &plan.target);
-        Ok(self.hypervisor.stage(ova, &target.digest, &plan.options.placement).await?)
+        Ok(self.hypervisor.stage(ova, &target.digest, like, &plan.options.placement).await?)
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
-        let (store, name) = (self.hold.store(), format!("before-{}.db", plan.id));
-        if let Some(place) = store.kept(&name).await.map_err(|error| Trouble::store(&error))? {
+        let (snapshots, name) = (self.snapshots, format!("before-{}.db", plan.id));
+        if let Some(place) = snapshots.kept(&name).await.map_err(|error| Trouble::store(&error))? {
             return Ok(format!("{place} is there"));
         }
-        let room = store.spool().await;
+        let room = snapshots.spool().await;
         let directory =
             room.map_err(|error| Trouble::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
         let pulled = directory.path().join(&name);
         // Any node's will do; a leader has the most to do.
         let node = plan.nodes.iter().find(|node| !node.leads).unwrap_or(&plan.nodes[0]);
         let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled)).await?;
-        let place = store.keep(&name, &pulled).await.map_err(|error| Trouble::store(&error))?;
+        let place = snapshots.keep(&name, &pulled).await.map_err(|error| Trouble::store(&error))?;
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
@@ -62,8 +65,8 @@ impl Run<'_> {
             removable(left)?;
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
-        let staged = self.staged(plan).await?;
         let old = vms.old_vm()?;
+        let staged = self.staged(plan, old).await?;
         let replacement = Replacement {
             name: &node.new_name,
             image: &staged,

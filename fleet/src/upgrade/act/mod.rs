@@ -112,8 +112,8 @@ impl Run<'_> {
 
     /// A VM as it is now.
     pub(super) async fn again(&self, vm: &Vm) -> Result<Vm, Trouble> {
-        let found = self.vms().await?.into_iter().find(|now| now.reference == vm.reference);
-        found.ok_or_else(|| Error::not_found(format!("the VM {vm} is gone")).into())
+        let found = self.hypervisor.vm(&vm.reference).await;
+        Ok(found.map_err(|error| error.context(format!("looking at {vm} again")))?)
     }
 
     /// The disk that a step takes away, and where it is just now.

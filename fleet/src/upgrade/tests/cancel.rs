@@ -29,7 +29,6 @@ async fn cancelled(world: &World, verb: Verb, call: usize) -> (anyhow::Result<(A
     let deployment = Deployment { cancelled, ..deployment(world, &|_| {}) };
     let gone = deployment.go_on(verb, None, TakeOver::FromTheDead).await;
     world.lock().faults.cancel = None;
-    world.bury();
     (gone, world.calls().len())
 }
 
@@ -122,7 +121,6 @@ async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() 
     };
     assert!(after(gone, &cancel).await < soon);
     alive.release().await;
-    world.bury();
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 

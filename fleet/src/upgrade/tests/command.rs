@@ -57,6 +57,7 @@ pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync))
         hypervisor: world,
         nodes: world,
         store: world,
+        snapshots: world,
         watch,
         pace: Duration::from_secs(1),
         pause_limit: PAUSE_LIMIT,
@@ -100,7 +101,6 @@ pub async fn give_within(
         gone = deployment.go_on(verb, ova, over) => Some(gone),
         () = world.killed() => None,
     };
-    world.bury();
     match given {
         Some(Ok((arrived, status))) => Given::Arrived(arrived, Box::new(status)),
         Some(Err(error)) => Given::Failed(error),

@@ -117,7 +117,7 @@ async fn point(way: Way, at: At, then: Verb, figures: &mut Figures) {
         }
         if let Given::Failed(error) = &given {
             let (error, call) = (format!("{error:#}"), world.calls().last().copied());
-            let named = ["store", "no answer", "Fenced", "taken", "InDoubt", "nothing was changed"]
+            let named = ["store", "no answer", "Fenced", "taken", "at work", "InDoubt", "nothing was changed"]
                 .iter()
                 .any(|word| error.contains(word));
             assert!(named, "{error} at {call:?}");
@@ -174,7 +174,7 @@ fn all(call: Call) -> Vec<Fault> {
 
 /// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
 fn overtaken(call: Call) -> Vec<Fault> {
-    if call.name == "store.exists" { vec![Fault::Overtaken] } else { Vec::new() }
+    if ["store.exists", "store.numbers"].contains(&call.name) { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
 /// Only what kills a command, around every call and every entry of the journal.
@@ -191,7 +191,7 @@ fn doubts(call: Call) -> Vec<Fault> {
     let doubtful = [Fault::Error(Kind::InDoubt), Fault::Done, Fault::Late, Fault::Error(Kind::Refused)];
     match call.kind {
         CallKind::Change => doubtful.to_vec(),
-        CallKind::Do => vec![Fault::Done],
+        CallKind::Do => vec![Fault::Done, Fault::Late],
         _ => Vec::new(),
     }
 }

@@ -1,6 +1,5 @@
 //! Two commands on one deployment: who was overtaken does nothing more, also when he was frozen and wakes up.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::command::{begin, deployment, end, entries, give};
+use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
 use crate::authority::{Hold, Lost, Store, TakeOver};
 use crate::upgrade::{Arrived, Deployment, Journal, KubernetesOptions, Mode, Outcome, Run, Verb};
@@ -67,12 +67,8 @@ impl Store for Freezing<'_> {
         self.answer(self.world.write(number, file, text).await).await
     }
 
-    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        self.answer(Store::kept(self.world, name).await).await
-    }
-
-    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        self.answer(self.world.keep(name, file).await).await
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.answer(self.world.files(number).await).await
     }
 }
 
@@ -91,22 +87,7 @@ async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Res
 
 /// The calls that change something.
 fn changes(world: &World) -> usize {
-    let changing = [
-        "stage.make",
-        "stage.finish",
-        "import",
-        "import.finish",
-        "power_on",
-        "shut_down",
-        "cut_power",
-        "connect",
-        "detach",
-        "attach",
-        "destroy",
-        "stamp",
-    ];
-    let of_nodes = ["begin_swap", "cancel_swap", "evacuate", "cancel_evacuation", "commit", "upgrade_kubernetes"];
-    changing.iter().chain(&of_nodes).map(|name| world.called(name)).sum()
+    world.calls().iter().filter(|call| matches!(call.kind, CallKind::Change | CallKind::Do)).count()
 }
 
 #[tokio::test(start_paused = true)]

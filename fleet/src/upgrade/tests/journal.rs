@@ -2,9 +2,11 @@ use uuid::Uuid;
 
 use super::*;
 use crate::authority::TakeOver;
+use crate::hypervisor::Kind;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
 use crate::upgrade::reason::Reason;
+use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World, disk};
 use crate::upgrade::{Mode, Plan};
 
@@ -150,6 +152,48 @@ async fn an_entry_in_the_middle_that_cannot_be_read_is_named() {
     put(&world, 1, "journal-000002.json", "{\"at\":1,");
     let error = format!("{:#}", last(&world).await.unwrap_err());
     assert!(error.contains("hold 1: journal-000002.json is damaged, and journal-000003.json follows it"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_is_missing_before_others_is_named() {
+    for (missing, follows) in [(&[1][..], 2), (&[2], 3), (&[1, 2], 3)] {
+        let world = world();
+        let (plan, hold) = (world.plan().await, take(&world).await);
+        written(&hold, plan).await;
+        for number in missing {
+            world.lock().store.holds.get_mut(&1).unwrap().remove(&added(*number, 1)).unwrap();
+        }
+        let error = format!("{:#}", last(&world).await.unwrap_err());
+        let words = format!("hold 1: {} is missing, and {} follows it", added(missing[0], 1), added(follows, 1));
+        assert!(error.contains(&words), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    let mut journal = written(&hold, plan).await;
+    // Two attempts fail, of which one is dropped half-way; another event takes the place.
+    world.fault(Some(At { call: 2, fault: Fault::Error(Kind::Transient), lasting: false }));
+    journal.append(Event::Ended { outcome: Outcome::Upgraded }).await.unwrap_err();
+    world.fault(Some(At { call: 2, fault: Fault::CutHalf, lasting: false }));
+    let dropped = tokio::time::timeout(
+        std::time::Duration::from_secs(1),
+        journal.append(Event::Ended { outcome: Outcome::Upgraded }),
+    );
+    assert!(dropped.await.is_err());
+    world.fault(None);
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    let late = line(&entry(&hold, Event::Ended { outcome: Outcome::Upgraded })).unwrap();
+    for text in [&late[..9], &late] {
+        put(&world, 1, "journal-000004.json", text);
+        put(&world, 1, "journal-000004-2.json", text);
+        assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    }
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    assert!(world.store().holds[&1].contains_key("journal-000005.json"), "the next entry begins anew");
 }
 
 #[tokio::test(start_paused = true)]

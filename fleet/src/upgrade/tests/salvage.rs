@@ -93,7 +93,6 @@ async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
             assert!(call > 20, "{call}");
             return;
         }
-        world.bury();
         world.fault(None);
         let over = if super::command::is_nameless(&world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
         // Before its first entry it is damaged still; afterwards resuming ends it.

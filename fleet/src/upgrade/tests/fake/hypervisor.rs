@@ -4,13 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
 use super::{DEPLOYMENT, HOME, Ill, Machine, State, Template, World, data, new, old};
+use crate::authority::MARGIN;
 use crate::hypervisor::{
     DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
-    Stamp, Vm,
+    Stamp, Vm, VmRef,
 };
 
 fn changed(why: impl std::fmt::Display) -> Error {
@@ -22,10 +24,11 @@ fn failing(name: &str, kind: Kind) -> Error {
 }
 
 fn late(name: &'static str, vm: Option<&Vm>, effect: Box<dyn FnOnce(&mut State) + Send>) -> Late {
+    let until = Instant::now() + MARGIN;
     // A guest takes its time, whoever looks meanwhile; of a task the hypervisor knows.
     match name {
-        "shut_down" => Late { left: 6, task: None, settles: false, effect },
-        _ => Late { left: 40, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
+        "shut_down" => Late { left: Some(6), until, task: None, settles: false, effect },
+        _ => Late { left: Some(40), until, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
     }
 }
 
@@ -76,6 +79,13 @@ impl World {
                         state.check();
                     });
                     state.faults.late.push(late(name, vm, effect));
+                    None
+                }
+                Some(Fault::CutOnTheWay) => {
+                    state.send(move |state| {
+                        effect(state, false);
+                        state.check();
+                    });
                     None
                 }
                 fault => Some(Ok(effect(&mut state, fault.is_none()))),
@@ -148,6 +158,14 @@ impl Hypervisor for World {
         .await
     }
 
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        self.look("vm", |state| {
+            let found = state.machine(&vm.id).filter(|machine| machine.vm.reference == *vm);
+            found.map(|machine| state.seen(machine)).ok_or_else(|| Error::not_found("there is no such VM"))
+        })
+        .await
+    }
+
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.look("with_bios_uuid", |state| {
             let found = |machine: &&Machine| machine.vm.uuid() == uuid && !state.unfound.contains(&uuid);
@@ -157,7 +175,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn settle(&self) -> Result<()> {
+    async fn settle(&self, _permit: &dyn Permit) -> Result<()> {
         self.look("settle", |_| Ok(())).await?;
         self.lock().settle();
         Ok(())
@@ -174,7 +192,14 @@ impl Hypervisor for World {
     }
 
     /// Two requests: the template is made, and then marked as whole.
-    async fn stage(&self, _ova: &Path, digest: &str, placement: &Placement, permit: &dyn Permit) -> Result<Staged> {
+    async fn stage(
+        &self,
+        _ova: &Path,
+        digest: &str,
+        _like: &Vm,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
         let (wanted, at) = (digest.to_owned(), placement.clone());
         let staged =
             |template: &Template| Staged { digest: template.digest.clone(), reference: template.reference.clone() };

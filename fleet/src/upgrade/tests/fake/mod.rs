@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use self::fault::{At, Call, Fault, Faults};
 use self::store::Kept;
-use crate::hypervisor::{Adapter, DiskKind, DiskRef, Hypervisor as _, Placement, PowerState, Stamp, Vm, VmRef};
+use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, plan};
 
 /// What is wrong with the new image.
@@ -298,7 +298,7 @@ impl World {
             assert!(facts.ready && facts.good.is_some(), "{node}");
             assert_eq!(facts.etcd.unwrap().member, member(node), "{node}");
         }
-        self.settle().await.unwrap();
+        self.lock().settle();
         let state = self.lock();
         let own: Vec<&Machine> = state.machines.iter().filter(|machine| machine.ours).collect();
         for machine in &own {

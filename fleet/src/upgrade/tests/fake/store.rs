@@ -5,16 +5,22 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
+use tokio::time::Instant;
 
-use super::World;
-use super::fault::{Call, CallKind, Fault};
-use crate::authority::{Holder, Process, Store};
+use super::fault::{Call, CallKind, Fault, Late};
+use super::{State, World};
+use crate::authority::{MARGIN, Snapshots, Store};
 
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     pub holds: BTreeMap<u64, BTreeMap<String, String>>,
     pub files: BTreeMap<String, Vec<u8>>,
 }
+
+/// The answer is lost, and it happens later.
+#[derive(Debug, thiserror::Error)]
+#[error("the store does not answer now")]
+struct IsLate;
 
 impl World {
     async fn keeping<T>(
@@ -33,10 +39,15 @@ impl World {
         kind: CallKind,
         act: impl FnOnce(&mut Kept, bool) -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
-        let fault = self.lock().faults.count(Call { name, kind });
+        let fault = {
+            let mut state = self.lock();
+            state.arrive();
+            state.faults.count(Call { name, kind })
+        };
         match fault {
             Some(fault @ (Fault::CutBefore | Fault::CutLate)) => self.die(fault).await,
             Some(Fault::Error(_)) => bail!("the store does not answer ({name})"),
+            Some(Fault::Late) => return Err(IsLate.into()),
             Some(Fault::Overtaken) => self.overtake(),
             _ => {}
         }
@@ -55,16 +66,6 @@ impl World {
         let next = state.store.holds.keys().next_back().map_or(1, |last| last + 1);
         state.store.holds.entry(next).or_default().insert("released".to_owned(), String::new());
         state.overtaken = true;
-    }
-
-    /// The process of the last holder has ended.
-    pub fn bury(&self) {
-        let mut state = self.lock();
-        let Some(last) = state.store.holds.values_mut().next_back() else { return };
-        let Some(text) = last.get_mut("holder.json") else { return };
-        let Ok(holder) = serde_json::from_str::<Holder>(text) else { return };
-        let process = holder.process.map(|process| Process { began: process.began + 1, ..process });
-        *text = serde_json::to_string(&Holder { process, ..holder }).unwrap();
     }
 
     /// What is kept.
@@ -110,13 +111,27 @@ impl Store for World {
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
         let name = if file.starts_with("journal") { "store.journal" } else { "store.write" };
+        if file == "alone" {
+            let mut state = self.lock();
+            state.arrive();
+            state.is_alone();
+        }
         let put = |kept: &mut Kept, text: &str| {
             let hold = kept.holds.get_mut(&number).context("no hold")?;
             hold.insert(file.to_owned(), text.to_owned());
             anyhow::Ok(())
         };
         let half = &text[..text.len() / 2];
-        self.cutting(name, CallKind::Write, |kept, cut| put(kept, if cut { half } else { text })).await?;
+        let written = self.cutting(name, CallKind::Write, |kept, cut| put(kept, if cut { half } else { text })).await;
+        if written.as_ref().is_err_and(|error| error.is::<IsLate>()) {
+            let (file, text) = (file.to_owned(), text.to_owned());
+            let effect = Box::new(move |state: &mut State| {
+                state.store.holds.get_mut(&number).and_then(|hold| hold.insert(file, text));
+            });
+            let until = Instant::now() + MARGIN;
+            self.lock().faults.late.push(Late { left: Some(6), until, task: None, settles: false, effect });
+        }
+        written?;
         let kills = self.lock().faults.kill_after_entry.take_if(|end| text.trim_end().ends_with(&**end)).is_some();
         if kills {
             self.die(Fault::CutAfter).await
@@ -124,6 +139,15 @@ impl Store for World {
         Ok(())
     }
 
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        let names =
+            |kept: &mut Kept| kept.holds.get(&number).into_iter().flat_map(|files| files.keys().cloned()).collect();
+        self.keeping("store.files", CallKind::Read, |kept| Ok(names(kept))).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for World {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
         self.keeping("store.kept", CallKind::Read, |kept| Ok(kept.files.contains_key(name).then(|| name.to_owned())))
             .await
