@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use super::Holder;
 
-/// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can keep it, a datastore, or objects of a control cluster.
+/// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can
+/// keep it, a datastore, or objects of a control cluster.
 ///
 /// Little is asked of it: making a directory fails when it is there, and what was written is read by whoever asks
 /// afterwards. A write may be cut, and listing may be slow.
