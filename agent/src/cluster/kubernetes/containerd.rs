@@ -6,7 +6,7 @@ use contract::image;
 use crate::cluster::kubernetes::kubelet;
 use crate::host::command::{Command, Runner};
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
+use crate::intake::config::Node;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
@@ -70,8 +70,8 @@ fn cri_is_ok(table: &str) -> bool {
 
 /// The description of the registry mirror that stands for all registries
 /// (`hosts.toml` of containerd's registry hosts), if one is configured.
-pub fn mirror(config: &Config) -> Option<String> {
-    let mirror = config.node.registry_mirror.as_deref()?;
+pub fn mirror(node: &Node) -> Option<String> {
+    let mirror = node.registry_mirror.as_deref()?;
     // TOML's basic strings are escaped as JSON's are.
     let mirror = serde_json::Value::from(mirror);
     Some(format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n"))

@@ -138,8 +138,9 @@ fn only_four_properties_must_be_given() {
     properties.retain(|(key, _)| given(key));
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
-    assert_eq!(intake.config.control_plane().cluster.kubernetes_minor, "1.36", "the newest in the image");
-    assert_eq!((intake.config.control_plane().cluster.vxlan_port, intake.config.timeout_factor), (8472, 1));
+    let Config::ControlPlane(config) = &intake.config;
+    assert_eq!(config.cluster.kubernetes_minor, "1.36", "the newest in the image");
+    assert_eq!((config.cluster.vxlan_port, config.timeout_factor), (8472, 1));
     assert!(intake.warnings.is_empty());
 }
 
@@ -451,8 +452,9 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
         let (dns, domains, ntp, keys, ca) = lists;
         let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
-        let config = Config {
-            role: RoleConfig::ControlPlane(Cluster {
+        let config = Config::ControlPlane(ControlPlane {
+            role: Role::ControlPlane,
+            cluster: Cluster {
                 name: cluster,
                 control_nodes,
                 virtual_address: three.then(|| address(10)),
@@ -460,7 +462,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
-            }),
+            },
             node: Node {
                 name: nodes[position].name.clone(),
                 interfaces: std::iter::once(Interface {
@@ -495,10 +497,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 }),
                 extra_ca_certificates: ca.into_iter().map(str::to_owned).collect(),
                 registry_mirror: mirror.map(str::to_owned),
-                snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             },
+            snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             timeout_factor,
-        };
+        });
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
     })
 }

@@ -48,7 +48,7 @@ use zeroize::Zeroizing;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::{Authorities, Leaf};
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 use crate::upgrade::swap::manager::SwapManager;
 
@@ -112,7 +112,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The authorities are not there yet, or the port cannot be had.
-    pub fn open(&self, config: &Config, now: SystemTime) -> anyhow::Result<bool> {
+    pub fn open(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<bool> {
         self.open_at(SocketAddr::from((config.address(), ports::NODE)), &leaf(config), now).map(|(changed, _)| changed)
     }
 
@@ -150,9 +150,9 @@ impl Endpoint {
 
 /// What the server's certificate says: this node's name and address, and the
 /// virtual IP, behind which a load balancer may look at it.
-pub fn leaf(config: &Config) -> Leaf {
+pub fn leaf(config: &ControlPlane) -> Leaf {
     let mut addresses = [IpAddr::V4(config.address()), IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().collect::<Vec<_>>();
-    addresses.extend(config.control_plane().cluster.virtual_address.map(IpAddr::V4));
+    addresses.extend(config.cluster.virtual_address.map(IpAddr::V4));
     Leaf {
         common_name: format!("kaas-endpoint:{}", config.node.name),
         group: None,
