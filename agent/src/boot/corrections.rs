@@ -319,7 +319,7 @@ mod tests {
         let mut node = Node::new();
         node.insert_good();
         let found = from_environment(&node.platform, &node.image).ok().unwrap();
-        let Config::ControlPlane(saved) = found.config;
+        let saved = found.config.control_plane().unwrap().clone();
         let records = Records::new(node.path());
         records.save_config(&Config::ControlPlane(in_a_tenant(saved)), &found.secret).unwrap();
         records.save_environment(&found.fingerprint.unwrap()).unwrap();

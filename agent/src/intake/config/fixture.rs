@@ -7,7 +7,7 @@ use super::{Config, ControlPlane};
 
 /// A three-node configuration, seen from the first node.
 pub(crate) fn three_nodes() -> ControlPlane {
-    let Config::ControlPlane(config) = serde_json::from_value(serde_json::json!({
+    let config: Config = serde_json::from_value(serde_json::json!({
         "cluster": {
             "name": "lab",
             "control_nodes": [
@@ -36,7 +36,7 @@ pub(crate) fn three_nodes() -> ControlPlane {
         "timeout_factor": 1,
     }))
     .unwrap();
-    config
+    config.control_plane().unwrap().clone()
 }
 
 /// The same cluster with its first node alone.

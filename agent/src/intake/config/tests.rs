@@ -138,7 +138,7 @@ fn only_four_properties_must_be_given() {
     properties.retain(|(key, _)| given(key));
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
-    let Config::ControlPlane(config) = &intake.config;
+    let config = intake.config.control_plane().unwrap();
     assert_eq!(config.cluster.kubernetes_minor, "1.36", "the newest in the image");
     assert_eq!((config.cluster.vxlan_port, config.timeout_factor), (8472, 1));
     assert!(intake.warnings.is_empty());
