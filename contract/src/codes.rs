@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use crate::finding::{Finding, Severity};
 
-/// A kind of finding.
+/// A kind of finding: one of the table below.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Code {
     /// What scripts and the documentation refer to.
     pub code: &'static str,
@@ -21,7 +22,13 @@ impl Code {
     /// A finding of this kind. `seen` is what was found, never a secret;
     /// `action` what a person can do about it.
     pub fn finding(&self, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Finding {
-        Finding { severity: self.severity, ..Finding::error(self.code, subject, seen, action) }
+        Finding {
+            code: self.code.to_owned(),
+            severity: self.severity,
+            subject: subject.into(),
+            seen: seen.into(),
+            action: action.into(),
+        }
     }
 }
 

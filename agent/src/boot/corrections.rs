@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
 
 use contract::codes;
-use contract::finding::{Finding, Findings};
+use contract::finding::Findings;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::role::Roles;
@@ -122,9 +122,9 @@ fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() 
         Outcome::Refused(findings) => (None, findings),
     };
     let mut passed_over = Findings::default();
-    for finding in wrong.iter().cloned() {
-        let seen = format!("{}; the node goes on with the properties that it has", finding.seen);
-        passed_over.push(Finding { seen, ..finding.softened() });
+    for mut finding in wrong.iter().cloned() {
+        finding.seen.push_str("; the node goes on with the properties that it has");
+        passed_over.push(finding.softened());
     }
     Ok(Sight { another: there.is_some() && there != taken, passed_over })
 }

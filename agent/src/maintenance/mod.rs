@@ -87,7 +87,7 @@ impl Maintenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::finding::Finding;
+    use contract::codes;
 
     #[test]
     fn nothing_is_due_at_once() {
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn what_the_boot_flow_found_stands_until_the_next_look() {
         let mut maintenance = Maintenance::begin(Instant::now());
-        let passing = Findings::from(Finding::warning("gateway.no-answer", "gateway", "no answer", "Correct it"));
+        let passing = Findings::from(codes::GATEWAY_SILENT.finding("gateway", "no answer", "Correct it"));
         maintenance.remember(&passing);
         assert_eq!(maintenance.findings(), passing);
     }

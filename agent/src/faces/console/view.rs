@@ -199,7 +199,7 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
     if !status.findings.is_empty() {
         page.line("", NORMAL);
     }
-    for Finding { code, severity, subject, seen, action } in status.findings.iter() {
+    for Finding { code, severity, subject, seen, action, .. } in status.findings.iter() {
         let (mark, style) = match severity {
             Severity::Error => ("PROBLEM ", BAD),
             Severity::Warning => ("note    ", WORSE),
