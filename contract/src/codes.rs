@@ -103,6 +103,8 @@ codes! {
     SSH_KEY_WEAK, "ssh-key.weak", Error, "An SSH key is of a type or size that is no longer accepted.";
     SSH_KEY_PRIVATE, "ssh-key.private", Error, "A private key was given where public keys belong.";
 
+    ACCESS_NONE, "access.none", Error, "Neither an SSH key nor a console password is given: nobody could ever log in to the node.";
+
     CERTIFICATE_MALFORMED, "certificate.malformed", Error, "A certificate is damaged or of an unknown form.";
     CERTIFICATE_NOT_CA, "certificate.not-ca", Error, "A certificate is not a certificate authority's.";
     CERTIFICATE_PRIVATE, "certificate.private-key", Error, "A private key was given where certificates belong.";

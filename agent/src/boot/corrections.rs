@@ -58,13 +58,14 @@ fn from_source(
     Ok(Found { config, secret, fingerprint, warnings })
 }
 
-/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing else
-/// is wrong. Such a form names the image's first role.
+/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing that
+/// was given is wrong. Such a form names the image's first role.
 pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
     let required = properties::table().iter().filter(|property| property.required(roles.first()));
     let required: Vec<&str> = required.map(|property| property.key).collect();
-    findings.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
-        && findings.iter().map(|finding| finding.subject.as_str()).eq(required)
+    let asked: Vec<_> = findings.iter().filter(|finding| finding.code != codes::ACCESS_NONE.code).collect();
+    asked.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
+        && asked.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
 
 /// What a look at the OVF environment has found, on a node that has a
