@@ -9,7 +9,7 @@ use scenarios::endpoint;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 
-use crate::maintenance::a_support_bundle_holds_no_planted_secret;
+use crate::maintenance::{a_formed_nodes_bundle_holds_no_key, a_waiting_nodes_bundle_holds_no_planted_secret};
 
 const FAILOVER: Duration = Duration::from_secs(300);
 /// More than systemd gives a unit to stop.
@@ -25,7 +25,7 @@ pub mod short {
         let scenario = Scenario::prepare(&Setting::three("three"));
         a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(&scenario);
         two_nodes_wait_for_the_third(&scenario);
-        a_support_bundle_holds_no_planted_secret(&scenario, "cp1");
+        a_waiting_nodes_bundle_holds_no_planted_secret(&scenario, "cp1");
         a_node_cut_off_while_forming_joins_when_it_returns(&scenario);
         pods_and_services_are_reached(&scenario);
         every_node_answers_at_its_endpoint(&scenario);
