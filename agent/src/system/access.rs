@@ -1,6 +1,6 @@
 //! Who may log in: the user `admin`, by SSH with the keys that were given, and
-//! on the console with the password that was given. Without either there is no
-//! SSH server and no login prompt.
+//! on the console with the password that was given. Without a key there is no
+//! SSH server; a login prompt there is never, only the console's own lock.
 
 use std::fs;
 use std::io;
@@ -22,8 +22,6 @@ const SERVER: &str = "/etc/ssh/sshd_config.d/10-kaas.conf";
 const RIGHTS: &str = "/etc/sudoers.d/kaas";
 const SHADOW: &str = "/etc/shadow";
 const SSH_UNIT: &str = "ssh.service";
-const LOGIN_ALLOWED: &str = "/run/kaas/console-login";
-const LOGIN_UNIT: &str = "getty@tty2.service";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A password field that no password matches (shadow(5)).
@@ -37,12 +35,6 @@ const LOCKED: &str = "!*";
 pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>, node: &Node) -> anyhow::Result<bool> {
     let mut changed = lay_rights(platform)?;
     changed |= set_password(platform, runner, node.console_password_hash.as_deref())?;
-    changed |= allow_login(platform, node.console_password_hash.is_some())?;
-    changed |= match node.console_password_hash {
-        // A system container has no virtual terminals.
-        Some(_) if !platform.is_container() => services.start(LOGIN_UNIT)?,
-        _ => close(services, LOGIN_UNIT)?,
-    };
     if node.ssh_authorized_keys.is_empty() {
         changed |= close(services, SSH_UNIT)?;
         return Ok(lay_keys(platform, &[])? || changed);
@@ -58,13 +50,6 @@ fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
     }
     services.stop(unit, PATIENCE)?;
     Ok(true)
-}
-
-/// The units of login prompts have this file as their condition.
-fn allow_login(platform: &Platform, allowed: bool) -> anyhow::Result<bool> {
-    let path = platform.path(LOGIN_ALLOWED);
-    let result = if allowed { ensure_content(&path, b"", 0o644) } else { files::remove(&path) };
-    result.with_context(|| format!("writing {LOGIN_ALLOWED}"))
 }
 
 /// A user who may log in by key only has no password to give to sudo.
