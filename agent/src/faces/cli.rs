@@ -21,6 +21,7 @@ use crate::host::command::Host;
 use crate::host::files;
 use crate::host::image;
 use crate::intake::config;
+use crate::host::disk::scratch;
 use crate::intake::config::Output;
 use crate::intake::preflight::Clock;
 use crate::status::Status;
@@ -57,6 +58,12 @@ enum Command {
     /// Keep the time on the data disk, below which the clock is not believed at the next power-on
     #[command(hide = true)]
     KeepTime,
+    /// Check the scratch file system, and make it anew where it cannot be repaired: what the service kaas-scratch-check does
+    #[command(hide = true)]
+    CheckScratch {
+        /// The partition's device
+        device: PathBuf,
+    },
     /// Show the state of this node: phase, health, findings
     Status {
         /// The form of the answer
@@ -190,6 +197,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             let valid =
                 config::validate_command(&environment, &image, output, &mut stdin, &mut stdout, SystemTime::now())?;
             Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+        Command::CheckScratch { device } => scratch::ensure(&device, &Host).map(|_| ExitCode::SUCCESS),
         }
         Command::Configure(options) => {
             let made = reconfigure::command(root, &options, &mut std::io::stdin(), &mut std::io::stdout())?;
