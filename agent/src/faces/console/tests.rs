@@ -377,3 +377,22 @@ fn a_page_scrolled_beyond_its_end_comes_back() {
     press(&mut state, &[KeyCode::Up]);
     assert!(!screen(&state, 80, 25).contains("line 99"));
 }
+
+#[test]
+fn a_shell_that_was_left_alone_is_behind_the_lock_until_it_is_opened_again() {
+    let mut state = unlocked();
+    assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
+    state.update(Event::Outcome(Outcome::ShellLocked));
+    assert!(!state.unlocked && matches!(state.screen, Screen::Status { .. }));
+    assert!(screen(&state, 80, 25).contains("A shell goes on behind the lock"));
+    // Who cannot open it cannot end it either.
+    let interrupt = || Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert_eq!(state.update(interrupt()), None);
+    press(&mut state, &[KeyCode::Enter]);
+    assert!(matches!(state.screen, Screen::Unlock(_)));
+    state.update(Event::Outcome(Outcome::Unlocked));
+    assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
+    state.update(Event::Outcome(Outcome::ShellEnded("The shell has ended.".into())));
+    assert!(state.unlocked && matches!(state.screen, Screen::Menu { .. }));
+    assert_eq!(state.update(interrupt()), Some(Effect::Exit));
+}
