@@ -19,6 +19,8 @@ use crate::intake::config::Node;
 const USER: &str = "admin";
 const KEYS: &str = "/etc/ssh/authorized_keys.d/admin";
 const SERVER: &str = "/etc/ssh/sshd_config.d/10-kaas.conf";
+const CERTIFICATE: &str = "/etc/ssh/ssh_host_ed25519_key-cert.pub";
+const CERTIFIED: &str = "/etc/ssh/sshd_config.d/11-kaas-certificate.conf";
 const RIGHTS: &str = "/etc/sudoers.d/kaas";
 const SHADOW: &str = "/etc/shadow";
 const SSH_UNIT: &str = "ssh.service";
@@ -42,6 +44,31 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>,
     changed |= lay_keys(platform, &node.ssh_authorized_keys)?;
     let server_changed = make_host_key(platform, runner)? | lay_server(platform)?;
     Ok(services.start_with(SSH_UNIT, server_changed)? || changed)
+}
+
+/// The public half of this node's SSH host key.
+///
+/// # Errors
+/// It cannot be read.
+pub fn host_key(platform: &Platform) -> anyhow::Result<String> {
+    let path = platform.path(paths::SSH_HOST_KEYS).join("ssh_host_ed25519_key.pub");
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Has the SSH server show this certificate of its host key. Sessions go on.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn show_certificate(platform: &Platform, services: &Services<'_>, certificate: &str) -> anyhow::Result<bool> {
+    let changed = lay_certificate(platform, certificate)?;
+    services.start_with(SSH_UNIT, changed)
+}
+
+fn lay_certificate(platform: &Platform, certificate: &str) -> anyhow::Result<bool> {
+    let lay = |path: &str, text: &str| {
+        ensure_content(&platform.path(path), text.as_bytes(), 0o644).with_context(|| format!("writing {path}"))
+    };
+    Ok(lay(CERTIFICATE, certificate)? | lay(CERTIFIED, &format!("HostCertificate {CERTIFICATE}\n"))?)
 }
 
 fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
@@ -204,6 +231,18 @@ mod tests {
         assert_eq!(fs::read_to_string(keys.join("ssh_host_ed25519_key")).unwrap(), "private");
         assert_eq!(fs::read_to_string(keys.join("ssh_host_ed25519_key.pub")).unwrap(), "public");
         assert!(!keys.join("fresh").exists());
+    }
+
+    #[test]
+    fn a_certificate_is_laid_before_it_is_named_and_once() {
+        let (_directory, platform) = machine();
+        assert!(host_key(&platform).is_err());
+        assert!(lay_certificate(&platform, "one").unwrap());
+        assert!(!lay_certificate(&platform, "one").unwrap());
+        assert!(lay_certificate(&platform, "two").unwrap());
+        assert_eq!(fs::read_to_string(platform.path(CERTIFICATE)).unwrap(), "two");
+        let named = fs::read_to_string(platform.path(CERTIFIED)).unwrap();
+        assert_eq!(named, "HostCertificate /etc/ssh/ssh_host_ed25519_key-cert.pub\n");
     }
 
     #[test]
