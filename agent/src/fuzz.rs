@@ -195,25 +195,31 @@ fn own_time() -> Duration {
     ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from).unwrap_or_default()
 }
 
+/// What a parser was given, and the processor time that its thread had used by then.
+struct UnderWay {
+    input: Vec<u8>,
+    begun: Duration,
+}
+
 /// Ends the program when a parser hangs, and says with which input.
 struct Watch {
     seed: Arc<AtomicU64>,
-    input: Arc<Mutex<Option<(Vec<u8>, Duration)>>>,
+    under_way: Arc<Mutex<Option<UnderWay>>>,
     over: Arc<AtomicBool>,
 }
 
 impl Watch {
     fn start(name: &str) -> Self {
-        let watch = Self { seed: Arc::default(), input: Arc::default(), over: Arc::default() };
-        let (seed, input, over) = (Arc::clone(&watch.seed), Arc::clone(&watch.input), Arc::clone(&watch.over));
+        let watch = Self { seed: Arc::default(), under_way: Arc::default(), over: Arc::default() };
+        let (seed, under_way, over) = (Arc::clone(&watch.seed), Arc::clone(&watch.under_way), Arc::clone(&watch.over));
         let (name, times) = (name.to_owned(), format!("/proc/self/task/{}/stat", nix::unistd::gettid()));
         std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_secs(1));
-                let input = input.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some((bytes, begun)) = &*input else { continue };
+                let under_way = under_way.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(UnderWay { input, begun }) = &*under_way else { continue };
                 if time_of(&times).saturating_sub(*begun) > HANGS {
-                    let (seed, input) = (seed.load(Ordering::Relaxed), bytes.escape_ascii());
+                    let (seed, input) = (seed.load(Ordering::Relaxed), input.escape_ascii());
                     let _ =
                         writeln!(std::io::stderr(), "fuzzing {name} with KAAS_FUZZ_SEED={seed}: it hangs on {input}");
                     std::process::abort();
@@ -224,11 +230,12 @@ impl Watch {
     }
 
     fn begin(&self, input: &[u8]) {
-        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = Some((input.to_vec(), own_time()));
+        let under_way = UnderWay { input: input.to_vec(), begun: own_time() };
+        *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = Some(under_way);
     }
 
     fn end(&self) {
-        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
