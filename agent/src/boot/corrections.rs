@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
 
 use contract::codes;
-use contract::finding::{Finding, Findings};
+use contract::finding::Findings;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::role::Roles;
@@ -58,13 +58,14 @@ fn from_source(
     Ok(Found { config, secret, fingerprint, warnings })
 }
 
-/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing else
-/// is wrong. Such a form names the image's first role.
+/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing that
+/// was given is wrong. Such a form names the image's first role.
 pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
     let required = properties::table().iter().filter(|property| property.required(roles.first()));
     let required: Vec<&str> = required.map(|property| property.key).collect();
-    findings.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
-        && findings.iter().map(|finding| finding.subject.as_str()).eq(required)
+    let asked: Vec<_> = findings.iter().filter(|finding| finding.code != codes::ACCESS_NONE.code).collect();
+    asked.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
+        && asked.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
 
 /// What a look at the OVF environment has found, on a node that has a
@@ -122,9 +123,9 @@ fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() 
         Outcome::Refused(findings) => (None, findings),
     };
     let mut passed_over = Findings::default();
-    for finding in wrong.iter().cloned() {
-        let seen = format!("{}; the node goes on with the properties that it has", finding.seen);
-        passed_over.push(Finding { seen, ..finding.softened() });
+    for mut finding in wrong.iter().cloned() {
+        finding.seen.push_str("; the node goes on with the properties that it has");
+        passed_over.push(finding.softened());
     }
     Ok(Sight { another: there.is_some() && there != taken, passed_over })
 }

@@ -95,7 +95,7 @@ impl Maintenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::finding::Finding;
+    use contract::codes;
 
     #[test]
     fn nothing_is_due_at_once() {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_the_boot_flow_found_stands_until_the_next_look() {
-        let passing = Findings::from(Finding::warning("gateway.no-answer", "gateway", "no answer", "Correct it"));
+        let passing = Findings::from(codes::GATEWAY_SILENT.finding("gateway", "no answer", "Correct it"));
         for role in Role::ALL {
             let mut maintenance = Maintenance::begin(role, Instant::now());
             maintenance.remember(&passing);

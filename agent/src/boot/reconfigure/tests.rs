@@ -103,11 +103,12 @@ impl Node {
     }
 }
 
-const WHOLE: [(&str, &str); 5] = [
+const WHOLE: [(&str, &str); 6] = [
     ("node-name", "cp2"),
     ("address", "192.168.10.12/24"),
     ("control-nodes", "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
     ("api-vip", "192.168.10.10"),
+    ("ssh-authorized-keys", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR"),
     ("deployment-secret", SECRET),
 ];
 
@@ -144,7 +145,7 @@ fn a_bad_property_of_the_environment_is_mended_and_the_rest_kept() {
 #[test]
 fn an_unreadable_environment_becomes_a_note_when_all_was_given_by_hand() {
     let node = Node::new().cdrom("</Environment>", "</environment>");
-    let codes = node.refused(&WHOLE[..4]);
+    let codes = node.refused(&WHOLE[..5]);
     let codes: Vec<&str> = codes.iter().map(|(code, _)| code.as_str()).collect();
     assert_eq!(codes, ["environment.malformed", "property.missing"]);
     node.apply(&WHOLE).unwrap();

@@ -15,13 +15,14 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::restore::{self, Restored};
-use crate::cluster::pki;
+use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
 use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::host::disk;
 use crate::host::disk::ownership::{Candidate, own_use};
 use crate::host::files;
 use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
+use crate::system::access;
 use crate::upgrade::swap::adopt;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record::{self, Announcer, Epoch};
@@ -78,6 +79,9 @@ impl StepContext {
     /// cluster: maintenance tries again.
     pub(super) fn endpoint(&mut self) -> Result<StepOutcome, StepError> {
         self.open_manager().context("opening the manager of swaps")?;
+        if let Err(error) = self.certify_ssh() {
+            log::warn!("certifying the SSH server: {error:#}");
+        }
         match self.node.endpoint.open(self.node.control_plane()?, Self::now()) {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
@@ -85,6 +89,17 @@ impl StepContext {
                 Ok(StepOutcome::Already)
             }
         }
+    }
+
+    /// Who gets in does not hang on it: without, the server shows its bare key.
+    fn certify_ssh(&self) -> anyhow::Result<bool> {
+        let (config, platform) = (self.node.control_plane()?, &self.node.platform);
+        if config.node.ssh_authorized_keys.is_empty() {
+            return Ok(false);
+        }
+        let authority = SshAuthority::of(&pki::Authorities::read(&self.node.pki())?)?;
+        let certificate = authority.certify(&access::host_key(platform)?, &config.node.name, &ssh::names(config))?;
+        access::show_certificate(platform, &self.node.services(), &certificate)
     }
 
     fn open_manager(&self) -> anyhow::Result<()> {

@@ -37,10 +37,7 @@ impl StepContext {
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
         let changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
-        if let Some(mirror) = containerd::mirror(self.node.config.node()) {
-            let path = self.node.path(containerd::REGISTRIES).join("_default/hosts.toml");
-            files::ensure_content(&path, mirror.as_bytes(), 0o644)?;
-        }
+        containerd::lay_mirror(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {

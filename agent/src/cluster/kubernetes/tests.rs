@@ -61,12 +61,17 @@ fn containerd_on_a_machine_and_in_a_container() {
 }
 
 #[test]
-fn a_registry_mirror_stands_for_all_registries() {
-    let mut config = one_node();
-    assert_eq!(containerd::mirror(&config.node), None);
-    config.node.registry_mirror = Some("https://mirror.example/v2".into());
+fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
+    let (root, platform) = container();
+    let mirrors = root.path().join("etc/containerd/certs.d/_default/hosts.toml");
+    assert!(!containerd::lay_mirror(&platform, None).unwrap());
+    let mirror = Some("https://mirror.example/v2");
+    assert!(containerd::lay_mirror(&platform, mirror).unwrap());
+    assert!(!containerd::lay_mirror(&platform, mirror).unwrap());
     let expected = "[host.\"https://mirror.example/v2\"]\ncapabilities = ['pull', 'resolve']\n";
-    assert_eq!(containerd::mirror(&config.node).unwrap(), expected);
+    assert_eq!(std::fs::read_to_string(&mirrors).unwrap(), expected);
+    assert!(containerd::lay_mirror(&platform, None).unwrap());
+    assert!(!mirrors.exists());
 }
 
 #[test]

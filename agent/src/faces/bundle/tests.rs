@@ -59,7 +59,7 @@ fn node() -> TempDir {
     records.save_config(&crate::intake::config::Config::ControlPlane(config), &Secret::new(SECRET.to_owned())).unwrap();
     let mut status = Status { node: Some("cp-1".to_owned()), ..Status::default() };
     let seen = format!("the peer answered {SECRET}");
-    status.findings.push(contract::finding::Finding::warning("test.planted", "a peer", seen, "Look"));
+    status.findings.push(contract::codes::PEER_UNREACHABLE.finding("a peer", seen, "Look"));
     put("run/kaas/status.json", &serde_json::to_string(&status).unwrap());
     for path in [
         "run/kaas/plan.json",

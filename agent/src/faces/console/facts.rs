@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::boot::reconfigure::Lifecycle;
 use crate::cluster::certificates;
 use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::Authorities;
+use crate::cluster::pki::ssh::SshAuthority;
 use crate::host::disk;
 use crate::host::files;
 use crate::host::image;
@@ -125,6 +127,9 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
         ("etcd", image.etcd.clone()),
         ("CoreDNS", image.coredns.clone()),
     ];
+    if let Ok(authority) = Authorities::read(&files::below(root, PKI)).and_then(|all| SshAuthority::of(&all)) {
+        rows.push(("SSH authority", authority.fingerprint()));
+    }
     if let Some(identity) = identity(root) {
         rows.push((
             "data disk",

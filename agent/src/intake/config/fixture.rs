@@ -27,7 +27,7 @@ pub(crate) fn three_nodes() -> ControlPlane {
             "dns_servers": [],
             "search_domains": [],
             "ntp_servers": [],
-            "ssh_authorized_keys": [],
+            "ssh_authorized_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR"],
             "console_password_hash": null,
             "proxy": null,
             "extra_ca_certificates": [],
