@@ -13,6 +13,7 @@ use contract::properties::ControlNode;
 use serde_json::{Value, json};
 
 use super::fake_server;
+use crate::cluster::etcd::client::HEALTH;
 use crate::cluster::etcd::peer_url;
 use crate::cluster::pki::{self, Authorities};
 use crate::intake::config::Config;
@@ -96,7 +97,7 @@ impl FakeEtcd {
     fn answer(&self, id: u64, path: &str, question: &Value) -> (u16, Value) {
         let store = self.0.lock().unwrap();
         match path {
-            "/health" => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
+            HEALTH => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
             "/v3/cluster/member/list" if store.unlisted => (503, json!({"message": "no quorum"})),
             "/v3/cluster/member/list" => {
                 let member = |(id, name, url): &(u64, String, String)| json!({"ID": id.to_string(), "name": name, "peerURLs": [url]});
