@@ -95,32 +95,38 @@ impl Fault {
     }
 }
 
+/// What the API at one node's own address made of writes while the node held the virtual IP.
+#[derive(Debug)]
+struct Holder {
+    node: &'static str,
+    /// From when to when it held the address and acknowledged a write, in nanoseconds.
+    answered: Vec<(u64, u64)>,
+    /// Writes that it did not acknowledge.
+    refused: usize,
+}
+
 /// What became of one fault.
 #[derive(Debug)]
 struct Seen {
     figures: Figures,
-    /// Of each node, when it held the virtual IP and answered a write.
-    answered: Vec<(&'static str, Vec<(u64, u64)>)>,
-    /// Nodes that held it and could not.
-    refused: Vec<&'static str>,
+    holders: Vec<Holder>,
 }
 
 impl Seen {
-    /// Whether another node has answered writes at the virtual IP, and `cut_off` has had it meanwhile and answered none.
-    fn gone_to_another(&self, cut_off: &str) -> bool {
-        self.refused.contains(&cut_off)
-            && self.answered.iter().any(|(node, times)| *node != cut_off && !times.is_empty())
+    /// Whether another node has answered writes at the virtual IP, after the one that suffered had it and could not.
+    fn gone_to_another(&self, suffered: &str) -> bool {
+        self.holders.iter().any(|holder| holder.node == suffered && holder.refused > 0)
+            && self.holders.iter().any(|holder| holder.node != suffered && !holder.answered.is_empty())
     }
 
     /// Two nodes that held the virtual IP at one time, and both answered writes.
-    fn two_at_once(&self) -> Option<String> {
-        self.answered.iter().enumerate().find_map(|(at, (one, times))| {
-            self.answered[at + 1..].iter().find_map(|(other, theirs)| {
-                let meet = |(from, to): &(u64, u64)| theirs.iter().find(|(begin, end)| from < end && begin < to);
-                let met = times.iter().find(|time| meet(time).is_some())?;
-                Some(format!("{one} and {other} at {met:?}"))
-            })
-        })
+    fn two_at_once(&self) -> Option<(&str, &str)> {
+        let meet = |one: &Holder, other: &Holder| {
+            one.answered.iter().any(|(from, to)| other.answered.iter().any(|(begin, end)| from < end && begin < to))
+        };
+        let pairs = self.holders.iter().enumerate();
+        let mut pairs = pairs.flat_map(|(at, one)| self.holders[at + 1..].iter().map(move |other| (one, other)));
+        pairs.find(|(one, other)| meet(one, other)).map(|(one, other)| (one.node, other.node))
     }
 }
 
@@ -159,12 +165,11 @@ fn survives(scenario: &Scenario, fault: Fault, node: &'static str, what: &str) -
 
     let figures = writer.end();
     scenario.reached(&format!("{what} is healed of {fault:?}: {figures}"));
-    let (answered, refused) = probed(scenario);
-    let seen = Seen { figures, answered, refused };
+    let seen = Seen { figures, holders: ALL.map(|node| probed(scenario, node)).into() };
     assert!(seen.figures.longest_gap < LONGEST_GAP, "{}", seen.figures);
     assert!(seen.figures.outages <= 1, "tries failed again after others had come through: {}", seen.figures);
     assert_eq!(holders.len(), 1, "{holders:?} hold the virtual IP");
-    assert!(seen.answered.iter().any(|(_, times)| !times.is_empty()), "no holder was probed");
+    assert!(seen.holders.iter().any(|holder| !holder.answered.is_empty()), "no holder was probed");
     assert_eq!(seen.two_at_once(), None, "two holders answered writes");
     seen
 }
@@ -193,23 +198,17 @@ fn probe(scenario: &Scenario, address: &str) {
     }
 }
 
-/// Ends that, and says what was seen: when each holder answered writes, and which did not.
-fn probed(scenario: &Scenario) -> (Vec<(&'static str, Vec<(u64, u64)>)>, Vec<&'static str>) {
-    let (mut answered, mut refused) = (Vec::new(), Vec::new());
-    for node in ALL {
-        let said =
-            scenario.inside(node, &["sh", "-ec", "systemctl stop probe.service; touch /run/probed; cat /run/probed"]);
-        let lines = said.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let mut times = Vec::new();
-        for line in lines {
-            let [sign, from, to] = line[..] else { panic!("the probe of {node} says {line:?}") };
-            match sign {
-                "+" => times.push((from.parse().unwrap(), to.parse().unwrap())),
-                _ => refused.push(node),
-            }
+/// Ends that on one node, and says what was seen.
+fn probed(scenario: &Scenario, node: &'static str) -> Holder {
+    let script = "systemctl stop probe.service; touch /run/probed; cat /run/probed";
+    let mut holder = Holder { node, answered: Vec::new(), refused: 0 };
+    for line in scenario.inside(node, &["sh", "-ec", script]).lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["+", from, to] => holder.answered.push((from.parse().unwrap(), to.parse().unwrap())),
+            ["-", _, _] => holder.refused += 1,
+            _ => panic!("the probe of {node} says {line:?}"),
         }
-        answered.push((node, times));
     }
-    refused.dedup();
-    (answered, refused)
+    holder
 }
