@@ -241,6 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_is_out_of_space_is_well() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        // As etcd 3.6.16 with the alarm NOSPACE.
+        let answering = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut question = [0; 1024];
+            let length = stream.read(&mut question).unwrap();
+            let excluded = String::from_utf8_lossy(&question[..length]).contains("exclude=NOSPACE");
+            let answer = match excluded {
+                true => "HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n{\"health\":\"true\",\"reason\":\"\"}",
+                false => "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        assert_eq!(health(server, Duration::from_secs(60)).unwrap().code, 200);
+        answering.join().unwrap();
+    }
+
+    #[test]
     fn timeouts_stay_within_what_etcd_accepts() {
         let mut config = three_nodes();
         config.timeout_factor = 20;
