@@ -43,6 +43,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
+    Task { what: "the room for etcd", every: Duration::from_secs(5), work: Check(space::relieve) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
