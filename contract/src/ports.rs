@@ -56,6 +56,19 @@ pub enum Protocol {
     Vrrp,
 }
 
+/// Whose packets a node lets in to a port: its firewall is made of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Whoever reaches the node.
+    Everybody,
+    /// All nodes of the cluster, and its pods where the protocol has a way to tell who asks.
+    Nodes,
+    /// The control nodes, and none of their pods.
+    ControlNodes,
+    /// The node itself: it listens on loopback alone.
+    Loopback,
+}
+
 /// A port at which a control node is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
@@ -63,14 +76,16 @@ pub struct Port {
     pub number: Option<u16>,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Who connects.
+    /// Whose packets are let in.
+    pub caller: Caller,
+    /// Who connects, in words.
     pub from: &'static str,
     /// What it is for, and when it is open.
     pub why: &'static str,
 }
 
-const fn tcp(number: u16, from: &'static str, why: &'static str) -> Port {
-    Port { number: Some(number), protocol: Protocol::Tcp, from, why }
+const fn tcp(number: u16, caller: Caller, from: &'static str, why: &'static str) -> Port {
+    Port { number: Some(number), protocol: Protocol::Tcp, caller, from, why }
 }
 
 const PEERS: &str = "control nodes";
@@ -78,35 +93,38 @@ const LOOPBACK: &str = "the node itself, on loopback";
 
 /// All ports of a control node, those on loopback last.
 pub const TABLE: &[Port] = &[
-    tcp(SSH, "administrators", "SSH as `admin` with a key; closed without `ssh-authorized-keys`"),
-    tcp(API, "Kubernetes clients, control nodes, pods", "the Kubernetes API, on each node and on the virtual IP"),
+    tcp(SSH, Caller::Everybody, "administrators", "SSH as `admin` with a key; closed without `ssh-authorized-keys`"),
+    tcp(API, Caller::Everybody, "Kubernetes clients, control nodes, pods", "the Kubernetes API, on each node and on the virtual IP"),
     tcp(
         NODE,
+        Caller::Everybody,
         "load balancers, monitoring, administrators, control nodes",
         "the node's endpoint: status, metrics, snapshots, upgrades; control nodes ask it about data disks",
     ),
-    tcp(ETCD_CLIENT, PEERS, "etcd for API servers and agents, with client certificates of etcd's authority"),
-    tcp(ETCD_PEER, PEERS, "etcd's members among themselves, with certificates of etcd's authority"),
-    tcp(RENDEZVOUS, PEERS, "the rendezvous; open while the cluster forms or a lost node is replaced"),
-    tcp(KUBELET, "API servers", "the kubelet: logs, exec, metrics; the Kubernetes API authorizes each request"),
+    tcp(ETCD_CLIENT, Caller::ControlNodes, PEERS, "etcd for API servers and agents, with client certificates of etcd's authority"),
+    tcp(ETCD_PEER, Caller::ControlNodes, PEERS, "etcd's members among themselves, with certificates of etcd's authority"),
+    tcp(RENDEZVOUS, Caller::ControlNodes, PEERS, "the rendezvous; open while the cluster forms or a lost node is replaced"),
+    tcp(KUBELET, Caller::Nodes, "API servers, nodes, pods", "the kubelet: logs, exec, metrics; the Kubernetes API authorizes each request"),
     Port {
         number: Some(VXLAN),
         protocol: Protocol::Udp,
-        from: PEERS,
+        caller: Caller::Nodes,
+        from: "nodes",
         why: "the pod network (VXLAN, not encrypted); `vxlan-port` changes it",
     },
     Port {
         number: None,
         protocol: Protocol::Vrrp,
+        caller: Caller::ControlNodes,
         from: PEERS,
         why: "who holds the virtual IP (unicast VRRP version 3)",
     },
-    tcp(ETCD_METRICS, LOOPBACK, "etcd's health and metrics"),
-    tcp(KUBELET_HEALTH, LOOPBACK, "the kubelet's health"),
-    tcp(PROXY_METRICS, LOOPBACK, "kube-proxy's metrics"),
-    tcp(PROXY_HEALTH, LOOPBACK, "kube-proxy's health"),
-    tcp(CONTROLLER_MANAGER, LOOPBACK, "the controller manager"),
-    tcp(SCHEDULER, LOOPBACK, "the scheduler"),
+    tcp(ETCD_METRICS, Caller::Loopback, LOOPBACK, "etcd's health and metrics"),
+    tcp(KUBELET_HEALTH, Caller::Loopback, LOOPBACK, "the kubelet's health"),
+    tcp(PROXY_METRICS, Caller::Loopback, LOOPBACK, "kube-proxy's metrics"),
+    tcp(PROXY_HEALTH, Caller::Loopback, LOOPBACK, "kube-proxy's health"),
+    tcp(CONTROLLER_MANAGER, Caller::Loopback, LOOPBACK, "the controller manager"),
+    tcp(SCHEDULER, Caller::Loopback, LOOPBACK, "the scheduler"),
 ];
 
 /// The table for the documentation.
@@ -149,7 +167,7 @@ mod tests {
     #[test]
     fn the_documentation_names_number_protocol_and_caller() {
         let text = markdown();
-        assert!(text.contains("| 8472/UDP | control nodes | the pod network"), "{text}");
+        assert!(text.contains("| 8472/UDP | nodes | the pod network"), "{text}");
         assert!(text.contains("| IP protocol 112 | control nodes |"), "{text}");
         assert_eq!(text.lines().count(), TABLE.len() + 2);
     }

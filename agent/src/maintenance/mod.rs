@@ -8,6 +8,7 @@ mod clock;
 mod data_disk;
 mod endpoint;
 mod etcd;
+mod firewall;
 pub mod health;
 mod job;
 mod runtime;
@@ -31,6 +32,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TASKS: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
+    Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },

@@ -72,6 +72,18 @@ impl Api {
         Ok(moved.map(Pod::from).collect())
     }
 
+    /// All pods of a node, as the API server lists them.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with a list.
+    pub fn pods_of(&self, node: &str) -> anyhow::Result<Vec<u8>> {
+        let answer = self.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName={node}"))?;
+        match answer.code {
+            200 => Ok(answer.body),
+            code => bail!("listing the pods of {node}: {code}: {}", reason(&answer)),
+        }
+    }
+
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
     /// budget allows.
     ///
