@@ -56,6 +56,7 @@ codes! {
     PROPERTY_IPV6, "property.ipv6", Error, "A property holds an IPv6 address: the appliance works with IPv4 only.";
     PROPERTY_OUT_OF_RANGE, "property.out-of-range", Error, "A number is outside the range that the property allows.";
     PROPERTY_REPEATED, "property.repeated", Warning, "A list holds the same entry twice; the second one is ignored.";
+    PROPERTY_NOT_USED, "property.not-used", Warning, "A property is set that a node of this role does not use; it is ignored.";
     PROPERTY_UNKNOWN, "property.unknown", Error, "A property was to be changed on the node that the appliance does not know.";
     PROPERTY_FIXED, "property.fixed", Error, "A property was to be changed that the cluster was formed with. Names, addresses and ranges stay for the life of the cluster.";
 
@@ -135,7 +136,8 @@ codes! {
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
     CONFIG_NOT_UNDERSTOOD, "config.not-understood", Error, "The configuration on the data disk cannot be read: another version of the appliance has written it, or it is damaged. Nothing is changed.";
-    ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes, such as a tenant cluster's in a VM of the control cluster.";
+    ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes or the form asks for, such as a tenant cluster's in a VM of the control cluster.";
+    ROLE_NOT_IN_IMAGE, "role.not-in-image", Error, "The property role names a role that VMs of this image cannot have.";
     KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";
     KUBERNETES_SKEW, "kubernetes.skew", Error, "An upgrade of Kubernetes was asked for that skips minors or goes back.";
     KUBERNETES_NOT_READY, "kubernetes.not-ready", Error, "An upgrade of Kubernetes was asked for while this node or another control node is not ready.";
@@ -147,7 +149,7 @@ codes! {
     KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was given up before anything had changed: pods did not move away in time, or the virtual IP did not move.";
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap or an evacuation was asked of a node that is not formed, or not ready.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.";
-    SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known.";
+    SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known; or a commit named another swap than this node's.";
     SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
     SWAP_NOT_GOOD, "swap.not-good", Error, "A swap was to be committed before the boot was marked good.";
     SWAP_FAILED, "swap.failed", Error, "Preparing, cancelling or committing a swap, or an evacuation, failed.";

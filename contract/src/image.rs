@@ -8,7 +8,7 @@ use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
 use crate::minor::{self, Minor};
-use crate::role::Role;
+use crate::role::Roles;
 
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
@@ -30,8 +30,9 @@ pub struct ImageFacts {
     pub version: String,
     /// 32 hexadecimal digits that come from its content: another image has others.
     pub build: String,
-    /// What its VMs are in a cluster.
-    pub role: Role,
+    /// What its VMs may be in a cluster.
+    #[serde(flatten)]
+    pub roles: Roles,
     /// Who signed it; none for a development image.
     pub publisher: Option<String>,
     /// Of which images it may take the place; none for any that is not newer.
@@ -202,6 +203,7 @@ pub fn reference(name: &str, tag: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::role::Role;
 
     #[test]
     fn the_newest_minor_is_found_by_number() {
@@ -211,6 +213,7 @@ mod tests {
                 "etcd":"3.6.16","coredns":"1.15.0","pause":"3.10"}"#,
         )
         .unwrap();
+        assert_eq!(facts.roles, Role::ControlPlane.into());
         assert_eq!(facts.newest_minor(), Some("1.36"));
         assert_eq!(facts.kubernetes("1.9").unwrap().version, "1.9.1");
         assert_eq!(facts.kubernetes("1.35"), None);

@@ -1,5 +1,5 @@
-//! What a VM is in its cluster. An image has one role; which properties a form asks for, what the agent makes of them
-//! and what it does at boot follow from it.
+//! What a VM is in its cluster, and what an image can make of one. Which properties a form asks for, what the agent makes
+//! of them and what it does at boot follow from the role.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ impl Role {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::ControlPlane, Self::TenantControlPlane];
 
-    /// The word in specs, in `image.json` and in records.
+    /// The word in forms, in specs, in `image.json` and in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::ControlPlane => "control-plane",
@@ -64,13 +64,120 @@ impl FromStr for Role {
     }
 }
 
+/// What VMs of an image may be: one role at least, none twice. The first is what a VM becomes that is told none.
+///
+/// Written as the fields `role`, the first one, and `roles`: agents from before an image could have several read `role`
+/// alone, and what they wrote has no other. A role that came later than this program is left aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Told", into = "Written")]
+pub struct Roles(Vec<Role>);
+
+impl Roles {
+    /// These roles, if there is one and none stands there twice.
+    pub fn new(roles: Vec<Role>) -> Option<Self> {
+        let twice = roles.iter().enumerate().any(|(index, role)| roles[..index].contains(role));
+        (!roles.is_empty() && !twice).then_some(Self(roles))
+    }
+
+    /// All of them, the first one first.
+    pub fn iter(&self) -> impl Iterator<Item = Role> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// What a VM becomes that is told none.
+    pub fn first(&self) -> Role {
+        self.0[0]
+    }
+
+    /// The role that each VM of the image has; none if there is a choice.
+    pub fn only(&self) -> Option<Role> {
+        (self.0.len() == 1).then(|| self.first())
+    }
+
+    /// Whether a VM may have this role.
+    pub fn contains(&self, role: Role) -> bool {
+        self.0.contains(&role)
+    }
+}
+
+impl From<Role> for Roles {
+    fn from(role: Role) -> Self {
+        Self(vec![role])
+    }
+}
+
+/// The names, in a sentence: `control-plane or tenant-control-plane`.
+impl fmt::Display for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(|role| role.name()).collect::<Vec<_>>().join(" or "))
+    }
+}
+
+/// How [`Roles`] are written.
+#[derive(Serialize)]
+struct Written {
+    role: Role,
+    roles: Vec<Role>,
+}
+
+impl From<Roles> for Written {
+    fn from(roles: Roles) -> Self {
+        Self { role: roles.first(), roles: roles.0 }
+    }
+}
+
+/// How they may be written: by images with one role, by today's, by later ones.
+#[derive(Deserialize)]
+struct Told {
+    role: String,
+    roles: Option<Vec<String>>,
+}
+
+impl TryFrom<Told> for Roles {
+    type Error = String;
+
+    fn try_from(told: Told) -> Result<Self, String> {
+        let names = told.roles.unwrap_or_else(|| vec![told.role]);
+        let known = names.iter().filter_map(|name| name.parse().ok()).collect();
+        Self::new(known).ok_or_else(|| format!("no role of {} is known, or one stands there twice", names.join(", ")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
+    fn an_image_has_roles_and_none_twice() {
+        let roles = Roles::new(vec![Role::TenantControlPlane, Role::ControlPlane]).unwrap();
+        assert_eq!((roles.first(), roles.only()), (Role::TenantControlPlane, None));
+        assert_eq!(roles.to_string(), "tenant-control-plane or control-plane");
+        assert_eq!(Roles::from(Role::ControlPlane).only(), Some(Role::ControlPlane));
+        assert_eq!(Roles::new(Vec::new()), None);
+        assert_eq!(Roles::new(vec![Role::ControlPlane, Role::ControlPlane]), None);
+    }
+
+    #[test]
+    fn roles_are_read_as_images_of_before_of_today_and_of_later_write_them() {
+        let read = |value| serde_json::from_value::<Roles>(value);
+        let one = Roles::from(Role::ControlPlane);
+        assert_eq!(read(json!({ "role": "control-plane" })).unwrap(), one);
+        assert_eq!(serde_json::to_value(&one).unwrap(), json!({ "role": "control-plane", "roles": ["control-plane"] }));
+        let both = Roles::new(Role::ALL.to_vec()).unwrap();
+        assert_eq!(read(serde_json::to_value(&both).unwrap()).unwrap(), both);
+        let later = json!({ "role": "later", "roles": ["later", "control-plane"] });
+        assert_eq!(read(later).unwrap(), one);
+        let error = read(json!({ "role": "later", "roles": ["later"] })).unwrap_err();
+        assert_eq!(error.to_string(), "no role of later is known, or one stands there twice");
+        assert!(read(json!({ "roles": ["control-plane"] })).is_err());
+    }
+
+    #[test]
     fn a_role_is_read_as_it_is_written() {
-        for role in Role::ALL {
+        for (index, role) in Role::ALL.into_iter().enumerate() {
+            assert_eq!(role as usize, index, "tables have a column for each role, in this order");
             assert_eq!(role.to_string().parse(), Ok(role));
             assert_eq!(serde_json::to_value(role).unwrap(), role.name());
         }

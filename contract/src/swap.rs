@@ -164,6 +164,17 @@ pub struct EvacuationRequest {
     pub drain_seconds: u64,
 }
 
+/// Body of `POST /v1/commit`.
+///
+/// 200 when it is committed or there is nothing to commit, 409 where it is refused. Images of before commit whatever
+/// swap they have taken, whatever is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRequest {
+    /// The swap that is meant, as `/v1/node` names it: another one is not committed. None for whichever it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Uuid>,
+}
+
 /// An evacuation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvacuationState {

@@ -93,6 +93,7 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
     let full_version = facts.full_version();
     // Without it nobody could tell whether the image may be swapped in.
     ensure!(full_version.etcd.is_some(), "etcd's version {} has no minor: give it one such as 3.6.16", facts.etcd);
+    let (disks, hard_disks) = disks(disk_name(spec), sizes, spec.disk.data_capacity);
     let minors: Vec<String> = facts.kubernetes.iter().map(|release| release.minor.clone()).collect();
     Ok(Descriptor {
         name: identity.name.clone(),
@@ -108,21 +109,10 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
             vendor: identity.vendor.clone(),
             version: identity.version.clone(),
             full_version: Some(full_version.to_string()),
-            groups: groups(form(identity.role, &minors)),
+            groups: groups(form(&identity.roles, &minors)),
             ..Product::default()
         },
-        disks: vec![
-            Disk {
-                id: "system".to_owned(),
-                capacity: sizes.capacity,
-                file: Some(DiskFile {
-                    name: disk_name(spec),
-                    size: Some(sizes.size),
-                    populated: Some(sizes.populated),
-                }),
-            },
-            Disk { id: "data".to_owned(), capacity: spec.disk.data_capacity, file: None },
-        ],
+        disks,
         networks: vec![Network {
             name: spec.hardware.network.clone(),
             description: "The network of the cluster's nodes, with a fixed address for each.".to_owned(),
@@ -144,9 +134,7 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
         hardware: Hardware {
             version: spec.hardware.version,
             transports: vec![Transport::GuestInfo, Transport::Iso],
-            disks: [("system", 0), ("data", 1)]
-                .map(|(disk, unit)| HardDisk { disk: disk.to_owned(), unit, profiles: Vec::new() })
-                .to_vec(),
+            disks: hard_disks,
             adapters: vec![NetworkAdapter { network: spec.hardware.network.clone() }],
             cd_rom: Some(CdRomController::Sata),
             firmware: Firmware::Efi { secure_boot: false },
@@ -154,6 +142,17 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
             extra_config: vec![("disk.EnableUUID".to_owned(), "TRUE".to_owned())],
         },
     })
+}
+
+/// The system disk, from the OVA's file, and after it the empty data disk, if VMs have one; with their places.
+fn disks(name: String, sizes: Sizes, data: Option<u64>) -> (Vec<Disk>, Vec<HardDisk>) {
+    let file = DiskFile { name, size: Some(sizes.size), populated: Some(sizes.populated) };
+    let system = Disk { id: "system".to_owned(), capacity: sizes.capacity, file: Some(file) };
+    let data = data.map(|capacity| Disk { id: "data".to_owned(), capacity, file: None });
+    let disks: Vec<Disk> = [system].into_iter().chain(data).collect();
+    let places = disks.iter().zip(0..);
+    let places = places.map(|(disk, unit)| HardDisk { disk: disk.id.clone(), unit, profiles: Vec::new() }).collect();
+    (disks, places)
 }
 
 /// The form's properties under their headings.
@@ -179,4 +178,21 @@ fn groups(form: Vec<FormProperty>) -> Vec<PropertyGroup> {
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_has_a_data_disk_where_the_spec_says_so() {
+        let sizes = Sizes { capacity: 1 << 34, populated: 1 << 30, size: 1 << 29 };
+        let ids = |data| {
+            let (disks, places) = disks("x-disk1.vmdk".to_owned(), sizes, data);
+            assert!(places.iter().map(|place| &place.disk).eq(disks.iter().map(|disk| &disk.id)));
+            places.into_iter().map(|place| (place.disk, place.unit)).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(Some(1 << 35)), [("system".to_owned(), 0), ("data".to_owned(), 1)]);
+        assert_eq!(ids(None), [("system".to_owned(), 0)]);
+    }
 }

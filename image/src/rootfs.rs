@@ -125,7 +125,7 @@ pub fn description(
         name: spec.identity.name.clone(),
         version: spec.identity.version.clone(),
         build: String::new(),
-        role: spec.identity.role,
+        roles: spec.identity.roles.clone(),
         publisher: publisher.map(str::to_owned),
         upgrades_from: spec.identity.upgrades_from.clone(),
         kubernetes,
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(facts["unchecked_versions"], json!(["etcd"]));
         let names: Vec<&str> = facts.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes kubernetes-1-36-2 name pause publisher \
-                        role unchecked_versions upgrades_from version";
+                        role roles unchecked_versions upgrades_from version";
         assert_eq!(names.join(" "), expected);
     }
 }

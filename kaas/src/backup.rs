@@ -37,6 +37,6 @@ pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
     let limit = Duration::from_secs(arguments.limit * 60);
     let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, limit))?;
-    println!("{}: {size} bytes, SHA-256 verified", arguments.output.display());
+    crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
     Ok(())
 }

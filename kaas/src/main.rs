@@ -3,6 +3,7 @@
 mod backup;
 mod image;
 mod lab;
+mod output;
 mod ova;
 mod reference;
 mod upgrade;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            output::warn(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -7,11 +7,12 @@ use contract::{codes, paths, ports, properties};
 use fleet::upgrade;
 
 /// The generated parts, by the name of their block.
-pub fn parts() -> [(&'static str, String); 6] {
+pub fn parts() -> [(&'static str, String); 7] {
     [
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
-        ("refusals", refusals()),
+        ("refusals", table(upgrade::CODES)),
+        ("reasons", table(upgrade::REASONS)),
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
         ("commands", commands(&crate::Arguments::command())),
@@ -31,10 +32,10 @@ pub fn renew(document: &str) -> Result<String, &'static str> {
     })
 }
 
-/// Why `kaas upgrade` refuses a plan.
-fn refusals() -> String {
+/// Codes with their meaning.
+fn table(codes: &[(&str, &str)]) -> String {
     let mut text = String::from("| Code | When |\n| --- | --- |\n");
-    for (code, meaning) in upgrade::CODES {
+    for (code, meaning) in codes {
         let _ = writeln!(text, "| `{code}` | {meaning} |");
     }
     text

@@ -14,11 +14,12 @@ pub trait Engine {
     /// When it does not start; [`Engine::release`] then cleans up.
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId>;
 
-    /// Asks the guest to shut down, as a press of the power button does.
+    /// Asks the guest to shut down, as a press of the power button does; false when nothing in it takes such a request,
+    /// perhaps not yet.
     ///
     /// # Errors
-    /// When the guest cannot be asked.
-    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()>;
+    /// When the request cannot be made.
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<bool>;
 
     /// Ends a VM as a power cut does and waits until it is off.
     ///

@@ -41,7 +41,7 @@ pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str)
 }
 
 /// The form of an OVA made from this root tree.
-fn form_of(tree: &Path) -> anyhow::Result<Product> {
+pub(super) fn form_of(tree: &Path) -> anyhow::Result<Product> {
     let image: ImageFacts = records::load(&tree.join(image::PATH.trim_start_matches('/')))?;
     let minors: Vec<String> = image.kubernetes.into_iter().map(|release| release.minor).collect();
     let field = |property: FormProperty| Property {
@@ -54,7 +54,7 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
         label: property.label,
         description: property.description,
     };
-    let properties = contract::properties::form(image.role, &minors).into_iter().map(field).collect();
+    let properties = contract::properties::form(&image.roles, &minors).into_iter().map(field).collect();
     Ok(Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() })
 }
 
@@ -62,7 +62,7 @@ fn form_of(tree: &Path) -> anyhow::Result<Product> {
 mod tests {
     use contract::image::KubernetesRelease;
     use contract::properties::{ADDRESS, NODE_NAME, TIMEOUT_FACTOR, options_json};
-    use contract::role::Role;
+    use contract::role::{Role, Roles};
     use tempfile::TempDir;
 
     use super::super::plan::{Wishes, plan};
@@ -70,8 +70,8 @@ mod tests {
     use super::super::{EngineRecord, Lab, NewVm, Record};
     use super::*;
 
-    /// A root tree of this role, as far as its form is concerned.
-    fn tree(role: Role) -> (TempDir, Source) {
+    /// A root tree of an image with these roles, as far as its form is concerned.
+    fn tree(roles: Roles) -> (TempDir, Source) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(image::PATH.trim_start_matches('/'));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -79,7 +79,7 @@ mod tests {
             name: "x".to_owned(),
             version: "1.0.0".to_owned(),
             build: "b".to_owned(),
-            role,
+            roles,
             publisher: None,
             upgrades_from: None,
             kubernetes: vec![KubernetesRelease { minor: "1.36".to_owned(), version: "1.36.2".to_owned() }],
@@ -98,11 +98,12 @@ mod tests {
 
     #[test]
     fn a_form_that_stays_as_it_comes_is_imported_and_powered_on() {
-        for role in Role::ALL {
-            let (_directory, source) = tree(role);
+        let one = Role::ALL.map(Roles::from);
+        for roles in one.into_iter().chain(Roles::new(Role::ALL.to_vec())) {
+            let (_directory, source) = tree(roles.clone());
             let untouched = import(&source, &BTreeMap::new(), "m").unwrap();
-            assert_eq!(untouched.unconfigured, [""; 0], "{role:?}");
-            let file = options_json(role, &["1.36".to_owned()], &[]);
+            assert_eq!(untouched.unconfigured, [""; 0], "{roles:?}");
+            let file = options_json(&roles, &["1.36".to_owned()], &[]);
             let text = |row: &serde_json::Value, name: &str| row[name].as_str().unwrap().to_owned();
             let rows = file["PropertyMapping"].as_array().unwrap().iter();
             let options = rows.map(|row| (text(row, "Key"), text(row, "Value"))).collect();
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_vcenter_would_refuse_is_refused_all_at_once() {
-        let (_directory, source) = tree(Role::ControlPlane);
+        let (_directory, source) = tree(Role::ControlPlane.into());
         let wrong = options(&[
             ("nodename", "cp1"),
             (NODE_NAME, &"x".repeat(64)),
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_vm_whose_properties_are_refused_is_not_made() {
-        let (directory, source) = tree(Role::ControlPlane);
+        let (directory, source) = tree(Role::ControlPlane.into());
         let lab = lab(directory.path(), source);
         let error = format!("{:#}", lab.import(&vm(options(&[(TIMEOUT_FACTOR, "256")]))).unwrap_err());
         assert!(error.starts_with("importing cp1: vCenter would refuse the properties: property"), "{error}");
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_vm_that_lacks_a_value_is_not_powered_on() {
-        let (directory, source) = tree(Role::ControlPlane);
+        let (directory, source) = tree(Role::ControlPlane.into());
         let lab = lab(directory.path(), source);
         // There is nothing to burn its CD-ROM with, which comes after its record.
         lab.import(&vm(BTreeMap::new())).unwrap_err();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fleet::hypervisor::{
-    Adapter, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, PowerState, Replacement, Result, ShutDown, Stamp, Vm,
-    VmRef,
+    Adapter, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown,
+    Staged, Stamp, Vm, VmRef,
 };
 use nix::unistd::geteuid;
 use uuid::Uuid;
@@ -38,15 +38,23 @@ impl LabHypervisor {
         }
     }
 
+    /// The lab's lock, and the permission to change something that it was asked for.
+    async fn locked(&self, permit: &dyn Permit) -> Result<File> {
+        let lock = self.with(Lab::locked).await?;
+        permit.still().await?;
+        Ok(lock)
+    }
+
     /// Changes a VM that is still as it was seen, with the lab locked. What fails half-way may have happened.
     async fn change(
         &self,
         vm: &Vm,
+        permit: &dyn Permit,
         work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (seen, asked) = (vm.clone(), Instant::now());
+        let (seen, lock) = (vm.clone(), self.locked(permit).await?);
         self.with(move |lab| {
-            let _lock = lab.locked(asked)?;
+            let _lock = lock;
             let record = lab.as_seen(&seen)?;
             work(lab, &record.name).map_err(|error| Error::new(Kind::InDoubt, error))
         })
@@ -54,17 +62,20 @@ impl LabHypervisor {
     }
 }
 
-/// How long a change may wait for the lab's lock: whoever asked for it may not be the one who may any more then.
+/// How long a change waits for the lab's lock.
 const LOCKING: Duration = Duration::from_secs(5);
 
 impl Lab {
-    /// The lab's lock, for a change that was asked for at `asked`.
-    fn locked(&self, asked: Instant) -> Result<File> {
-        let lock = self.directory.lock_within(LOCKING).map_err(Error::transient)?;
-        if asked.elapsed() > 2 * LOCKING {
-            return Err(Error::transient(anyhow::anyhow!("the lab was locked for too long by another command")));
+    fn locked(&self) -> Result<File> {
+        self.directory.lock_within(LOCKING).map_err(Error::transient)
+    }
+
+    /// Refuses every place but the one that a lab has.
+    fn has_place(&self, placement: &Placement) -> Result<()> {
+        if placement.is_default() {
+            return Ok(());
         }
-        Ok(lock)
+        Err(Error::refused(format!("the lab {} has one place for its VMs: it cannot put any {placement}", self.name)))
     }
 
     /// The record of a VM that has not changed since it was seen.
@@ -135,23 +146,23 @@ impl Lab {
         Ok(unpacked)
     }
 
-    fn replace(&self, replacement: &OwnedReplacement, asked: Instant) -> Result<Uuid> {
-        let OwnedReplacement { name, ova, digest, like, stamp } = replacement;
+    /// What the new VM is to be.
+    fn replacement(&self, wanted: &Wanted) -> Result<NewVm> {
+        let Wanted { name, image, like, stamp } = wanted;
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
             return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
         };
-        let unpacked = self.unpacked(ova, digest)?;
-        let _lock = self.locked(asked)?;
+        let Some(unpacked) = Unpacked::at(Path::new(&image.reference)) else {
+            return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
+        };
+        if unpacked.digest() != image.digest {
+            return Err(Error::refused(format!("{} is not the image that was planned with", image.reference)));
+        }
         let like = self.as_seen(like)?;
         if self.directory.recall_vm(name).map_err(Error::transient)?.is_some() {
             return Err(Error::refused(format!("the lab {} has a VM {name} already", self.name)));
         }
-        // What a crash left without a record was never a VM.
-        let left = self.directory.vm(name);
-        if left.exists() {
-            fs::remove_dir_all(&left).map_err(Error::transient)?;
-        }
-        let new = NewVm {
+        Ok(NewVm {
             name: name.clone(),
             memory: like.memory,
             processors: like.processors,
@@ -161,17 +172,24 @@ impl Lab {
             source: Some(Source::Ova { unpacked }),
             engine: self.replacements(),
             stamp: Some(stamp.clone()),
-        };
-        self.import_locked(&new).map_err(|error| Error::new(Kind::InDoubt, error))?;
-        Ok(self.directory.load_vm(name).map_err(Error::transient)?.uuid)
+        })
+    }
+
+    /// Removes what a crash left without a record: it was never a VM.
+    fn clear_place_of(&self, vm: &str) -> Result<()> {
+        let left = self.directory.vm(vm);
+        if left.exists() {
+            fs::remove_dir_all(&left).map_err(Error::transient)?;
+        }
+        Ok(())
     }
 }
 
 /// A replacement that outlives the call which asked for it.
-struct OwnedReplacement {
+#[derive(Clone)]
+struct Wanted {
     name: String,
-    ova: std::path::PathBuf,
-    digest: String,
+    image: Staged,
     like: Vm,
     stamp: Stamp,
 }
@@ -190,9 +208,9 @@ impl Hypervisor for LabHypervisor {
     }
 
     /// Network namespaces, loop devices and cgroups take root.
-    async fn preflight(&self) -> Result<()> {
+    async fn preflight(&self, placement: &Placement) -> Result<()> {
         if geteuid().is_root() {
-            return Ok(());
+            return self.0.has_place(placement);
         }
         Err(Error::new(
             Kind::Denied,
@@ -209,6 +227,17 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        let wanted = vm.clone();
+        self.with(move |lab| {
+            let record = lab.directory.recall_vm(&wanted.id).map_err(Error::transient)?;
+            let record = record.filter(|record| record.uuid == wanted.uuid);
+            let missing = || Error::not_found(format!("the lab {} has no VM {}", lab.name, wanted.id));
+            lab.seen(record.ok_or_else(missing)?)
+        })
+        .await
+    }
+
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.with(move |lab| {
             let records = lab.vm_records()?.into_iter().filter(|record| record.uuid == uuid);
@@ -217,15 +246,33 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
-    /// Each call has the lab's lock: whoever gets it next finds the one before ended.
-    async fn settle(&self) -> Result<()> {
-        self.with(|lab| lab.directory.lock().map(drop).map_err(Error::transient)).await
+    /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on
+    /// when it was killed is powered off.
+    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        let (lock, half) = self
+            .with(|lab| {
+                let lock = lab.directory.lock().map_err(Error::transient)?;
+                let (deployment, records) = (lab.deployment(), lab.vm_records()?.into_iter());
+                let ours =
+                    |record: &VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
+                let half: Vec<VmRecord> = records.filter(|r| ours(r) && lab.is_half_started(r)).collect();
+                Ok((lock, half))
+            })
+            .await?;
+        for record in half {
+            permit.still().await?;
+            let ended =
+                self.with(move |lab| lab.end_half_start(&record).map_err(|error| Error::new(Kind::InDoubt, error)));
+            ended.await?;
+        }
+        drop(lock);
+        Ok(())
     }
 
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
-        let (seen, stamp, asked) = (vm.clone(), stamp.clone(), Instant::now());
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+        let (seen, stamp, lock) = (vm.clone(), stamp.clone(), self.locked(permit).await?);
         self.with(move |lab| {
-            let _lock = lab.locked(asked)?;
+            let _lock = lock;
             let mut record = lab.unchanged(&seen)?;
             if let Some(stamp) = &record.stamp {
                 let Stamp { deployment, node, .. } = stamp;
@@ -237,76 +284,118 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
-    async fn stage(&self, ova: &Path, digest: &str) -> Result<()> {
+    /// What is unpacked is whole or not there at all, and of use to every lab: one request.
+    async fn stage(
+        &self,
+        ova: &Path,
+        digest: &str,
+        _like: &Vm,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
+        self.0.has_place(placement)?;
+        permit.still().await?;
         let (ova, digest) = (ova.to_owned(), digest.to_owned());
-        self.with(move |lab| lab.unpacked(&ova, &digest).map(drop)).await
-    }
-
-    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
-        if *replacement.placement != fleet::hypervisor::Placement::default() {
-            return Err(Error::refused("a lab has one place for VMs: leave pool, datastore and folder out"));
-        }
-        let owned = OwnedReplacement {
-            name: replacement.name.to_owned(),
-            ova: replacement.ova.to_owned(),
-            digest: replacement.digest.to_owned(),
-            like: replacement.like.clone(),
-            stamp: replacement.stamp.clone(),
-        };
-        let asked = Instant::now();
-        self.with(move |lab| lab.replace(&owned, asked)).await
-    }
-
-    async fn power_on(&self, vm: &Vm) -> Result<()> {
-        self.change(vm, |lab, name| lab.power_on_locked(name)).await
-    }
-
-    async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
-        let (seen, asked) = (vm.clone(), Instant::now());
         self.with(move |lab| {
-            let record = {
-                let _lock = lab.locked(asked)?;
-                let record = lab.as_seen(&seen)?;
-                lab.ask_to_shut_down(&record.name).map_err(|error| Error::new(Kind::InDoubt, error))?
-            };
-            let begun = Instant::now();
-            match lab.is_shut_down(&record, limit) {
-                Ok(()) => Ok(ShutDown::Off),
-                Err(error) => match lab.power_state(&record.name) {
-                    Ok(PowerState::Off) => Ok(ShutDown::Off),
-                    Ok(_) if begun.elapsed() >= limit => Ok(ShutDown::StillOn),
-                    _ => Err(Error::new(Kind::InDoubt, error)),
-                },
-            }
+            let reference = lab.unpacked(&ova, &digest)?.directory().display().to_string();
+            Ok(Staged { digest, reference })
         })
         .await
     }
 
-    async fn cut_power(&self, vm: &Vm) -> Result<()> {
-        self.change(vm, |lab, name| lab.cut_power_locked(name)).await
+    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        self.0.has_place(replacement.placement)?;
+        let wanted = Wanted {
+            name: replacement.name.to_owned(),
+            image: replacement.image.clone(),
+            like: replacement.like.clone(),
+            stamp: replacement.stamp.clone(),
+        };
+        let lock = self.locked(permit).await?;
+        let new = self
+            .with(move |lab| {
+                let new = lab.replacement(&wanted)?;
+                lab.clear_place_of(&new.name)?;
+                Ok(new)
+            })
+            .await?;
+        permit.still().await?;
+        let half = self.with(move |lab| lab.make_vm(&new).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
+        permit.still().await?;
+        self.with(move |lab| {
+            let _lock = lock;
+            lab.finish_vm(half).map_err(|error| Error::new(Kind::InDoubt, error))
+        })
+        .await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.change(vm, permit, |lab, name| lab.power_on_locked(name)).await
+    }
+
+    /// Two requests: the guest is asked; once nothing of it runs, what it had from the host is given back.
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        let (seen, lock) = (vm.clone(), self.locked(permit).await?);
+        let asked = self
+            .with(move |lab| {
+                let _lock = lock;
+                let record = lab.as_seen(&seen)?;
+                lab.ask_to_shut_down(&record.name).map_err(|error| Error::new(Kind::InDoubt, error))
+            })
+            .await?;
+        let Some(record) = asked else { return Ok(ShutDown::CannotBeAsked) };
+        let waiting = record.clone();
+        let off = self
+            .with(move |lab| {
+                let begun = Instant::now();
+                match lab.is_shut_down(&waiting, limit) {
+                    Ok(()) => Ok(true),
+                    Err(_) if begun.elapsed() >= limit => Ok(false),
+                    Err(error) => Err(Error::new(Kind::InDoubt, error)),
+                }
+            })
+            .await?;
+        if !off {
+            return Ok(ShutDown::StillOn);
+        }
+        let lock = self.locked(permit).await?;
+        self.with(move |lab| {
+            let _lock = lock;
+            lab.tidy_after(&record).map_err(|error| Error::new(Kind::InDoubt, error))
+        })
+        .await?;
+        Ok(ShutDown::Off)
+    }
+
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.change(vm, permit, |lab, name| lab.cut_power_locked(name)).await
+    }
+
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
         if adapter != ADAPTER {
             return Err(Error::not_found(format!("{vm} has no network adapter {adapter}")));
         }
-        self.change(vm, move |lab, name| lab.connect_nic_locked(name, connected)).await
+        self.change(vm, permit, move |lab, name| lab.connect_nic_locked(name, connected)).await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.uuid;
-        self.change(vm, move |lab, name| lab.detach_disk_locked(name, disk)).await
+        self.change(vm, permit, move |lab, name| lab.detach_disk_locked(name, disk)).await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.clone();
         if self.0.disk_reference(disk.uuid) != disk {
             return Err(Error::not_found(format!("the disk {} is not at {}", disk.uuid, disk.path)));
         }
-        self.change(vm, move |lab, name| lab.attach_disk_locked(name, disk.uuid)).await
+        self.change(vm, permit, move |lab, name| lab.attach_disk_locked(name, disk.uuid)).await
     }
 
-    async fn destroy(&self, vm: &Vm) -> Result<()> {
-        self.change(vm, |lab, name| lab.destroy_locked(name)).await
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.change(vm, permit, |lab, name| lab.destroy_locked(name)).await
     }
 }
+
+#[cfg(test)]
+#[path = "hypervisor_tests.rs"]
+mod tests;

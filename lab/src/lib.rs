@@ -84,6 +84,13 @@ pub struct NewVm {
     pub stamp: Option<Stamp>,
 }
 
+/// A VM that is in the inventory and has no configuration yet.
+struct HalfVm {
+    record: VmRecord,
+    document: String,
+    data_disk: Option<u64>,
+}
+
 /// A lab as its directory remembers it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
@@ -255,6 +262,12 @@ impl Lab {
 
     /// The same, of whoever has the lab's lock.
     pub(crate) fn import_locked(&self, vm: &NewVm) -> anyhow::Result<()> {
+        let half = self.make_vm(vm)?;
+        self.finish_vm(half).map(drop)
+    }
+
+    /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
+    pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<HalfVm> {
         records::check_name("the VM's name", &vm.name)?;
         if self.directory.vm(&vm.name).exists() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
@@ -264,7 +277,7 @@ impl Lab {
         let source = vm.source.clone().unwrap_or_else(|| self.record.source.clone());
         let environment =
             environment::import(&source, &vm.properties, &mac).with_context(|| format!("importing {}", vm.name))?;
-        let mut record = VmRecord {
+        let record = VmRecord {
             name: vm.name.clone(),
             source,
             engine: Some(vm.engine),
@@ -287,13 +300,19 @@ impl Lab {
             process: None,
         };
         self.directory.save_vm(&record)?;
-        fs::write(self.directory.environment(&vm.name), &environment.document)?;
-        cdrom::burn(&self.tools(), environment.document.as_bytes(), &self.directory.cdrom(&vm.name))?;
-        if let Some(capacity) = vm.data_disk {
+        Ok(HalfVm { record, document: environment.document, data_disk: vm.data_disk })
+    }
+
+    /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock.
+    pub(crate) fn finish_vm(&self, half: HalfVm) -> anyhow::Result<Uuid> {
+        let HalfVm { mut record, document, data_disk } = half;
+        fs::write(self.directory.environment(&record.name), &document)?;
+        cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(&record.name))?;
+        if let Some(capacity) = data_disk {
             record.disks.push(self.create_disk(capacity)?);
             self.directory.save_vm(&record)?;
         }
-        Ok(())
+        Ok(record.uuid)
     }
 
     /// Removes a VM that is off and holds no data disk.

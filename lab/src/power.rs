@@ -24,7 +24,9 @@ impl Lab {
     pub(crate) fn power_on_locked(&self, vm: &str) -> anyhow::Result<()> {
         let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
-        if engine.is_on(&record) && !self.end_half_start(&record)? {
+        if self.is_half_started(&record) {
+            self.end_half_start(&record)?;
+        } else if engine.is_on(&record) {
             return Ok(());
         }
         if !record.unconfigured.is_empty() {
@@ -52,28 +54,35 @@ impl Lab {
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
     ///
     /// # Errors
-    /// When it is still on after `limit`; it then goes on running.
+    /// When nothing in the guest takes such a request, or it is still on after `limit`; it then goes on running.
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
-        let record = {
+        let asked = {
             let _lock = self.directory.lock()?;
             self.ask_to_shut_down(vm)?
         };
-        self.is_shut_down(&record, limit)
+        let record = asked.with_context(|| format!("the guest of {vm} cannot be asked to shut down"))?;
+        self.is_shut_down(&record, limit)?;
+        let _lock = self.directory.lock()?;
+        self.tidy_after(&record)
     }
 
-    /// Asks the guest to shut down, of whoever has the lab's lock.
-    pub(crate) fn ask_to_shut_down(&self, vm: &str) -> anyhow::Result<VmRecord> {
+    /// Asks the guest to shut down, of whoever has the lab's lock; none if nothing in it takes such a request.
+    pub(crate) fn ask_to_shut_down(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
         let record = self.directory.load_vm(vm)?;
-        self.engines.of(&record).ask_to_shut_down(&record).with_context(|| format!("shutting {vm} down"))?;
-        Ok(record)
+        let asked = self.engines.of(&record).ask_to_shut_down(&record);
+        Ok(asked.with_context(|| format!("shutting {vm} down"))?.then_some(record))
     }
 
     /// Waits until a VM is off that was asked to shut down, at most `limit`.
     pub(crate) fn is_shut_down(&self, record: &VmRecord, limit: Duration) -> anyhow::Result<()> {
         let vm = &record.name;
         // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
-        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(record).is_on(record)))?;
-        let _lock = self.directory.lock()?;
+        until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(record).is_on(record)))
+    }
+
+    /// Gives back what a VM had from the host that has shut down, of whoever has the lab's lock.
+    pub(crate) fn tidy_after(&self, record: &VmRecord) -> anyhow::Result<()> {
+        let vm = &record.name;
         match self.directory.load_vm(vm)? {
             record if self.engines.of(&record).is_on(&record) => bail!("{vm} was off and is on again"),
             record => self.is_off_now(record),
@@ -102,7 +111,8 @@ impl Lab {
         self.directory.save_vm(&record)
     }
 
-    /// Looks up whether a VM is on.
+    /// Looks up whether a VM is on; changes nothing. What a command that was killed while it powered a VM on has left
+    /// running is neither on nor off; whoever may change the VM next ends it.
     ///
     /// # Errors
     /// When the VM is unknown.
@@ -117,17 +127,22 @@ impl Lab {
         // Somebody is powering it on, and has the lock meanwhile.
         let _lock = self.directory.lock()?;
         let record = self.directory.load_vm(vm)?;
-        let off = !self.engines.of(&record).is_on(&record) || self.end_half_start(&record)?;
-        Ok(if off { PowerState::Off } else { PowerState::On })
+        Ok(match self.engines.of(&record).is_on(&record) {
+            false => PowerState::Off,
+            true if record.process.is_some() => PowerState::On,
+            true => PowerState::Unknown,
+        })
     }
 
-    /// Ends what a command that was killed while it powered a VM on has left running, with the lab locked: such a VM
-    /// misses what is given to it last. Says whether there was such a thing.
-    fn end_half_start(&self, record: &VmRecord) -> anyhow::Result<bool> {
-        if record.process.is_some() {
-            return Ok(false);
-        }
+    /// Whether a command was killed while it powered a VM on, asked with the lab locked: something of it runs, and misses
+    /// what is given to it last.
+    pub(crate) fn is_half_started(&self, record: &VmRecord) -> bool {
+        record.process.is_none() && self.engines.of(record).is_on(record)
+    }
+
+    /// Ends what such a command has left running, with the lab locked.
+    pub(crate) fn end_half_start(&self, record: &VmRecord) -> anyhow::Result<()> {
         self.engines.of(record).cut(record).with_context(|| format!("ending the half-started {}", record.name))?;
-        self.is_off_now(record.clone()).map(|()| true)
+        self.is_off_now(record.clone())
     }
 }

@@ -64,6 +64,15 @@ impl ProcessId {
         }
     }
 
+    /// Whether the process does something of its own with a signal, given by its number from 1 to 64: it handles it, or
+    /// has blocked it to read it (proc(5), status fields SigCgt and SigBlk). Where that cannot be read it is taken to.
+    pub fn takes(&self, signal: u32) -> bool {
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.number)) else { return true };
+        let masks = status.lines().filter_map(|line| line.strip_prefix("SigCgt:").or(line.strip_prefix("SigBlk:")));
+        let masks: Vec<u64> = masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).collect();
+        masks.is_empty() || masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1)
+    }
+
     /// Kills the process and waits until it is gone.
     ///
     /// # Errors
@@ -140,6 +149,21 @@ mod tests {
         id.kill().unwrap();
         assert!(!id.is_running());
         id.signal(Signal::SIGKILL).unwrap();
+    }
+
+    #[test]
+    fn a_process_takes_the_signals_that_it_has_asked_for_or_reads() {
+        let takes = |arguments: &[&str]| {
+            let id = start(Command::new("env").args(arguments).args(["sleep", "60"]), null()).unwrap();
+            let is_sleep =
+                || fs::read_link(format!("/proc/{}/exe", id.number())).is_ok_and(|exe| !exe.ends_with("env"));
+            until("the program to run", Duration::from_secs(60), || Ok(is_sleep())).unwrap();
+            let takes = id.takes(38);
+            id.kill().unwrap();
+            takes
+        };
+        assert!(!takes(&[]));
+        assert!(takes(&["--block-signal=RTMIN+4"]));
     }
 
     #[test]

@@ -68,6 +68,12 @@ impl Unpacked {
         Ok(Self { directory })
     }
 
+    /// What was unpacked to a directory, if it is there still.
+    pub fn at(directory: &Path) -> Option<Self> {
+        let whole = directory.join("descriptor.ovf").exists();
+        whole.then(|| Self { directory: directory.to_owned() })
+    }
+
     /// The OVA by content: SHA-256 over its manifest's digests, in hexadecimal.
     pub fn digest(&self) -> &str {
         self.directory.file_name().and_then(|name| name.to_str()).unwrap_or_default()

@@ -81,7 +81,8 @@ impl<'a> Node<'a> {
     /// # Errors
     /// It refuses, or does not in time.
     pub fn commit(&self) -> anyhow::Result<()> {
-        self.until_done("commit", || self.client.wait(self.client.commit(self.address)))
+        let swap = self.facts()?.swap.map(|swap| swap.id);
+        self.until_done("commit", || self.client.wait(self.client.commit(self.address, swap)))
     }
 
     fn until_done(&self, what: &str, ask: impl Fn() -> anyhow::Result<Asked>) -> anyhow::Result<()> {

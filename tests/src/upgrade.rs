@@ -143,8 +143,9 @@ impl<'a> Upgrade<'a> {
     pub fn journals(&self) -> BTreeMap<String, String> {
         let holds = fs::read_dir(self.scenario.lab().upgrades()).expect("the directory of the holds").flatten();
         let read = |hold: fs::DirEntry| {
-            let text = fs::read_to_string(hold.path().join("journal.jsonl")).ok()?;
-            Some((hold.file_name().to_string_lossy().into_owned(), text))
+            let texts = files(&hold.path()).into_iter().map(|file| fs::read_to_string(file).expect("a journal's file"));
+            let text: String = texts.collect();
+            (!text.is_empty()).then(|| (hold.file_name().to_string_lossy().into_owned(), text))
         };
         holds.filter_map(read).collect()
     }
@@ -212,9 +213,25 @@ impl<'a> Upgrade<'a> {
     }
 }
 
-/// Lines of the journal of the last command that has one: the numbers of holds have leading zeros.
+/// The files of a hold's journal: what it began with, then each entry. None if it has not begun one.
+fn files(hold: &Path) -> Vec<PathBuf> {
+    let there = fs::read_dir(hold).into_iter().flatten().flatten().map(|file| file.path());
+    let begun = hold.join("journal.jsonl");
+    let mut added: Vec<PathBuf> =
+        there.filter(|file| file.extension().is_some_and(|kind| kind == "json") && is_journal(file)).collect();
+    added.sort();
+    if begun.exists() { [vec![begun], added].concat() } else { Vec::new() }
+}
+
+fn is_journal(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("journal-"))
+}
+
+/// Entries of the journal of the last command that has one: the numbers of holds have leading zeros. Its first file
+/// has a line of its own before the entries.
 fn entries(upgrades: &Path) -> usize {
     let holds = fs::read_dir(upgrades).into_iter().flatten().flatten();
-    let journal = holds.map(|hold| hold.path().join("journal.jsonl")).filter(|journal| journal.exists()).max();
-    journal.and_then(|journal| fs::read_to_string(journal).ok()).map_or(0, |text| text.lines().count())
+    let last = holds.map(|hold| hold.path()).filter(|hold| hold.join("journal.jsonl").exists()).max();
+    let lines = |file: &PathBuf| fs::read_to_string(file).map_or(0, |text| text.lines().count());
+    last.map_or(0, |hold| files(&hold).iter().map(lines).sum::<usize>().saturating_sub(1))
 }

@@ -20,7 +20,7 @@ use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::properties::form;
 use contract::role::Role;
-use contract::swap::{Refused, Request};
+use contract::swap::{CommitRequest, Refused, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -82,6 +82,7 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
         "node.json" | "node-prepared.json" | "node-taken.json" | "node-upgrading.json" => told::<Node>(text),
         "refused.json" => told::<Refused>(text),
         "swap-request.json" | "swap-request-publisher.json" => asked::<Request>(text),
+        "commit-request.json" => asked::<CommitRequest>(text),
         "kubernetes-request.json" => asked::<kubernetes_upgrade::Request>(text),
         _ => Err("say of what type it is".to_owned()),
     });
@@ -113,7 +114,7 @@ fn the_form_of_today_has_all_properties_of_before() {
     let (table, _) = rest.split_once("<!-- properties:end -->").unwrap();
     let before: BTreeSet<_> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let today: BTreeSet<_> =
-        form(Role::ControlPlane, &["1.36".to_owned()]).iter().map(|property| property.key).collect();
+        form(&Role::ControlPlane.into(), &["1.36".to_owned()]).iter().map(|property| property.key).collect();
     let gone: Vec<_> = before.difference(&today).collect();
     assert!(before.len() > 10 && gone.is_empty(), "gone: {gone:?}");
 }

@@ -11,7 +11,7 @@ use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::properties;
-use contract::role::Role;
+use contract::role::Roles;
 use contract::secret::Secret;
 
 use crate::boot::reconfigure::{self, Lifecycle, Overrides};
@@ -59,10 +59,10 @@ fn from_source(
 }
 
 /// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing else
-/// is wrong.
-pub fn is_untouched(findings: &Findings, role: Role) -> bool {
-    let required: Vec<&str> =
-        properties::table().iter().filter(|property| property.required(role)).map(|property| property.key).collect();
+/// is wrong. Such a form names the image's first role.
+pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
+    let required = properties::table().iter().filter(|property| property.required(roles.first()));
+    let required: Vec<&str> = required.map(|property| property.key).collect();
     findings.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
         && findings.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
@@ -89,11 +89,16 @@ pub fn corrected(
     platform: &Platform,
     image: &ImageFacts,
 ) -> anyhow::Result<(Option<Result<Found, Findings>>, Findings)> {
-    if !matches!(Lifecycle::of(platform.root())?, Lifecycle::Unformed(_)) {
+    let Lifecycle::Unformed(saved) = Lifecycle::of(platform.root())? else {
         return Ok((None, Findings::default()));
-    }
+    };
     let sight = look(platform, None)?;
-    Ok((sight.another.then(|| from_environment(platform, image)), sight.passed_over))
+    let of_the_same_role = |found: Found| match saved.has_role_of(&found.config) {
+        Ok(()) => Ok(found),
+        Err(finding) => Err(Findings::from(finding)),
+    };
+    let corrected = sight.another.then(|| from_environment(platform, image).and_then(of_the_same_role));
+    Ok((corrected, sight.passed_over))
 }
 
 /// Looks for another OVF environment than the one that the configuration came
@@ -260,10 +265,10 @@ mod tests {
         };
         let as_it_comes = [("node-name", ""), ("pod-cidr", "10.244.0.0/16"), ("timeout-factor", "1")];
         for untouched in [&[], as_it_comes.as_slice()] {
-            assert!(is_untouched(&findings(untouched), image.role), "{untouched:?}");
+            assert!(is_untouched(&findings(untouched), &image.roles), "{untouched:?}");
         }
         for begun in [("node-name", "cp1"), ("node-name", "CP 1"), ("gateway", "10.0.0")] {
-            assert!(!is_untouched(&findings(&[begun]), image.role), "{begun:?}");
+            assert!(!is_untouched(&findings(&[begun]), &image.roles), "{begun:?}");
         }
     }
 

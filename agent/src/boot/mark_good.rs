@@ -114,7 +114,7 @@ fn look(root: &Path) -> anyhow::Result<Config> {
     let ask = |address| Api::new(address, &kubeconfig, config.timeout(ASKING));
     let own = ask(config.address())?;
     own.ready().context("the API on this node")?;
-    if let Some(address) = config.cluster.virtual_address {
+    if let Some(address) = config.control_plane().cluster.virtual_address {
         ask(address)?.ready().with_context(|| format!("the API at the virtual IP {address}"))?;
     }
     let nodes = own.nodes()?;
@@ -137,7 +137,7 @@ fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
 }
 
 fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
-    let own = config.control_node()?;
+    let own = config.control_plane().control_node()?;
     let ask = |node| EtcdClient::new(node, pki, config.timeout(ASKING));
     let etcd = ask(own)?;
     let status = etcd.status().context("etcd on this node")?;
@@ -148,7 +148,12 @@ fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
     }
     let members = etcd.members().context("etcd's members")?;
     let leader = members.iter().find(|member| member.id == status.leader).context("etcd's leader is no member")?;
-    let node = config.cluster.control_nodes.iter().find(|node| crate::cluster::etcd::replace::is(leader, node));
+    let node = config
+        .control_plane()
+        .cluster
+        .control_nodes
+        .iter()
+        .find(|node| crate::cluster::etcd::replace::is(leader, node));
     let node = node.context("etcd's leader is on no control node")?;
     let ahead = ask(node)?.status().with_context(|| format!("etcd's leader on {}", node.name))?.raft_applied_index;
     // Asked again after the leader: what it has applied since does not count as a lag.

@@ -141,8 +141,8 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
 
 fn survivors(config: &Config, pki: &Path) -> Cluster {
     let timeout = config.timeout(REQUEST);
-    let healthy = config.peers().filter(|node| member::healthy(node, pki, timeout)).count();
-    judge(config.cluster.control_nodes.len(), healthy)
+    let healthy = config.control_plane().peers().filter(|node| member::healthy(node, pki, timeout)).count();
+    judge(config.control_plane().cluster.control_nodes.len(), healthy)
 }
 
 /// What becomes of an etcd cluster of so many members when one goes and so many of the others are healthy.

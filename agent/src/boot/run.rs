@@ -111,7 +111,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         reporter.update(|status| {
             status.node = Some(known.config.node.name.clone());
             status.address = Some(known.config.address());
-            status.cluster = Some(known.config.cluster.name.clone());
+            status.cluster = Some(known.config.control_plane().cluster.name.clone());
             status.findings = known.warnings.clone();
         });
         match plan::decide(&known.config, &observed) {
@@ -301,7 +301,8 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
             _ => (None, None),
         };
         let blank = !matches!(disk, Some(plan::Disk::Ours(_)));
-        let facts = Facts::of(platform, examination.data_disk.size(), blank);
+        let role = saved.as_ref().map_or(image.roles.first(), Config::role);
+        let facts = Facts::of(platform, examination.data_disk.size(), blank, role);
         findings.extend(preflight::judge(&facts, saved.as_ref()));
         let looked = Instant::now();
         let saved = match saved {
@@ -373,12 +374,12 @@ fn wait_for_environment(
     loop {
         let (mut all, found) = match from_environment(platform, image) {
             Ok(mut found) => {
-                let facts = Facts { clock: Clock::of(platform.root()), ..*facts };
+                let facts = Facts { clock: Clock::of(platform.root()), role: found.config.role(), ..*facts };
                 let judged = preflight::judge(&facts, Some(&found.config));
                 found.warnings.extend(judged.without(machine).without(&found.warnings));
                 if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
             }
-            Err(findings) if takes_over && is_untouched(&findings, image.role) => (Findings::default(), None),
+            Err(findings) if takes_over && is_untouched(&findings, &image.roles) => (Findings::default(), None),
             Err(findings) => (findings, None),
         };
         all.extend(machine.clone());

@@ -32,7 +32,7 @@ const PACE: Duration = Duration::from_secs(2);
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
     let cluster = node.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
-    let listed = node.config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
+    let listed = node.config.control_plane().cluster.control_nodes.iter().find(|node| node.name == admission.node);
     let admitting = Admitting {
         node: listed.context("the node is not in the list of control nodes")?.clone(),
         cluster,
@@ -115,7 +115,7 @@ impl Admitting {
 
     /// Adds the node's etcd as a learner and gives it its vote.
     fn make_member(&self, out: &LastFound) -> anyhow::Result<()> {
-        let own = self.config.control_node()?;
+        let own = self.config.control_plane().control_node()?;
         let etcd = EtcdClient::new(own, &self.pki, self.config.timeout(REQUEST))?;
         loop {
             match self.further(&etcd) {

@@ -56,7 +56,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
 /// Lets another node have the virtual IP before the API here starts again, if one
 /// can take it.
 fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
-    let Some(address) = node.config.cluster.virtual_address else { return Ok(()) };
+    let Some(address) = node.config.control_plane().cluster.virtual_address else { return Ok(()) };
     let health = node.reporter.status().health.unwrap_or_default();
     let others = health.nodes.iter().flatten().filter(|other| other.name != node.config.node.name);
     if others.filter(|node| node.ready).count() == 0 {

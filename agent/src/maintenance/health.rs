@@ -128,7 +128,7 @@ impl Shared {
                 }
             }
             let healthy = failures < FAILURES;
-            if self.config.cluster.virtual_address.is_some()
+            if self.config.control_plane().cluster.virtual_address.is_some()
                 && let Err(error) = virtual_address::tell(&self.root, healthy)
             {
                 log::warn!("telling keepalived about the API: {error}");
@@ -144,17 +144,19 @@ impl Shared {
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);
         let nodes = Api::new(self.config.address(), &kubeconfig, timeout).and_then(|api| api.nodes()).ok();
         let pki = files::below(&self.root, PKI);
-        let members = self.config.cluster.control_nodes.iter();
+        let members = self.config.control_plane().cluster.control_nodes.iter();
         let etcd: Vec<Member> = members
             .map(|node| Member { name: node.name.clone(), healthy: member::healthy(node, &pki, timeout) })
             .collect();
         let virtual_address = self
             .config
+            .control_plane()
             .cluster
             .virtual_address
             .map(|address| VirtualAddress { address, held: virtual_address::held(address) });
         let well = nodes.as_ref().is_some_and(|nodes| {
-            nodes.len() >= self.config.cluster.control_nodes.len() && nodes.iter().all(|node| node.ready)
+            nodes.len() >= self.config.control_plane().cluster.control_nodes.len()
+                && nodes.iter().all(|node| node.ready)
         }) && etcd.iter().all(|member| member.healthy);
         self.reporter.update(|status| {
             let api = status.health.as_ref().is_some_and(|health| health.api);

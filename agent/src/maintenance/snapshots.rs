@@ -49,14 +49,17 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 }
 
 fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
-    let Some(node) = config.control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
+    let Some(node) =
+        config.control_plane().control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true))
+    else {
         return Ok(());
     };
     let status = EtcdClient::new(node, pki, config.timeout(REQUEST))?.status()?;
     if !status.is_leader() {
         return Ok(());
     }
-    let taken = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
+    let taken =
+        snapshot::take(&config.control_plane().cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
     log::info!("took the snapshot {}: revision {}, {} keys", taken.0.name(), taken.1.revision, taken.1.total_key);
     Ok(())
 }

@@ -112,7 +112,7 @@ impl NodeContext {
     /// # Errors
     /// It is not in there.
     pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
-        Ok(self.config.control_node()?)
+        Ok(self.config.control_plane().control_node()?)
     }
 
     /// This node's address on the primary network.
@@ -125,14 +125,14 @@ impl NodeContext {
     /// # Errors
     /// The image does not carry it.
     pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
-        let minor = &self.config.cluster.kubernetes_minor;
+        let minor = &self.config.control_plane().cluster.kubernetes_minor;
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
         Ok(&release.version)
     }
 
     /// Names the image and what it forms with: the same on all nodes.
     pub fn forming_image(&self) -> String {
-        let minor = &self.config.cluster.kubernetes_minor;
+        let minor = &self.config.control_plane().cluster.kubernetes_minor;
         let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
         format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
     }

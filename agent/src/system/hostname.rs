@@ -39,10 +39,10 @@ fn lay_hosts(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
 /// The control nodes know each other without DNS.
 fn hosts(config: &Config) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
-    for node in &config.cluster.control_nodes {
+    for node in &config.control_plane().cluster.control_nodes {
         let _ = writeln!(text, "{} {}", node.address, node.name);
     }
-    if config.control_node().is_err() {
+    if config.control_plane().control_node().is_err() {
         let _ = writeln!(text, "{} {}", config.address(), config.node.name);
     }
     text

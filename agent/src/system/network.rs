@@ -66,7 +66,7 @@ pub fn ensure(
                 continue;
             }
         }
-        if let Some(address) = config.cluster.virtual_address.filter(|_| index == 0 && !formed) {
+        if let Some(address) = config.control_plane().cluster.virtual_address.filter(|_| index == 0 && !formed) {
             match virtual_address_taken(config, address, device, &own) {
                 Ok(taken) => taken.into_iter().for_each(|finding| findings.push(finding)),
                 Err(error) => findings.extend(failed(&format!("asking for {address}"), error)),
@@ -160,7 +160,7 @@ fn virtual_address_taken(
     own: &[Mac],
 ) -> io::Result<Option<Finding>> {
     let Some(holder) = arp::holder(&device.name, address, own)? else { return Ok(None) };
-    for peer in config.peers() {
+    for peer in config.control_plane().peers() {
         if arp::holder(&device.name, peer.address, own)? == Some(holder) {
             return Ok(None);
         }
@@ -292,15 +292,14 @@ fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::intake::config::Cluster;
+    use crate::intake::config::{Cluster, RoleConfig};
     use contract::properties::ControlNode;
 
     /// The first node of three.
     pub(crate) fn config() -> Config {
         let node = |name: &str, last| ControlNode { name: name.into(), address: Ipv4Addr::new(10, 0, 0, last) };
         Config {
-            role: contract::role::Role::ControlPlane,
-            cluster: Cluster {
+            role: RoleConfig::ControlPlane(Cluster {
                 name: "alpha".into(),
                 control_nodes: vec![node("cp-1", 11), node("cp-2", 12), node("cp-3", 13)],
                 virtual_address: Some(Ipv4Addr::new(10, 0, 0, 10)),
@@ -308,7 +307,7 @@ pub(crate) mod tests {
                 service_cidr: "10.96.0.0/16".parse().unwrap(),
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),
-            },
+            }),
             node: Node {
                 name: "cp-1".into(),
                 interfaces: vec![Interface {
@@ -398,7 +397,7 @@ pub(crate) mod tests {
     #[test]
     fn a_strangers_virtual_address_is_refused_and_a_control_nodes_is_not() {
         let config = config();
-        let address = config.cluster.virtual_address.unwrap();
+        let address = config.control_plane().cluster.virtual_address.unwrap();
         let device = network(&[("peer", &["10.0.0.12"]), ("stranger", &["10.0.0.99"])]);
         let taken = || virtual_address_taken(&config, address, &device, &[device.mac]).unwrap();
         assert_eq!(taken(), None);

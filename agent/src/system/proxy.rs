@@ -50,7 +50,7 @@ fn environment(config: &Config) -> Option<String> {
 
 /// What is never asked of the proxy: this host, the cluster and what was given.
 fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
-    let cluster = &config.cluster;
+    let cluster = config.control_plane().cluster;
     let mut direct = vec!["localhost".to_owned(), "127.0.0.0/8".to_owned()];
     direct.extend(config.node.interfaces.iter().map(|interface| interface.address.trunc().to_string()));
     direct.extend(cluster.control_nodes.iter().map(|node| node.address.to_string()));

@@ -2,6 +2,7 @@
 
 use super::parse::{addresses, certificates, names, numbers, password, routes, secret, ssh, urls};
 use super::value::{Problem, Value};
+use crate::role::Roles;
 
 /// The longest text that is accepted for a value of one line, in characters.
 const LONG: u32 = 4096;
@@ -63,6 +64,8 @@ pub enum Kind {
     Certificates,
     /// A Kubernetes minor that the image carries.
     KubernetesMinor,
+    /// A role that VMs of the image may have.
+    Role,
 }
 
 impl Kind {
@@ -86,17 +89,19 @@ impl Kind {
     }
 
     /// The value of `ovf:qualifiers` (DSP0243 1.1.0, section 9.5.1, table 7).
-    /// `minors` are the Kubernetes minors of the image.
+    /// `roles` and `minors` are those of the image.
     ///
     /// No minimum length is ever said. vCenter's form and its power-on refuse an empty value then, and a VM that takes
     /// over a node's data disk needs none: the agent, which sees the disk, asks for what is missing. And some import
     /// tools misread `MinLen(0)`.
-    pub fn ovf_qualifiers(self, minors: &[String]) -> Option<String> {
-        if self == Self::KubernetesMinor {
-            let values: Vec<String> = minors.iter().map(|minor| format!("\"{minor}\"")).collect();
-            return (!values.is_empty()).then(|| format!("ValueMap{{{}}}", values.join(",")));
-        }
+    pub fn ovf_qualifiers(self, roles: &Roles, minors: &[String]) -> Option<String> {
+        let one_of = |values: Vec<String>| {
+            let values: Vec<String> = values.into_iter().map(|value| format!("\"{value}\"")).collect();
+            (!values.is_empty()).then(|| format!("ValueMap{{{}}}", values.join(",")))
+        };
         let longest = match self {
+            Self::KubernetesMinor => return one_of(minors.to_vec()),
+            Self::Role => return one_of(roles.iter().map(|role| role.to_string()).collect()),
             Self::DnsLabel => 63,
             Self::Address => 15,
             Self::AddressWithPrefix | Self::Range { .. } => 18,
@@ -149,6 +154,7 @@ impl Kind {
             }
             Self::Certificates => "PEM with line ends as `\\n`, or base64 of a PEM or DER file".into(),
             Self::KubernetesMinor => "a Kubernetes minor of the image".into(),
+            Self::Role => "a role of the image".into(),
         }
     }
 
@@ -179,6 +185,7 @@ impl Kind {
             Self::ExclusionList => names::list(text, names::exclusion).map(Value::Texts),
             Self::Certificates => certificates::authorities(text).map(Value::Texts),
             Self::KubernetesMinor => Ok(Value::Text(numbers::kubernetes_minor(text)?)),
+            Self::Role => Ok(Value::Role(names::role(text)?)),
         }
     }
 }

@@ -17,7 +17,7 @@ pub use table::*;
 pub use value::{ControlNode, Problem, Route, Value};
 
 use crate::finding::Findings;
-use crate::role::Role;
+use crate::role::{Role, Roles};
 
 /// A group of properties in the import form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Category {
 }
 
 /// One row of the table.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
     /// The OVF key: lower-case words with dashes. Dots separate classes in the
     /// environment, so a key has none.
@@ -63,10 +63,8 @@ pub struct Property {
     pub kind: Kind,
     /// A value as it could be given. Secrets have none: somebody would use it.
     pub example: Option<&'static str>,
-    /// What happens without a value.
-    need: Need,
-    /// The same in a tenant cluster, where it differs.
-    need_in_tenants: Option<Need>,
+    /// What happens without a value, by role; none in a role that does not use it.
+    needs: [Option<Need>; Role::ALL.len()],
     /// Whether it may be changed on a node whose cluster has formed.
     pub changeable: bool,
 }
@@ -83,25 +81,37 @@ pub enum Need {
 }
 
 impl Property {
-    /// What happens in this role when no value is given.
-    pub fn need(&self, role: Role) -> Need {
-        match role {
-            Role::ControlPlane => self.need,
-            Role::TenantControlPlane => self.need_in_tenants.unwrap_or(self.need),
+    /// The same row with another need in one role; none where that role does not use it.
+    pub const fn need_in(mut self, role: Role, need: Option<Need>) -> Self {
+        self.needs[role as usize] = need;
+        self
+    }
+
+    /// What happens in this role when no value is given; none if the role does not use the property.
+    pub fn need(&self, role: Role) -> Option<Need> {
+        self.needs[role as usize]
+    }
+
+    /// Whether the form of an image with these roles asks for it: one of them uses it, and it is no choice of a single
+    /// role.
+    pub fn asked_for(&self, roles: &Roles) -> bool {
+        match self.kind {
+            Kind::Role => roles.only().is_none(),
+            _ => roles.iter().any(|role| self.need(role).is_some()),
         }
     }
 
     /// The value in this role when none is given.
     pub fn default(&self, role: Role) -> Option<&'static str> {
         match self.need(role) {
-            Need::Default(value) => Some(value),
-            Need::Optional | Need::Required => None,
+            Some(Need::Default(value)) => Some(value),
+            Some(Need::Optional | Need::Required) | None => None,
         }
     }
 
     /// Whether a VM of this role cannot do without a value.
     pub fn required(&self, role: Role) -> bool {
-        self.need(role) == Need::Required
+        self.need(role) == Some(Need::Required)
     }
 
     /// Whether the value is hidden in the form and never shown anywhere.

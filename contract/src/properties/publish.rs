@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Kind, Need, Property, table};
 use crate::minor;
-use crate::role::Role;
+use crate::role::{Role, Roles};
 
 /// One property of an OVF ProductSection, in the order in which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,37 +36,64 @@ const REQUIRED: &str = " (required for a new node)";
 /// What its description ends with.
 const UNLESS: &str = " Leave it empty only in a VM that takes over a node's data disk: the configuration is there.";
 
-/// The properties for an image of this role that carries these Kubernetes minors, such as
+/// The properties for an image with these roles that carries these Kubernetes minors, such as
 /// `1.36`; the newest is the default. All are user-configurable strings and numbers;
 /// the ProductSection must not have a class.
 ///
 /// The form may stay as it comes: vCenter takes it with every property as it is here, and powers the VM on.
-pub fn form(role: Role, kubernetes_minors: &[String]) -> Vec<FormProperty> {
+pub fn form(roles: &Roles, kubernetes_minors: &[String]) -> Vec<FormProperty> {
+    form_of(table(), roles, kubernetes_minors)
+}
+
+fn form_of(table: &[Property], roles: &Roles, kubernetes_minors: &[String]) -> Vec<FormProperty> {
+    let asked = table.iter().filter(|property| property.asked_for(roles));
     let publish = |property: &Property| {
-        let required = property.required(role);
-        let text = |text: &str, when_required: &str| [text, if required { when_required } else { "" }].concat();
+        let (who, when) = needed_by(property, roles);
         FormProperty {
             key: property.key,
             category: property.category.heading(),
-            label: text(property.label, REQUIRED),
-            description: text(property.description, UNLESS),
+            label: [property.label, &who].concat(),
+            description: [property.description, &when].concat(),
             ovf_type: property.kind.ovf_type(),
-            qualifiers: property.kind.ovf_qualifiers(kubernetes_minors),
+            qualifiers: property.kind.ovf_qualifiers(roles, kubernetes_minors),
             password: property.secret(),
             default: match property.kind {
                 Kind::KubernetesMinor => minor::newest(kubernetes_minors.iter().map(String::as_str)).map(str::to_owned),
-                _ => property.default(role).map(str::to_owned),
+                Kind::Role => Some(roles.first().to_string()),
+                _ => default(property, roles).map(str::to_owned),
             },
         }
     };
-    table().iter().map(publish).collect()
+    asked.map(publish).collect()
+}
+
+/// What label and description end with: which of the roles need the property, and which alone use it.
+fn needed_by(property: &Property, roles: &Roles) -> (String, String) {
+    let names = |of: &dyn Fn(Role) -> bool| roles.iter().filter(|role| of(*role)).map(Role::name).collect::<Vec<_>>();
+    let (all, using) = (names(&|_| true), names(&|role| property.need(role).is_some()));
+    let requiring = names(&|role| property.required(role));
+    let label = match requiring.as_slice() {
+        [] if using == all => String::new(),
+        [] => format!(" ({} only)", using.join(", ")),
+        requiring if requiring == all => REQUIRED.to_owned(),
+        requiring => format!(" (required for {})", requiring.join(", ")),
+    };
+    let only = if using == all { String::new() } else { format!(" Only {} uses it.", using.join(" or ")) };
+    (label, only + if requiring.is_empty() { "" } else { UNLESS })
+}
+
+/// The default of all roles that use the property. Where they differ the form has none, and each node takes its own.
+fn default(property: &Property, roles: &Roles) -> Option<&'static str> {
+    let mut defaults = roles.iter().filter(|role| property.need(*role).is_some()).map(|role| property.default(role));
+    let first = defaults.next()?;
+    first.filter(|_| defaults.all(|other| other == first))
 }
 
 /// An options file as `govc import.spec` writes it and `govc import.ova
 /// -options` reads it: every property with its default, `networks` (the OVF's
 /// network names) still to be mapped, powered off after the import.
-pub fn options_json(role: Role, kubernetes_minors: &[String], networks: &[&str]) -> Json {
-    let properties: Vec<Json> = form(role, kubernetes_minors)
+pub fn options_json(roles: &Roles, kubernetes_minors: &[String], networks: &[&str]) -> Json {
+    let properties: Vec<Json> = form(roles, kubernetes_minors)
         .into_iter()
         .map(|property| json!({ "Key": property.key, "Value": property.default.unwrap_or_default() }))
         .collect();
@@ -103,11 +130,10 @@ pub fn reference_markdown() -> String {
         if let Some(example) = property.example {
             let _ = write!(form, "; e.g. `{example}`");
         }
-        let default = match (property.kind, property.need(Role::ControlPlane)) {
-            (Kind::KubernetesMinor, _) => "the newest in the image".to_owned(),
-            (_, Need::Default(default)) => format!("`{default}`"),
-            (_, Need::Required) => "**required**".to_owned(),
-            (_, Need::Optional) => "none".to_owned(),
+        let default = match property.kind {
+            Kind::KubernetesMinor => "the newest in the image".to_owned(),
+            Kind::Role => "the image's first".to_owned(),
+            _ => without_value(property),
         };
         let _ = writeln!(
             text,
@@ -121,8 +147,29 @@ pub fn reference_markdown() -> String {
     text
 }
 
+/// What happens without a value: in each role, where they differ.
+fn without_value(property: &Property) -> String {
+    let words = |role: Role| match property.need(role) {
+        Some(Need::Default(default)) => format!("`{default}`"),
+        Some(Need::Required) => "**required**".to_owned(),
+        Some(Need::Optional) => "none".to_owned(),
+        None => "not used".to_owned(),
+    };
+    let [first, others @ ..] = Role::ALL.map(|role| (role, words(role)));
+    match others.iter().all(|(_, words)| *words == first.1) {
+        true => first.1,
+        false => [&[first], others.as_slice()]
+            .concat()
+            .iter()
+            .map(|(role, words)| format!("{role}: {words}"))
+            .collect::<Vec<_>>()
+            .join("; "),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::{CLUSTER_NAME, NODE_NAME, POD_CIDR, ROLE, SNAPSHOT_TARGET, find};
     use super::*;
 
     fn minors() -> Vec<String> {
@@ -131,9 +178,21 @@ mod tests {
 
     #[test]
     fn form_has_each_property_once_and_none_needs_a_value() {
-        let form = form(Role::ControlPlane, &minors());
-        assert_eq!(form.len(), table().len());
-        for property in &form {
+        for roles in [Roles::from(Role::ControlPlane), several()] {
+            form_needs_no_value(&form(&roles, &minors()));
+        }
+        let form = form(&Role::ControlPlane.into(), &minors());
+        let asked = table().iter().map(|property| property.key).filter(|key| *key != ROLE);
+        assert_eq!(form.iter().map(|property| property.key).collect::<Vec<_>>(), asked.collect::<Vec<_>>());
+        let version = form.iter().find(|property| property.key == "kubernetes-version").unwrap();
+        assert_eq!(version.qualifiers.as_deref(), Some(r#"ValueMap{"1.36","1.35"}"#));
+        assert_eq!(version.default.as_deref(), Some("1.36"));
+        let secret = form.iter().find(|property| property.key == "deployment-secret").unwrap();
+        assert!(secret.password && secret.qualifiers.as_deref() == Some("MaxLen(1024)"));
+    }
+
+    fn form_needs_no_value(form: &[FormProperty]) {
+        for property in form {
             let qualifiers = property.qualifiers.as_deref().unwrap_or_default();
             assert!(!qualifiers.contains("MinLen"), "{}: {qualifiers}", property.key);
             let admits_nothing = property.ovf_type == "string" && !qualifiers.contains("ValueMap");
@@ -144,17 +203,13 @@ mod tests {
                 property.key
             );
         }
-        let version = form.iter().find(|property| property.key == "kubernetes-version").unwrap();
-        assert_eq!(version.qualifiers.as_deref(), Some(r#"ValueMap{"1.36","1.35"}"#));
-        assert_eq!(version.default.as_deref(), Some("1.36"));
-        let secret = form.iter().find(|property| property.key == "deployment-secret").unwrap();
-        assert!(secret.password && secret.qualifiers.as_deref() == Some("MaxLen(1024)"));
     }
 
     #[test]
     fn the_form_says_what_a_new_node_needs() {
         for role in Role::ALL {
-            for (property, shown) in table().iter().zip(form(role, &minors())) {
+            for shown in form(&role.into(), &minors()) {
+                let property = find(shown.key).unwrap();
                 let says = [shown.label.ends_with(REQUIRED), shown.description.ends_with(UNLESS)];
                 assert_eq!(says, [property.required(role); 2], "{} in {role:?}", property.key);
                 assert!(shown.label.len() <= 60 && shown.description.len() <= 400, "{} is too long", property.key);
@@ -162,9 +217,37 @@ mod tests {
         }
     }
 
+    fn several() -> Roles {
+        Roles::new(vec![Role::TenantControlPlane, Role::ControlPlane]).unwrap()
+    }
+
+    #[test]
+    fn an_image_with_several_roles_asks_for_the_role_and_says_which_one_needs_what() {
+        // No property of today is unknown to a role.
+        let mut rows = table().to_vec();
+        let row = rows.iter_mut().find(|row| row.key == SNAPSHOT_TARGET).unwrap();
+        *row = row.clone().need_in(Role::TenantControlPlane, None);
+        let form = form_of(&rows, &several(), &minors());
+        let shown = |key: &str| form.iter().find(|property| property.key == key).unwrap();
+        let role = shown(ROLE);
+        assert_eq!(role.qualifiers.as_deref(), Some(r#"ValueMap{"tenant-control-plane","control-plane"}"#));
+        assert_eq!(role.default.as_deref(), Some("tenant-control-plane"));
+        assert!(shown(NODE_NAME).label.ends_with(REQUIRED));
+        assert_eq!(shown(CLUSTER_NAME).label, "Cluster name (required for tenant-control-plane)");
+        assert_eq!(shown(CLUSTER_NAME).default, None, "the roles differ");
+        assert_eq!(shown(SNAPSHOT_TARGET).label, "Snapshot target (control-plane only)");
+        assert!(shown(SNAPSHOT_TARGET).description.ends_with(" Only control-plane uses it."));
+        assert_eq!(shown(POD_CIDR).default.as_deref(), Some("10.244.0.0/16"));
+        for property in &form {
+            assert!(property.label.len() <= 80 && property.description.len() <= 500, "{} is too long", property.key);
+        }
+        let tenants = form_of(&rows, &Role::TenantControlPlane.into(), &minors());
+        assert!(tenants.iter().all(|property| ![ROLE, SNAPSHOT_TARGET].contains(&property.key)));
+    }
+
     #[test]
     fn options_file_lists_properties_in_order() {
-        let options = options_json(Role::ControlPlane, &minors(), &["VM Network"]);
+        let options = options_json(&several(), &minors(), &["VM Network"]);
         let keys: Vec<&str> =
             options["PropertyMapping"].as_array().unwrap().iter().map(|row| row["Key"].as_str().unwrap()).collect();
         assert_eq!(keys, table().iter().map(|property| property.key).collect::<Vec<_>>());

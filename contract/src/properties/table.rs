@@ -1,6 +1,7 @@
 //! The rows of the table. Nothing else in the project spells a property key.
 
 use super::{Category, Kind, Need, Property};
+use crate::role::Role;
 
 macro_rules! keys {
     ($($name:ident = $key:literal;)*) => {
@@ -9,6 +10,7 @@ macro_rules! keys {
 }
 
 keys! {
+    ROLE = "role";
     NODE_NAME = "node-name";
     ADDRESS = "address";
     GATEWAY = "gateway";
@@ -45,18 +47,13 @@ impl Property {
             label: "",
             description: "",
             example: None,
-            need: Need::Optional,
-            need_in_tenants: None,
+            needs: [Some(Need::Optional); Role::ALL.len()],
             changeable: false,
         }
     }
 
     const fn must_be_given(self) -> Self {
-        Self { need: Need::Required, ..self }
-    }
-
-    const fn must_be_given_in_tenants(self) -> Self {
-        Self { need_in_tenants: Some(Need::Required), ..self }
+        Self { needs: [Some(Need::Required); Role::ALL.len()], ..self }
     }
 
     const fn changeable(self) -> Self {
@@ -76,11 +73,18 @@ impl Property {
     }
 
     const fn or(self, default: &'static str) -> Self {
-        Self { need: Need::Default(default), ..self }
+        Self { needs: [Some(Need::Default(default)); Role::ALL.len()], ..self }
     }
 }
 
 pub(super) const TABLE: &[Property] = &[
+    Property::new(ROLE, Category::Node, Kind::Role)
+        .label("Role")
+        .description(
+            "What this VM is in its cluster. Asked for where the appliance has several roles. It stays for the life of \
+             the node.",
+        )
+        .example("tenant-control-plane"),
     Property::new(NODE_NAME, Category::Node, Kind::DnsLabel)
         .must_be_given()
         .label("Node name")
@@ -146,7 +150,7 @@ pub(super) const TABLE: &[Property] = &[
         .label("Cluster name")
         .description("Name of the control cluster. It appears in kubeconfig files.")
         .or("control")
-        .must_be_given_in_tenants(),
+        .need_in(Role::TenantControlPlane, Some(Need::Required)),
     Property::new(CONTROL_NODES, Category::Cluster, Kind::ControlNodes)
         .must_be_given()
         .label("Control nodes")
@@ -157,7 +161,7 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
     Property::new(API_VIP, Category::Cluster, Kind::Address)
-        .must_be_given_in_tenants()
+        .need_in(Role::TenantControlPlane, Some(Need::Required))
         .label("Virtual IP of the Kubernetes API")
         .description(
             "Unused IPv4 address in the nodes' subnet at which clients reach the Kubernetes API, whichever \

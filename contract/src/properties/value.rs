@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 use crate::codes::Code;
+use crate::role::Role;
 use crate::secret::Secret;
 
 /// One entry of the control node list.
@@ -54,6 +55,8 @@ pub enum Value {
     Number(u32),
     /// A secret.
     Secret(Secret),
+    /// What a VM is in its cluster.
+    Role(Role),
 }
 
 macro_rules! try_from_value {
@@ -78,6 +81,7 @@ try_from_value! {
     Addresses(Vec<Ipv4Addr>);
     Network(Ipv4Net);
     ControlNodes(Vec<ControlNode>);
+    Role(Role);
     Number(u32);
     Secret(Secret);
 }

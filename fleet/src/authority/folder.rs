@@ -1,14 +1,18 @@
 //! A store in a directory of this machine: the lab's.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use async_trait::async_trait;
+use tempfile::TempDir;
 
-use super::Store;
+use super::{Snapshots, Store};
 use crate::files;
+
+/// How the name begins of a directory for what is about to be kept.
+const SPOOL: &str = "spool-";
 
 /// A directory with numbered directories.
 #[derive(Clone, Debug)]
@@ -24,62 +28,136 @@ impl Folder {
     fn numbered(&self, number: u64) -> PathBuf {
         self.0.join(format!("{number:06}"))
     }
+
+    /// Does something to a path where blocking disturbs nobody: the disk may be slow, and each write is flushed.
+    async fn at_path<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        path: PathBuf,
+        act: impl FnOnce(&Path, &Path) -> io::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let store = self.0.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            act(&store, &path).with_context(|| format!("{doing} {}", path.display()))
+        });
+        done.await.context("the thread that does it has ended")?
+    }
+}
+
+/// The names in a directory; none if it is not there.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
+    }
 }
 
 #[async_trait]
 impl Store for Folder {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        let attempt = || format!("reading {}", self.0.display());
-        let entries = match fs::read_dir(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.with_context(attempt)?,
-        };
-        let mut numbers = Vec::new();
-        for entry in entries {
-            numbers.extend(entry.with_context(attempt)?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
-        }
-        Ok(numbers)
+        self.at_path("reading", self.0.clone(), |store, _| {
+            Ok(names(store)?.iter().filter_map(|name| name.parse().ok()).collect())
+        })
+        .await
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.at_path("looking for", self.numbered(number), |_, path| path.try_exists()).await
     }
 
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        let path = self.numbered(number);
-        let make = || -> io::Result<bool> {
-            fs::create_dir_all(&self.0)?;
-            match fs::create_dir(&path) {
+        self.at_path("making", self.numbered(number), |store, path| {
+            fs::create_dir_all(store)?;
+            match fs::create_dir(path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                made => made.and_then(|()| File::open(&self.0)?.sync_all()).map(|()| true),
+                made => made.and_then(|()| File::open(store)?.sync_all()).map(|()| true),
             }
-        };
-        make().with_context(|| format!("making {}", path.display()))
+        })
+        .await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.at_path("removing", self.numbered(number), |_, path| fs::remove_dir_all(path)).await
     }
 
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        let path = self.numbered(number).join(file);
-        match fs::read_to_string(&path) {
+        self.at_path("reading", self.numbered(number).join(file), |_, path| match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            text => text.map(Some).with_context(|| format!("reading {}", path.display())),
-        }
+            bytes => bytes.map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())),
+        })
+        .await
     }
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
-        files::write(&self.numbered(number).join(file), text)
+        let text = text.to_owned();
+        // A directory that was removed is not made again: its number may be lower than another one's.
+        self.at_path("writing", self.numbered(number).join(file), move |_, path| {
+            let mut file = files::create(path)?;
+            file.write_all(text.as_bytes())?;
+            file.commit()
+        })
+        .await
     }
 
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.at_path("reading", self.numbered(number), |_, path| names(path)).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for Folder {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        let path = self.0.join(name);
-        let there = path.try_exists().with_context(|| format!("looking for {}", path.display()))?;
-        Ok(there.then(|| path.display().to_string()))
+        self.at_path("looking for", self.0.join(name), |_, path| {
+            Ok(path.try_exists()?.then(|| path.display().to_string()))
+        })
+        .await
+    }
+
+    async fn spool(&self) -> anyhow::Result<TempDir> {
+        self.at_path("making room in", self.0.clone(), |_, path| {
+            fs::create_dir_all(path)?;
+            // What a command that was killed has left.
+            for entry in fs::read_dir(path)?.filter_map(Result::ok) {
+                if entry.file_name().to_str().is_some_and(|name| name.starts_with(SPOOL)) {
+                    fs::remove_dir_all(entry.path())?;
+                }
+            }
+            tempfile::Builder::new().prefix(SPOOL).tempdir_in(path)
+        })
+        .await
     }
 
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        let path = self.0.join(name);
-        let keep = || -> io::Result<()> {
-            fs::create_dir_all(&self.0)?;
-            let mut kept = files::create(&path)?;
-            io::copy(&mut File::open(file)?, &mut kept)?;
-            kept.commit()
-        };
-        keep().with_context(|| format!("keeping {}", path.display()))?;
-        Ok(path.display().to_string())
+        let file = file.to_owned();
+        self.at_path("keeping", self.0.join(name), move |store, path| {
+            fs::create_dir_all(store)?;
+            let mut kept = files::create(path)?;
+            io::copy(&mut File::open(&file)?, &mut kept)?;
+            kept.commit()?;
+            Ok(path.display().to_string())
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_about_to_be_kept_lies_beside_it_and_nothing_of_it_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::at(directory.path().join("upgrades"));
+        let killed = folder.spool().await.unwrap().keep();
+        assert_eq!(killed.parent(), Some(&*folder.0));
+        fs::write(killed.join("half.db"), "half").unwrap();
+        let spool = folder.spool().await.unwrap();
+        assert!(!killed.exists());
+        assert!(folder.numbers().await.unwrap().is_empty());
+        fs::write(spool.path().join("a.db"), "a store").unwrap();
+        folder.keep("a.db", &spool.path().join("a.db")).await.unwrap();
+        drop(spool);
+        let names: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["a.db"]);
     }
 }

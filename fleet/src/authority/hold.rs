@@ -1,25 +1,28 @@
 //! A hold: taken, confirmed before each change, given back.
 
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Holder, Store};
+use super::attempt::Attempt;
+use super::standing::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRAWN, holder, judged, sorted};
+use super::{Held, Holder, Lost, Standing, Store};
 
 /// For how long a confirmation is good. A change that was not begun by then is not begun.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// How much longer than [`WINDOW`] a successor waits: a request may take as long to reach a hypervisor or a node.
-const MARGIN: Duration = Duration::from_secs(20);
+/// How long a request that was begun may take to reach a hypervisor or a node: it has arrived by then, or never will.
+/// Whoever makes requests sees to that. A successor of a command that has ended waits that long.
+pub const MARGIN: Duration = Duration::from_secs(20);
+/// How long after a confirmation the last request that it permits has arrived or failed: so long waits the successor of a
+/// command that may be alive.
+pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-const HOLDER: &str = "holder.json";
-const RELEASED: &str = "released";
-/// There once whoever was taken over from can have begun nothing more.
-const ALONE: &str = "alone";
+/// So many numbered directories are kept; what is older goes once nobody goes by it.
+const KEPT: usize = 20;
 
 /// Whether a deployment may be taken from a command that has not given it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,110 +33,33 @@ pub enum TakeOver {
     FromAnyone,
 }
 
-/// Who holds a deployment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nobody.
-    Free,
-    /// A command that has not given it back, and is not known to have ended. None while it has not said its name.
-    Held(Option<Holder>),
-}
-
-impl Standing {
-    /// Who is at work, for people; none if nobody is.
-    pub fn holder(self) -> Option<String> {
-        match self {
-            Self::Free => None,
-            Self::Held(holder) => {
-                Some(holder.map_or_else(|| "another command".to_owned(), |holder| holder.to_string()))
-            }
-        }
-    }
-}
-
-/// The deployment is another command's now.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Lost(Option<Holder>);
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(holder) => write!(f, "{holder} has taken over; nothing more is done here"),
-            None => write!(f, "another command has taken over; nothing more is done here"),
-        }
-    }
-}
-
-/// The deployment is held by another command, which may be alive.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Held(Option<Holder>);
-
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(holder) => write!(f, "{holder} is at work on this deployment"),
-            None => write!(f, "a command that has just begun is at work on this deployment"),
-        }
-    }
-}
-
 /// A deployment that this command holds.
 pub struct Hold<'a> {
     store: &'a dyn Store,
     number: u64,
     window: Duration,
+    /// The numbers that were too many when it was taken.
+    old: Vec<u64>,
     state: Mutex<State>,
+    attempt: Attempt,
 }
 
+/// By a clock that runs while the machine sleeps.
 struct State {
-    holder: Holder,
-    /// When the last confirmation was begun, by a clock that runs while the machine sleeps.
-    confirmed: Duration,
+    /// When the last confirmation was begun; none before the first.
+    confirmed: Option<Duration>,
     /// When others were last shown that this command lives.
     shown: Duration,
 }
 
-/// Who holds the deployment.
-///
-/// # Errors
-/// When the store cannot be read.
-pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
-    Ok(judged(store).await?.1)
-}
-
-/// The highest number, and who holds the deployment. A command that ended while it waited to take over says nothing of
-/// the one before it: that one may be alive.
-async fn judged(store: &dyn Store) -> anyhow::Result<(u64, Standing)> {
-    let mut numbers = store.numbers().await?;
-    numbers.sort_unstable();
-    let highest = numbers.last().copied().unwrap_or_default();
-    for number in numbers.into_iter().rev() {
-        if store.read(number, RELEASED).await?.is_some() {
-            break;
-        }
-        match holder(store, number).await? {
-            Some(dead) if dead.is_dead() => {
-                if store.read(number, ALONE).await?.is_some() {
-                    break;
-                }
-            }
-            holder => return Ok((highest, Standing::Held(holder))),
-        }
-    }
-    Ok((highest, Standing::Free))
-}
-
-async fn holder(store: &dyn Store, number: u64) -> anyhow::Result<Option<Holder>> {
-    let text = store.read(number, HOLDER).await?;
-    text.map(|text| serde_json::from_str(&text).with_context(|| format!("reading who holder {number} is"))).transpose()
-}
-
 impl<'a> Hold<'a> {
     /// Takes a deployment to do `what`. From a command that may be alive it is taken only if `over` says so, and
-    /// then comes the wait until that one can begin nothing more; `say` is told.
+    /// then comes the wait until that one can begin nothing more; after one that has ended without giving it back, the
+    /// wait until its last request has arrived. `say` is told.
     ///
     /// # Errors
-    /// Somebody holds it, was faster, or the store does not answer.
+    /// Somebody holds it, was faster, or the store does not answer. What was made by then is marked as withdrawn, if the
+    /// store still takes that: nothing was begun.
     pub async fn take(
         store: &'a dyn Store,
         what: &str,
@@ -152,34 +78,93 @@ impl<'a> Hold<'a> {
         window: Duration,
         margin: Duration,
     ) -> anyhow::Result<Self> {
-        let (before, standing) = judged(store).await.context("looking who is at work on this deployment")?;
-        let alive = match standing {
-            Standing::Free => None,
-            Standing::Held(holder) if over == TakeOver::FromTheDead => {
-                return Err(Held(holder).into());
+        let Judged { highest, standing, ended } =
+            judged(store).await.context("looking who is at work on this deployment")?;
+        let wait = match (standing, ended) {
+            (Standing::Held(held), _) if over == TakeOver::FromTheDead => return Err(held.into()),
+            (Standing::Held(held), _) => {
+                let wait = window + margin;
+                let words = format!("{} s until it can begin nothing more", wait.as_secs());
+                Some((wait, format!("taking over from {}: {words}", held.who())))
             }
-            Standing::Held(holder) => Some(holder),
+            (Standing::Free, Some(dead)) => {
+                let words = format!("{} s until its last request has arrived or failed", margin.as_secs());
+                Some((margin, format!("{dead} has ended without giving the deployment back: {words}")))
+            }
+            (Standing::Free, None) => None,
         };
         // Exactly the next one: whoever was faster holds it.
-        let number = before + 1;
-        if !store.make(number).await.context("taking the deployment")? {
-            return Err(Held(holder(store, number).await.unwrap_or_default()).into());
+        let (number, attempt) = (highest + 1, Attempt::begin());
+        match store.make(number).await {
+            Ok(true) => {}
+            Ok(false) => return Err(held(store, number).await.into()),
+            Err(error) => {
+                mark(store, number, DOUBTED).await;
+                return Err(error.context("taking the deployment"));
+            }
         }
-        let holder = Holder::this(what, unix());
-        store.write(number, HOLDER, &serde_json::to_string(&holder)?).await?;
-        if let Some(before) = alive {
-            let before = before.map_or_else(|| "the command before".to_owned(), |holder| holder.to_string());
-            say(&format!(
-                "taking over from {before}: {} s until it can begin nothing more",
-                (window + margin).as_secs()
-            ));
-            tokio::time::sleep(window + margin).await;
+        let mut hold = Self {
+            store,
+            number,
+            window,
+            old: Vec::new(),
+            state: Mutex::new(State { confirmed: None, shown: boot_time() }),
+            attempt,
+        };
+        match hold.begin(what, wait, say).await {
+            Ok(()) => Ok(hold),
+            Err(error) => {
+                mark(store, number, WITHDRAWN).await;
+                Err(error)
+            }
         }
-        store.write(number, ALONE, "").await?;
-        let now = boot_time();
-        let hold = Self { store, number, window, state: Mutex::new(State { holder, confirmed: now, shown: now }) };
-        hold.confirm().await?;
-        Ok(hold)
+    }
+
+    /// Says whose it is, waits, and confirms it for the first time.
+    async fn begin(
+        &mut self,
+        what: &str,
+        wait: Option<(Duration, String)>,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> anyhow::Result<()> {
+        const ATTEMPT: &str = "taking the deployment";
+        let (store, number) = (self.store, self.number);
+        let mut named = store.holder(what, unix());
+        if let Some(process) = &mut named.process {
+            process.attempt = Some(self.attempt.number());
+        }
+        store.write(number, HOLDER, &serde_json::to_string(&named)?).await.context(ATTEMPT)?;
+        if store.read(number, DOUBTED).await.context(ATTEMPT)?.is_some() {
+            bail!("another command tried to take the deployment at the same moment, and has given up; try again");
+        }
+        // While this command slept others may have come so far that the number was used and removed.
+        self.old = self.all_when_highest().await?;
+        self.old.truncate(self.old.len().saturating_sub(KEPT));
+        if let Some((wait, words)) = wait {
+            say(&words);
+            tokio::time::sleep(wait).await;
+        }
+        store.write(number, ALONE, "").await.context(ATTEMPT)?;
+        // The same again: that file may be in the directory of somebody who has made the number anew.
+        self.all_when_highest().await?;
+        self.confirm().await
+    }
+
+    /// All numbers, of which this one is the highest. One that had been used and removed before is removed again: who
+    /// made the next one was there before, and no hold below it counts.
+    async fn all_when_highest(&self) -> anyhow::Result<Vec<u64>> {
+        let numbers = sorted(self.store).await.context("looking who was faster")?;
+        match numbers.last() {
+            Some(&highest) if highest != self.number => {
+                let comes_again = highest > self.number + 1 && !self.store.exists(self.number + 1).await?;
+                if comes_again && let Err(error) = self.store.remove(self.number).await {
+                    log::debug!("removing hold {}: {error:#}", self.number);
+                }
+                Err(held(self.store, highest).await.into())
+            }
+            None => bail!("hold {} is gone, though it was just made", self.number),
+            Some(_) => Ok(numbers),
+        }
     }
 
     /// Its number: of two commands the one with the higher number may go on.
@@ -192,34 +177,60 @@ impl<'a> Hold<'a> {
         self.store
     }
 
-    /// Asks whether this command still holds the deployment: before each change.
+    /// Removes directories of old holds, the lowest first, so that those that are left have no gaps: up to `needed`,
+    /// from which on others still read. Of what cannot be removed the next command tries again.
+    ///
+    /// Only for who has taken the deployment: no judgement goes by what was before that one.
+    pub async fn prune(&self, needed: Option<u64>) {
+        for &number in self.old.iter().take_while(|number| needed.is_none_or(|needed| **number < needed)) {
+            if let Err(error) = self.store.remove(number).await {
+                log::debug!("removing hold {number}: {error:#}");
+                return;
+            }
+        }
+    }
+
+    /// Whether there are old holds to remove.
+    pub fn has_old(&self) -> bool {
+        !self.old.is_empty()
+    }
+
+    /// Asks whether this command still holds the deployment: before each change. Whoever takes over makes exactly the
+    /// next number. That one is removed only after this one, and after others took over and waited: so who has not
+    /// asked for long asks for his own as well, afterwards. He looks for what only he has written there: somebody who
+    /// slept may just have made the number anew.
     ///
     /// # Errors
     /// [`Lost`] when another one does; another error when nobody can say now.
     pub async fn confirm(&self) -> anyhow::Result<()> {
+        const ATTEMPT: &str = "asking who may change this deployment";
         let asked = boot_time();
-        let highest = self.store.numbers().await.context("asking who may change this deployment")?.into_iter().max();
-        if highest != Some(self.number) {
-            let other = match highest {
-                Some(number) => holder(self.store, number).await.unwrap_or_default(),
-                None => None,
-            };
-            return Err(Lost(other).into());
+        let mut lost = self.store.exists(self.number + 1).await.context(ATTEMPT)?;
+        if !lost && !self.is_fresh() {
+            lost = self.store.read(self.number, ALONE).await.context(ATTEMPT)?.is_none();
+        }
+        if lost {
+            return Err(Lost(self.successor().await).into());
         }
         let show = {
             let mut state = self.state();
-            state.confirmed = asked;
+            state.confirmed = Some(asked);
             let due = asked.saturating_sub(state.shown) >= INTERVAL;
-            due.then(|| {
+            if due {
                 state.shown = asked;
-                state.holder.seen = unix();
-                state.holder.clone()
-            })
+            }
+            due
         };
-        if let Some(holder) = show {
-            self.store.write(self.number, HOLDER, &serde_json::to_string(&holder)?).await?;
+        if show && let Err(error) = self.store.write(self.number, SEEN, &unix().to_string()).await {
+            log::debug!("showing that this command lives: {error:#}");
         }
         Ok(())
+    }
+
+    /// Who has taken over, if that can be told.
+    async fn successor(&self) -> Option<Holder> {
+        let highest = self.store.numbers().await.ok()?.into_iter().max().filter(|highest| *highest > self.number)?;
+        holder(self.store, highest).await.ok().flatten()
     }
 
     /// The same for a command that only waits: it asks now and then, and an unknown answer ends no wait.
@@ -227,7 +238,7 @@ impl<'a> Hold<'a> {
     /// # Errors
     /// [`Lost`].
     pub async fn still(&self) -> Result<(), Lost> {
-        if boot_time().saturating_sub(self.state().confirmed) < INTERVAL {
+        if self.confirmed_within(INTERVAL) {
             return Ok(());
         }
         match self.confirm().await.map_err(|error| error.downcast::<Lost>()) {
@@ -242,19 +253,33 @@ impl<'a> Hold<'a> {
 
     /// Whether the last confirmation is good for a change that is begun now.
     pub fn is_fresh(&self) -> bool {
-        boot_time().saturating_sub(self.state().confirmed) < self.window
+        self.confirmed_within(self.window)
+    }
+
+    fn confirmed_within(&self, time: Duration) -> bool {
+        self.state().confirmed.is_some_and(|confirmed| boot_time().saturating_sub(confirmed) < time)
     }
 
     /// Gives the deployment back. If that fails, the next command finds this one's process ended, or says what to do.
     pub async fn release(self) {
-        if let Err(error) = self.store.write(self.number, RELEASED, "").await {
-            log::debug!("giving the deployment back: {error:#}");
-        }
+        mark(self.store, self.number, RELEASED).await;
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Marks a numbered directory, if the store takes it.
+async fn mark(store: &dyn Store, number: u64, file: &str) {
+    if let Err(error) = store.write(number, file, "").await {
+        log::debug!("marking hold {number} as {file}: {error:#}");
+    }
+}
+
+/// Who has a number.
+async fn held(store: &dyn Store, number: u64) -> Held {
+    Held { number, holder: holder(store, number).await.unwrap_or_default() }
 }
 
 /// Time since the boot, the machine's sleep included: neither a change of the clock nor a suspended machine makes an
@@ -270,3 +295,11 @@ fn unix() -> u64 {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "races_of_two.rs"]
+mod races_of_two;
+
+#[cfg(test)]
+#[path = "races.rs"]
+mod races;

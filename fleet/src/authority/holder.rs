@@ -2,29 +2,47 @@
 
 use std::fmt;
 use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// A command that holds a deployment, or held it.
+use super::attempt::Attempt;
+
+/// Who holds a deployment, or held it. Its name is common to all forms of holders; whether it is dead is a question to
+/// a form of its own. A form that this version does not know may be alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its user and host.
+    /// Its user and host, or another name.
     pub who: String,
     /// What it does, such as "upgrade apply".
+    #[serde(default)]
     pub what: String,
-    /// Its process.
+    /// The process that it is, if it is one.
+    #[serde(flatten)]
+    pub process: Option<Process>,
+    /// When it took the deployment: seconds of Unix time.
+    #[serde(default)]
+    pub since: u64,
+    /// When it last confirmed that it holds it: seconds of Unix time.
+    #[serde(default)]
+    pub seen: u64,
+}
+
+/// A command's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
     pub process: u32,
-    /// When the process began, in clock ticks after the boot: a process identifier alone is used again.
+    /// When it began, in clock ticks after the boot: a process identifier alone is used again.
     pub began: u64,
     /// The boot and the process namespace that its number is of.
     pub boot: String,
-    /// When it took the deployment: seconds of Unix time.
-    pub since: u64,
-    /// When it last confirmed that it holds it: seconds of Unix time.
-    pub seen: u64,
+    /// Which of the process's attempts to hold a deployment it is, counted from 1; none of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
 }
 
 impl Holder {
@@ -36,18 +54,27 @@ impl Holder {
         Self {
             who: format!("{}@{}", user.as_deref().unwrap_or("root"), host.trim()),
             what: what.to_owned(),
-            process,
-            began: began(process).unwrap_or_default(),
-            boot: boot(),
+            process: Some(Process { process, began: began(process).unwrap_or_default(), boot: boot(), attempt: None }),
             since: now,
             seen: now,
         }
     }
 
-    /// Whether its process is known to have ended. Of another machine's, or one of before a restart, nobody can say.
+    /// Whether it is known to have ended.
     pub fn is_dead(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::is_dead)
+    }
+}
+
+impl Process {
+    /// Whether it is known to have ended, or, if it is this very process, its attempt. Of another machine's, or one of before a restart, nobody can say.
+    fn is_dead(&self) -> bool {
         if self.boot.is_empty() || self.boot != boot() {
             return false;
+        }
+        let own = std::process::id() == self.process && began(self.process) == Some(self.began);
+        if own {
+            return self.attempt.is_some_and(|attempt| !Attempt::lives(attempt));
         }
         let gone = || i32::try_from(self.process).is_ok_and(|id| kill(Pid::from_raw(id), None) == Err(Errno::ESRCH));
         began(self.process).map_or_else(gone, |began| began != self.began)
@@ -57,8 +84,15 @@ impl Holder {
 /// For "… is at work".
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(self.seen));
-        write!(f, "{} (process {}, {}; last seen {seen})", self.who, self.process, self.what)
+        write!(f, "{} (", self.who)?;
+        if let Some(Process { process, .. }) = &self.process {
+            write!(f, "process {process}, ")?;
+        }
+        if !self.what.is_empty() {
+            write!(f, "{}; ", self.what)?;
+        }
+        let seen = UNIX_EPOCH + Duration::from_secs(self.seen.max(self.since));
+        write!(f, "last seen {})", humantime::format_rfc3339_seconds(seen))
     }
 }
 
@@ -91,15 +125,38 @@ mod tests {
 
     #[test]
     fn a_process_is_dead_when_it_is_gone_or_another_has_its_number() {
-        let own = Holder::this("a test", 0);
+        let own = Holder::this("a test", 0).process.unwrap();
         assert!(!own.is_dead(), "{own:?}");
-        assert!(Holder { began: own.began + 1, ..own.clone() }.is_dead());
-        assert!(!Holder { began: 1, boot: "another machine's".to_owned(), ..own }.is_dead());
+        assert!(Process { began: own.began + 1, ..own.clone() }.is_dead());
+        assert!(!Process { began: 1, boot: "another machine's".to_owned(), ..own.clone() }.is_dead());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let holder = Holder { process: child.id(), began: began(child.id()).unwrap(), ..Holder::this("a test", 0) };
-        assert!(!holder.is_dead());
+        let process = Process { process: child.id(), began: began(child.id()).unwrap(), ..own };
+        assert!(!process.is_dead());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(holder.is_dead());
+        assert!(process.is_dead());
+    }
+
+    #[test]
+    fn a_process_is_written_as_older_commands_read_it() {
+        let holder = Holder {
+            who: "ann@host".into(),
+            process: Some(Process { process: 7, began: 8, boot: "b".into(), attempt: None }),
+            ..Holder::this("upgrade apply", 9)
+        };
+        let text = r#"{"who":"ann@host","what":"upgrade apply","process":7,"began":8,"boot":"b","since":9,"seen":9}"#;
+        assert_eq!(serde_json::to_string(&holder).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Holder>(text).unwrap(), holder);
+    }
+
+    #[test]
+    fn a_form_of_holder_that_is_not_known_may_be_alive_and_has_a_name() {
+        let text = r#"{"who":"controller kaas-fleet","controller":{"name":"kaas-fleet","pod":"6c1e"},"since":9}"#;
+        let holder: Holder = serde_json::from_str(text).unwrap();
+        assert!(!holder.is_dead());
+        assert_eq!(holder.to_string(), "controller kaas-fleet (last seen 1970-01-01T00:00:09Z)");
+        // Not all of a process: nothing is known of it.
+        let text = r#"{"who":"eve","what":"adopt","process":1,"began":"?","boot":"b"}"#;
+        assert!(!serde_json::from_str::<Holder>(text).unwrap().is_dead());
     }
 }

@@ -3,16 +3,28 @@
 //! its successor's.
 //!
 //! Making a numbered directory fails when it is there: that is the lock. The higher number fences: a command asks
-//! before each change whether there is one. It also asks the clock: a change is made within [`WINDOW`] of asking, or
-//! not at all. Whoever takes over from a command that may be alive makes the next number and waits that long; then
-//! everything that the other has begun has been begun, and can be waited for.
+//! before each change whether there is the next one. It also asks the clock: a change is made within [`WINDOW`] of
+//! asking, or not at all. Whoever takes over from a command that may be alive makes the next number and waits for
+//! [`REACH`]: the other begins nothing more then, and what it had begun has arrived or failed, and can be waited for. Of
+//! one that has ended without giving the deployment back only the last request is waited for: [`MARGIN`].
+//!
+//! A command that does not get as far as that marks what it has made as withdrawn: it has begun nothing, and says nothing
+//! of the one before it. A hold of this very process has ended when its value is gone: a task that was dropped has
+//! given nothing back.
+//!
+//! Who cannot be judged counts as alive: a process of another machine, a form of holder that this version does not
+//! know, a directory whose maker was killed before he had said his name. How a holder is judged is the store's
+//! ([`Store::has_ended`]).
 
+mod attempt;
 mod folder;
 mod hold;
 mod holder;
+mod standing;
 mod store;
 
 pub use folder::Folder;
-pub use hold::{Held, Hold, Lost, Standing, TakeOver, WINDOW, standing};
-pub use holder::Holder;
-pub use store::Store;
+pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
+pub use holder::{Holder, Process};
+pub use standing::{Held, Lost, Standing, standing};
+pub use store::{Snapshots, Store};

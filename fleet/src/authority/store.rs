@@ -3,9 +3,15 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use tempfile::TempDir;
 
-/// Numbered directories, each made by exactly one command, with a few small files in it; and larger files that are
-/// kept beside them. A directory of this machine can keep it, a datastore, or objects of a control cluster.
+use super::Holder;
+
+/// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can
+/// keep it, a datastore, or objects of a control cluster.
+///
+/// Little is asked of it: making a directory fails when it is there, and what was written is read by whoever asks
+/// afterwards. A write may be cut, and listing may be slow.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The numbers of the directories, in any order.
@@ -14,31 +20,78 @@ pub trait Store: Send + Sync {
     /// When they cannot be read: there may be any then.
     async fn numbers(&self) -> anyhow::Result<Vec<u64>>;
 
+    /// Whether a numbered directory is there.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    async fn exists(&self, number: u64) -> anyhow::Result<bool>;
+
     /// Makes a numbered directory. Of several commands that try, one succeeds: `false` for the others.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made; it may be there all the same.
     async fn make(&self, number: u64) -> anyhow::Result<bool>;
 
-    /// Reads a file of a numbered directory; none if it is not there.
+    /// Removes a numbered directory with all that is in it.
+    ///
+    /// # Errors
+    /// When it cannot be removed; some of it may be gone.
+    async fn remove(&self, number: u64) -> anyhow::Result<()>;
+
+    /// Reads a file of a numbered directory; none if it is not there. What is no text in it is replaced: a file that
+    /// was cut is read up to the cut.
     ///
     /// # Errors
     /// When it cannot be read.
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>>;
 
-    /// Writes a file of a numbered directory, whole: it is kept when this returns.
+    /// Writes a file of a numbered directory that is there: it is kept when this returns.
     ///
     /// # Errors
-    /// When it cannot be written; the old text then still stands.
+    /// When it cannot be written, or not for certain: the old text may stand, the new one, or a part of the new one.
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()>;
 
-    /// Where a larger file of this name is kept, in words for people; none if it is not.
+    /// The names of the files of a numbered directory, in any order; none if it is not there.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>>;
+
+    /// Who takes a hold here, to do `what`: this process, unless the program says otherwise. `now` is in seconds of
+    /// Unix time. A controller has a name of its own, and no process.
+    fn holder(&self, what: &str, now: u64) -> Holder {
+        Holder::this(what, now)
+    }
+
+    /// Whether a holder is known to have ended: it begins nothing more, whatever it was permitted. Asked about holders
+    /// of other forms too, which may be alive. A controller looks for its Lease.
+    ///
+    /// # Errors
+    /// When that cannot be looked up now.
+    async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
+        Ok(holder.is_dead())
+    }
+}
+
+/// Where snapshots of etcd are kept. They hold the cluster's Secrets: not everybody who may read holds and journals may
+/// read them.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// Where a file of this name is kept, in words for people; none if it is not.
     ///
     /// # Errors
     /// When that cannot be looked up.
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>>;
 
-    /// Keeps a larger file, whole, and says where.
+    /// A directory for what is about to be kept, where there is as much room. It goes with the value.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    async fn spool(&self) -> anyhow::Result<TempDir> {
+        Ok(tempfile::tempdir()?)
+    }
+
+    /// Keeps a file, whole, and says where.
     ///
     /// # Errors
     /// When there is no room; nothing of it is kept then.

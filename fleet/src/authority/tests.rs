@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::*;
-use crate::authority::Folder;
+use crate::authority::{Folder, standing};
 
-fn folder() -> (tempfile::TempDir, Folder) {
+pub(super) fn folder() -> (tempfile::TempDir, Folder) {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::at(directory.path().join("authority"));
     (directory, folder)
 }
 
-async fn take(store: &Folder, over: TakeOver) -> anyhow::Result<Hold<'_>> {
+pub(super) async fn take(store: &Folder, over: TakeOver) -> anyhow::Result<Hold<'_>> {
     Hold::take_with(store, "a test", over, &|_| {}, Duration::from_secs(10), Duration::ZERO).await
 }
 
@@ -22,8 +22,7 @@ async fn another(store: &Folder, number: u64) {
         assert!(store.make(number - 1).await.unwrap());
     }
     assert!(store.make(number).await.unwrap());
-    let holder =
-        Holder { boot: "another machine's".to_owned(), who: "eve@elsewhere".to_owned(), ..Holder::this("x", 1) };
+    let holder = Holder { who: "eve@elsewhere".to_owned(), process: None, ..Holder::this("x", 1) };
     store.write(number, HOLDER, &serde_json::to_string(&holder).unwrap()).await.unwrap();
 }
 
@@ -90,6 +89,82 @@ async fn when_nobody_can_say_nothing_is_confirmed() {
     let error = hold.confirm().await.unwrap_err();
     assert!(error.downcast_ref::<Lost>().is_none(), "{error:#}");
     std::fs::remove_file(&place).unwrap();
-    // A store without any number has lost this one as well.
-    assert!(hold.confirm().await.unwrap_err().downcast_ref::<Lost>().is_some());
+    assert!(hold.store().write(1, SEEN, "1").await.is_err(), "what was removed is not made again");
+    assert!(!folder.exists(1).await.unwrap());
+}
+
+/// A hold whose confirmation is an old one at once, as a frozen command's is when it wakes up.
+pub(super) async fn frozen(store: &Folder) -> Hold<'_> {
+    let over = TakeOver::FromAnyone;
+    Hold::take_with(store, "a test", over, &|_| {}, Duration::ZERO, Duration::ZERO).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_holds_are_removed_and_a_frozen_one_whose_directory_is_gone_is_lost() {
+    let (_directory, folder) = folder();
+    let first = frozen(&folder).await;
+    for number in 2..=60 {
+        let hold = frozen(&folder).await;
+        assert_eq!((hold.number(), hold.has_old()), (number, number > KEPT as u64));
+        hold.prune(None).await;
+        hold.release().await;
+        let lost = first.confirm().await.unwrap_err();
+        assert!(lost.is::<Lost>(), "{number}: {lost:#}");
+    }
+    let numbers = sorted(&folder).await.unwrap();
+    assert_eq!(numbers, (41..=60).collect::<Vec<_>>());
+    assert!(!folder.exists(2).await.unwrap(), "its successor is gone as well");
+    assert_eq!(take(&folder, TakeOver::FromTheDead).await.unwrap().number(), 61, "no number comes again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_needed_stays_with_all_that_came_after_it() {
+    let (_directory, folder) = folder();
+    for _ in 1..=30 {
+        frozen(&folder).await.release().await;
+    }
+    let hold = frozen(&folder).await;
+    hold.prune(Some(5)).await;
+    assert_eq!(sorted(&folder).await.unwrap(), (5..=31).collect::<Vec<_>>());
+    // What cannot be removed ends the pruning, and nothing else.
+    hold.prune(None).await;
+    assert_eq!(sorted(&folder).await.unwrap(), (5..=31).collect::<Vec<_>>());
+    hold.confirm().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_cannot_be_read_counts_as_alive_and_the_words_say_why() {
+    let (_directory, folder) = folder();
+    for cut in [None, Some(""), Some("{\"who\":\"eve@el")] {
+        let number = folder.numbers().await.unwrap().into_iter().max().unwrap_or_default() + 1;
+        assert!(folder.make(number).await.unwrap());
+        if let Some(cut) = cut {
+            folder.write(number, HOLDER, cut).await.unwrap();
+        }
+        let refused = take(&folder, TakeOver::FromTheDead).await.err().unwrap().to_string();
+        let said = format!(
+            "a command without a name (hold {number}) is at work on this deployment: it has just begun, or was killed \
+             before it had said its name"
+        );
+        assert_eq!(refused, said);
+        assert!(standing(&folder).await.unwrap().holder().unwrap().contains("without a name"));
+        let hold = take(&folder, TakeOver::FromAnyone).await.unwrap();
+        hold.release().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_it_lives_is_shown_beside_the_name_which_no_cut_write_takes_away() {
+    let (_directory, folder) = folder();
+    let hold = take(&folder, TakeOver::FromTheDead).await.unwrap();
+    let since = holder(&folder, 1).await.unwrap().unwrap().seen;
+    hold.state().shown = Duration::ZERO;
+    hold.confirm().await.unwrap();
+    assert!(folder.read(1, SEEN).await.unwrap().is_some());
+    folder.write(1, SEEN, &(since + 100).to_string()).await.unwrap();
+    assert_eq!(holder(&folder, 1).await.unwrap().unwrap().seen, since + 100);
+    for cut in ["", "17"] {
+        folder.write(1, SEEN, cut).await.unwrap();
+        assert_eq!(holder(&folder, 1).await.unwrap().unwrap().seen, since);
+    }
 }

@@ -5,19 +5,24 @@ use std::fmt;
 /// What became of a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing happened; the same call may succeed later.
+    /// Nothing happened; the same call may succeed later, by itself or by what a person does on the hypervisor: it does
+    /// not answer, or has too many sessions; a datastore is full; no host has room; a host is in maintenance; a task or a
+    /// lock is in the way.
     Transient,
     /// The VM is not as it was seen: look again. Nothing happened.
     Changed,
     /// It may have happened, or may still: settle, then look.
     InDoubt,
-    /// The hypervisor refuses; nothing happened, and the same call will be refused again.
+    /// The hypervisor refuses; nothing happened, and the same call will be refused again whatever anybody does
+    /// elsewhere: a VM that carries another stamp, an image that is another one. A node that is away goes back for it at
+    /// once, so what may pass is never told like this.
     Refused,
     /// A privilege is missing; nothing happened.
     Denied,
     /// The VM or the disk is not there.
     NotFound,
-    /// The caller is no longer the one who may change anything; nothing happened.
+    /// The caller is no longer the one who may change anything. What the call had begun before may have happened;
+    /// nothing was begun after.
     Fenced,
 }
 

@@ -1,8 +1,11 @@
 //! What is asked of a hypervisor: calls that vSphere and the lab both keep. VMs and disks are named by UUID,
-//! never by name or position, and only VMs that carry this deployment's stamp are ever changed. Knows nothing of
-//! clusters or upgrades.
+//! never by name or position, and only VMs that carry this deployment's stamp are ever changed. Whatever changes
+//! something takes a [`Permit`]. Knows nothing of clusters or upgrades.
 
 mod error;
+mod image;
+mod permit;
+mod placement;
 mod vm;
 
 use std::path::Path;
@@ -12,6 +15,9 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 pub use error::{Error, Kind, Result};
+pub use image::Staged;
+pub use permit::Permit;
+pub use placement::Placement;
 pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 
 /// A VM that is to take another one's place.
@@ -19,31 +25,14 @@ pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 pub struct Replacement<'a> {
     /// Its name in the inventory.
     pub name: &'a str,
-    /// The OVA that it is made from.
-    pub ova: &'a Path,
-    /// What the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is held against the bytes that
-    /// are imported.
-    pub digest: &'a str,
+    /// What it is made from.
+    pub image: &'a Staged,
     /// The VM whose place it takes: it gets the same size, networks and properties.
     pub like: &'a Vm,
     /// What it is stamped with, from its first moment.
     pub stamp: Stamp,
     /// Where it is put.
     pub placement: &'a Placement,
-}
-
-/// Where a VM is put; what is left out is as with the VM whose place it takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Placement {
-    /// The resource pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// The datastore.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub datastore: Option<String>,
-    /// The folder of the inventory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub folder: Option<String>,
 }
 
 /// How a request to shut down ended.
@@ -53,6 +42,9 @@ pub enum ShutDown {
     Off,
     /// It was asked, and is still on at the limit.
     StillOn,
+    /// Nothing in the guest takes such a request: on vSphere, VMware Tools are missing or do not run, perhaps not yet.
+    /// Nothing was done.
+    CannotBeAsked,
 }
 
 /// Runs the VMs of one deployment.
@@ -60,22 +52,40 @@ pub enum ShutDown {
 /// Every call that changes something takes the VM as it was seen and is refused when the VM has changed since
 /// ([`Kind::Changed`]) or does not carry the deployment's stamp ([`Kind::Refused`]). What an error leaves behind is
 /// in its [`Kind`].
+///
+/// One call may be many requests, over minutes. Before each of them that changes something the implementation asks the
+/// call's [`Permit`], and hands its error on as it is; what only looks needs none.
+///
+/// Only what changes a VM's settings can be tied to the settings that were seen: on vSphere `changeVersion`, which
+/// [`Hypervisor::stamp`], [`Hypervisor::connect`], [`Hypervisor::detach`] and [`Hypervisor::attach`] give with their
+/// request, so that looking and changing are one. [`Hypervisor::power_on`], [`Hypervisor::shut_down`],
+/// [`Hypervisor::cut_power`], [`Hypervisor::destroy`] and [`Hypervisor::import`] can only look first: what they must never
+/// do to a changed VM they make sure of by what the hypervisor refuses itself, or by a setting that they change before.
 #[async_trait]
 pub trait Hypervisor: Send + Sync {
     /// The deployment: the first half of every stamp.
     fn deployment(&self) -> Uuid;
 
-    /// Checks that all that follows is permitted.
+    /// Checks that all that follows is permitted, and that VMs can be put where they are to be.
     ///
     /// # Errors
-    /// [`Kind::Denied`] with all privileges that are missing.
-    async fn preflight(&self) -> Result<()>;
+    /// [`Kind::Denied`] with all privileges that are missing; [`Kind::Refused`] when there is no such place.
+    async fn preflight(&self, placement: &Placement) -> Result<()>;
 
-    /// The VMs that carry the deployment's stamp.
+    /// The VMs that carry the deployment's stamp, wherever an account that may change them can see them: by their stamps
+    /// if the hypervisor can search for those, or else in the folders where the deployment's VMs are put or were adopted.
+    /// A VM that somebody has moved out of those is not among them, and counts as gone. No templates.
     ///
     /// # Errors
-    /// When the inventory cannot be read.
+    /// When the inventory cannot be read, or not all of it that may hold such a VM. It fails rather than leaves out a VM
+    /// whose settings it cannot read, such as one whose datastore is lost: a VM that is not shown counts as gone.
     async fn vms(&self) -> Result<Vec<Vm>>;
+
+    /// A VM as it is now, whoever's it is and wherever it was moved to.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is none any more with this identifier and BIOS UUID.
+    async fn vm(&self, vm: &VmRef) -> Result<Vm>;
 
     /// All VMs with a BIOS UUID, whoever's they are; to be looked at only.
     ///
@@ -83,71 +93,89 @@ pub trait Hypervisor: Send + Sync {
     /// When the inventory cannot be read.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
 
-    /// Waits until nothing that was asked for this deployment before is still going on.
+    /// Waits until nothing that was asked for this deployment before, by whomever, is still going on. What has arrived
+    /// is waited for; that nothing is still on its way is the caller's part ([`Permit`]).
+    /// What somebody who was killed has left half done, so that nobody can say what it is, may be ended here, each under
+    /// the permit.
     ///
     /// # Errors
     /// [`Kind::Transient`] when something still is after a while.
-    async fn settle(&self) -> Result<()>;
+    async fn settle(&self, permit: &dyn Permit) -> Result<()>;
 
     /// Stamps a VM that carries no stamp yet.
     ///
     /// # Errors
     /// When it carries one.
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()>;
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()>;
 
-    /// Lays an OVA ready, so that VMs are made from it quickly; nothing happens when it is. `digest` is as in
-    /// [`Replacement`].
+    /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. Where the placement
+    /// says nothing that is beside `like`, a VM whose place is taken. What is laid there is marked with the digest, and
+    /// not with a deployment: several share it, and two that lay it at once do not disturb each other. It never appears
+    /// among [`Hypervisor::vms`]. Half of it that an error leaves behind is of no use to anybody, and is made anew by the
+    /// next call. Nothing here removes it: whoever runs the hypervisor does, once nobody upgrades to that image; who needs
+    /// it then lays it anew. `digest` is what the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is held against the
+    /// bytes that are taken.
     ///
     /// # Errors
-    /// When it is not the OVA of `digest`, or there is no room.
-    async fn stage(&self, ova: &Path, digest: &str) -> Result<()>;
+    /// When it is not the OVA of `digest` ([`Kind::Refused`]), or there is no room ([`Kind::Transient`]).
+    async fn stage(
+        &self,
+        ova: &Path,
+        digest: &str,
+        like: &Vm,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged>;
 
     /// Makes a VM, powered off, without a data disk, and returns its BIOS UUID. Its stamp is there from its first
     /// moment: half a VM that an error leaves behind can be found and destroyed.
     ///
     /// # Errors
-    /// When the name is taken, the OVA is not the one of `digest`, or the hypervisor refuses.
-    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid>;
+    /// When the name is taken, the hypervisor refuses, or what was staged is gone ([`Kind::NotFound`]) or is not the
+    /// image of its digest any more ([`Kind::Refused`]).
+    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid>;
 
     /// Powers a VM on that is off.
     ///
     /// # Errors
     /// When it does not start.
-    async fn power_on(&self, vm: &Vm) -> Result<()>;
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
 
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
     ///
     /// # Errors
-    /// When it could not be asked, or cannot be watched.
-    async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown>;
+    /// When the hypervisor does not hand the request on, or the VM cannot be watched.
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown>;
 
     /// Cuts the power.
     ///
     /// # Errors
     /// When the VM does not end.
-    async fn cut_power(&self, vm: &Vm) -> Result<()>;
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
 
     /// Connects or disconnects a network adapter, named by its key, now and at later power-ons.
     ///
     /// # Errors
     /// When there is no such adapter, or it cannot be changed.
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()>;
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()>;
 
     /// Takes a data disk away from a VM that is off; its content stays where it is.
     ///
     /// # Errors
     /// When the VM is on, does not hold the disk, or the disk is part of a snapshot.
-    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()>;
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
-    /// Gives a data disk that no VM holds to a VM that is off.
+    /// Gives a data disk to a VM that is off. No VM of the deployment holds it, which the call makes sure of; that no
+    /// other VM does, it knows only as far as the hypervisor itself tells, such as by a lock on the file of a VM that
+    /// is on.
     ///
     /// # Errors
-    /// When the VM is on, or a VM holds the disk.
-    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()>;
+    /// When the VM is on, or a VM is known to hold the disk.
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
     /// Removes a VM that is off and holds no disk but its system disk.
     ///
     /// # Errors
     /// When it is on or holds another disk: a data disk must never go with its VM.
-    async fn destroy(&self, vm: &Vm) -> Result<()>;
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
 }

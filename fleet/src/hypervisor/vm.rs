@@ -15,7 +15,7 @@ pub enum PowerState {
     On,
     /// Its memory is kept; it goes on where it was.
     Suspended,
-    /// The hypervisor does not know: its host does not answer.
+    /// The hypervisor does not know: its host does not answer, or somebody was killed while he powered it on.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for PowerState {
             Self::Off => "off",
             Self::On => "on",
             Self::Suspended => "suspended",
-            Self::Unknown => "in an unknown power state: its host does not answer",
+            Self::Unknown => "in an unknown power state",
         })
     }
 }

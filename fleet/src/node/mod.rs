@@ -48,12 +48,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body, read as JSON.
+    /// The body, read as JSON. All text in it is plain and cut: whatever is made of it may be shown and kept.
     ///
     /// # Errors
     /// When it is something else.
     pub fn json<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        serde_json::from_slice(&self.body).with_context(|| format!("understanding the answer {:?}", self.words()))
+        let read = || serde_json::from_value(plain(serde_json::from_slice(&self.body)?));
+        read().with_context(|| format!("understanding the answer {:?}", self.words()))
     }
 
     /// The beginning of the body, for people.
@@ -62,10 +63,32 @@ impl Answer {
     }
 }
 
-/// What somebody else said, fit for a terminal and a journal: cut, and without control characters.
+/// What somebody else said, fit for a terminal and a journal: as [`clean`] leaves it, and cut.
 pub(crate) fn told(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.trim().chars().take(500).map(plain).collect()
+    clean(text).chars().take(500).collect()
+}
+
+/// A text on one line, without characters that move, colour, turn or hide what stands beside them.
+pub fn clean(text: &str) -> String {
+    let plain = |c: char| if c.is_control() || is_unseen(c) { ' ' } else { c };
+    text.chars().map(plain).collect::<String>().trim().to_owned()
+}
+
+/// Whether a character is a separator of lines, a mark of the direction of text, or takes no place: none is a control
+/// character of Unicode's, and each can make a text read as another one (Unicode TR 36, section 2.5).
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A value whose texts are all plain and cut, the names of its fields too.
+fn plain(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(told(&text)),
+        Value::Array(values) => values.into_iter().map(plain).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (told(&name), plain(value))).collect(),
+        other => other,
+    }
 }
 
 impl Client {
@@ -142,5 +165,21 @@ impl Client {
                 Ok(Answer { status: answer.status().as_u16(), body })
             })
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_answer_says_cannot_move_colour_or_turn_what_is_shown() {
+        assert_eq!(told("a\u{1b}[2J\r\nb\u{9b}1A\u{202e}c\u{2028}d\u{200b}e"), "a [2J  b 1A c d e");
+        assert_eq!(told(&"\n".repeat(600)), "");
+        let body = serde_json::json!({"a": ["x\u{1b}[1A", {"\u{7f}b": "y\nz"}], "c": 7, "long": "l".repeat(600)});
+        let answer = Answer { status: 200, body: body.to_string().into_bytes() };
+        let long = "l".repeat(500);
+        let plain = serde_json::json!({"a": ["x [1A", {"b": "y z"}], "c": 7, "long": long});
+        assert_eq!(answer.json::<Value>().unwrap(), plain);
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use nix::sched::{CloneFlags, setns};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 /// Ends with its last user.
 pub struct Network {
@@ -50,7 +51,7 @@ impl Network {
         Ok(Self { tasks, _end: end })
     }
 
-    /// Does work on the thread.
+    /// Does work on the thread. Who stops waiting for it ends it.
     ///
     /// # Errors
     /// Its own.
@@ -58,11 +59,37 @@ impl Network {
         &self,
         work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
     ) -> anyhow::Result<T> {
-        self.tasks.spawn(work).await.context("the thread for connections has ended")?
+        let mut tasks = JoinSet::new();
+        tasks.spawn_on(work, &self.tasks);
+        tasks.join_next().await.context("a task")?.context("the thread for connections has ended")?
     }
 
     /// Waits for what its caller has begun.
     pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.tasks.block_on(work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn work_that_nobody_waits_for_any_more_is_ended() {
+        let network = Network::start(None).unwrap();
+        let (holding, mut dropped) = oneshot::channel::<()>();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let waited = runtime.block_on(async {
+            let work = network.run(async move {
+                let _holding = holding;
+                std::future::pending::<anyhow::Result<()>>().await
+            });
+            tokio::time::timeout(Duration::from_millis(50), work).await.is_err()
+        });
+        assert!(waited);
+        let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), &mut dropped).await });
+        assert!(ended.is_ok_and(|holder| holder.is_err()), "the work goes on");
     }
 }

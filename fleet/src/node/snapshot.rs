@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use reqwest::{Response, StatusCode};
 use sha2::{Digest, Sha256};
 
-use super::Client;
+use super::{Client, told};
 use crate::files;
 
 /// The pause between two questions while the node takes the snapshot.
@@ -23,8 +23,8 @@ impl Client {
     /// Returns its size in bytes.
     ///
     /// # Errors
-    /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it, or what
-    /// came is not what it sent.
+    /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it and for sending it, or what came
+    /// is not what it sent.
     pub async fn pull_snapshot(
         &self,
         node: Ipv4Addr,
@@ -34,21 +34,40 @@ impl Client {
     ) -> anyhow::Result<u64> {
         let address = format!("https://{}/v1/snapshot", SocketAddr::from((node, port)));
         let (http, output) = (self.http.clone(), output.to_owned());
-        let until = Instant::now() + limit;
         let pulled = self.network.run(async move {
-            loop {
-                let answer = http.get(&address).send().await?;
-                match answer.status() {
-                    StatusCode::OK => return keep(answer, &output).await,
-                    StatusCode::ACCEPTED if Instant::now() < until => tokio::time::sleep(PACE).await,
-                    StatusCode::ACCEPTED => bail!("the snapshot is not there after {} s", limit.as_secs()),
-                    status => bail!("the node answers {status}: {}", answer.text().await.unwrap_or_default().trim()),
-                }
-            }
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output)).await;
+            pulled.unwrap_or_else(|_| bail!("the snapshot is not here after {} s", limit.as_secs()))
         });
         pulled.await.with_context(|| format!("pulling a snapshot from {node}"))
     }
 }
+
+/// Asks until the snapshot comes.
+async fn pull(http: &reqwest::Client, address: &str, output: &Path) -> anyhow::Result<u64> {
+    loop {
+        let answer = http.get(address).send().await?;
+        match answer.status() {
+            StatusCode::OK => return keep(answer, output).await,
+            StatusCode::ACCEPTED => tokio::time::sleep(PACE).await,
+            status => bail!("the node answers {status}: {}", words(answer).await),
+        }
+    }
+}
+
+/// The beginning of an answer, for people.
+async fn words(mut answer: Response) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(part)) = answer.chunk().await {
+        body.extend_from_slice(&part);
+        if body.len() > WORDS {
+            break;
+        }
+    }
+    told(&String::from_utf8_lossy(&body))
+}
+
+/// So much is read of a refusal, in bytes.
+const WORDS: usize = 4096;
 
 /// What a snapshot may have at most, in bytes: twice what etcd's maintainers advise for a store.
 const LARGEST: u64 = 16 << 30;
@@ -110,6 +129,42 @@ mod tests {
         });
         serving.join().unwrap();
         kept
+    }
+
+    /// A server that says `first`, and then `more` for as long as anybody listens; what a client makes of it in `limit`.
+    fn pulled(first: &str, more: &'static str, limit: Duration) -> Option<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/", listener.local_addr().unwrap());
+        let first = first.to_owned();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            let mut said = stream.write_all(first.as_bytes());
+            let mut count = 0_u64;
+            while said.is_ok() && count < 64 << 20 {
+                said = stream.write_all(more.as_bytes());
+                count += more.len() as u64;
+            }
+            count
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(async {
+            let http = reqwest::Client::builder().no_proxy().build().unwrap();
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &directory.path().join("s.db"))).await;
+            pulled.ok().map(|pulled| format!("{:#}", pulled.unwrap_err()))
+        });
+        drop(runtime);
+        assert!(serving.join().unwrap() < 64 << 20, "all of it was read");
+        error
+    }
+
+    #[test]
+    fn of_a_refusal_without_end_only_the_beginning_is_read() {
+        let refusal = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\nno\u{1b}[2Jt now ";
+        let error = pulled(refusal, "and so on and so on and so on ", Duration::from_secs(30)).expect("an answer");
+        assert!(error.starts_with("the node answers 503 Service Unavailable: no [2Jt now and so on"), "{error}");
+        assert!(error.len() < 600);
     }
 
     #[test]

@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::Deployment;
 use super::fenced::Fenced;
+use super::notice::Notice;
 use crate::authority::TakeOver;
-use crate::hypervisor::{Hypervisor as _, PowerState, Stamp, Vm};
+use crate::hypervisor::{PowerState, Stamp, Vm};
 
 /// A node and the VM that it runs in.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +54,10 @@ impl Deployment<'_> {
             if vm.power != PowerState::On {
                 bail!("the node {node} answers, yet its VM {vm} is {}: a copy of it runs somewhere", vm.power);
             }
+            let disks = vm.data_disks().count();
+            if disks != 1 {
+                bail!("the VM {vm}, which {node} says to run in, holds {disks} data disks; it must be exactly one");
+            }
             if let Some(other) = adoptions.iter().find(|other: &&Adoption| other.uuid == uuid) {
                 bail!("{} and {node} say the same BIOS UUID {uuid}", other.node);
             }
@@ -84,7 +89,7 @@ impl Deployment<'_> {
                 }
                 let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
                 fenced.stamp(vm, &stamp).await.with_context(|| format!("stamping the VM {vm}"))?;
-                self.say(&format!("{node}: the VM {vm} is stamped"));
+                self.tell(&Notice::Stamped { node, vm });
             }
             Ok(())
         }

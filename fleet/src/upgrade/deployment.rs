@@ -2,25 +2,27 @@
 //! hold back.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use super::entry::{Direction, Entry, Outcome, parse, plan_of};
-use super::fenced::Fenced;
-use super::fenced_nodes::FencedNodes;
 use super::journal::{self, Journal};
+use super::kubernetes::Cancelled;
 use super::notice::Notice;
 use super::plan::Step;
 use super::progress::{Next, Progress};
+use super::reason::Reason;
 use super::run::{Arrived, Run};
+use super::salvage;
+use super::unasked::Unasked;
+use super::verb::{Verb, permits};
 use super::{Inventory, Nodes, Options, Plan, Target, plan};
-use crate::authority::{Hold, Store, TakeOver, standing};
-use crate::hypervisor::Hypervisor;
+use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
+use crate::hypervisor::{Hypervisor, Placement};
 
 /// One cluster's VMs on one hypervisor, and who may change them.
 pub struct Deployment<'a> {
@@ -30,12 +32,17 @@ pub struct Deployment<'a> {
     pub nodes: &'a dyn Nodes,
     /// Where holds and journals are kept: never in the cluster.
     pub store: &'a dyn Store,
+    /// Where snapshots of etcd are kept.
+    pub snapshots: &'a dyn Snapshots,
     /// Told what is happening.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// The pause between two looks at a node: a second, but for tests.
     pub pace: Duration,
     /// How long a run waits for what it cannot do now, before it ends paused.
     pub pause_limit: Duration,
+    /// The cluster that the operator says is the deployment's, though the API called it otherwise when its last upgrade
+    /// was planned. Whose the VMs are their stamp says: what the API calls the cluster stops nobody who knows better.
+    pub other_cluster: Option<Uuid>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
 }
@@ -50,13 +57,13 @@ pub struct UpgradeStatus {
     /// The one node that the way is for, by its name; none for all.
     pub only: Option<String>,
     /// Why it turned, if it did.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Its end, if it is reached.
     pub outcome: Option<Outcome>,
     /// Whether one node is back, and a person decides how to go on.
     pub waits_for_a_person: bool,
     /// Why it cannot go on now, if it cannot.
-    pub paused: Option<String>,
+    pub paused: Option<Reason>,
     /// How many steps of the way are done.
     pub done: usize,
     /// How many there are.
@@ -71,42 +78,26 @@ pub struct UpgradeStatus {
     pub entries: Vec<Entry>,
 }
 
-/// What is asked for when an upgrade is gone on with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Go on.
-    Resume,
-    /// Give every node its old VM back.
-    Rollback,
-    /// Make it final.
-    Commit,
-    /// End it where it stands.
-    Abandon,
-}
-
-impl Verb {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Resume => "upgrade resume",
-            Self::Rollback => "upgrade rollback",
-            Self::Commit => "upgrade commit",
-            Self::Abandon => "upgrade abandon",
-        }
-    }
-}
-
 impl Deployment<'_> {
     /// Plans an upgrade; changes nothing.
     ///
     /// # Errors
     /// Why there is no plan: [`super::Refusals`] if it was judged.
     pub async fn plan(&self, ova: &Path, options: &Options) -> anyhow::Result<Plan> {
-        self.plan_to(&read(ova).await?, options, None).await
+        self.plan_to(&read(ova).await?, options, Standing::AsItIs).await
     }
 
-    async fn plan_to(&self, target: &Target, options: &Options, own: Option<&Hold<'_>>) -> anyhow::Result<Plan> {
-        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, own).await?;
+    async fn plan_to(&self, target: &Target, options: &Options, standing: Standing<'_>) -> anyhow::Result<Plan> {
+        let inventory = self.inventory(&options.placement, standing).await?;
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
+    }
+
+    /// What is there, and what the operator says of it.
+    pub(super) async fn inventory(&self, placement: &Placement, standing: Standing<'_>) -> anyhow::Result<Inventory> {
+        let own = if let Standing::Own(hold) = standing { Some(hold) } else { None };
+        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, own).await?;
+        let held_by = seen.held_by.clone().filter(|_| matches!(standing, Standing::AsItIs));
+        Ok(Inventory { other_cluster: self.other_cluster, held_by, ..seen })
     }
 
     /// Plans an upgrade and carries it out.
@@ -120,13 +111,12 @@ impl Deployment<'_> {
         over: TakeOver,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         let target = read(ova).await?;
-        if over == TakeOver::FromTheDead {
-            self.plan_to(&target, options, None).await?;
-        }
+        // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
+        self.plan_to(&target, options, Standing::before(over)).await?;
         let hold = self.take("upgrade apply", over).await?;
         let gone = async {
             // Until now others could change what the plan rests on.
-            let plan = self.plan_to(&target, options, Some(&hold)).await?;
+            let plan = self.plan_to(&target, options, Standing::Own(&hold)).await?;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Verb::Resume).await
         }
@@ -149,12 +139,40 @@ impl Deployment<'_> {
         self.go_on_with(None, verb, ova, over).await
     }
 
-    /// Ends the upgrade `id` where it stands.
+    /// Ends the upgrade `id` where it stands. One whose journal cannot be read is ended, too, by its plan. Of another
+    /// cluster, which the operator says is the deployment's, no node is asked.
     ///
     /// # Errors
-    /// As [`Deployment::go_on`]; or the last upgrade is another one.
+    /// As [`Deployment::go_on`]; or the last upgrade is another one; or nothing can be read of it, not even its plan.
     pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        self.go_on_with(Some(id), Verb::Abandon, None, over).await
+        let unasked = Deployment { nodes: &Unasked, cancelled: self.cancelled.clone(), ..*self };
+        let deployment = if self.other_cluster.is_some() { &unasked } else { self };
+        match salvage::damage(self.store).await? {
+            None => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,
+            Some(damage) => deployment.abandon_unread(id, over, &damage).await,
+        }
+    }
+
+    /// Ends an upgrade whose journal cannot be read, by its plan.
+    async fn abandon_unread(
+        &self,
+        id: Uuid,
+        over: TakeOver,
+        damage: &anyhow::Error,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        let plan = salvage::plan(self.store).await?.with_context(|| {
+            format!("{damage:#}; nor is there a copy of its plan: nothing can be said of that upgrade")
+        })?;
+        self.is_of_this_cluster(&plan).await?;
+        permits(Verb::Abandon, Some(id), &plan, &[])?;
+        let hold = self.take(Verb::Abandon.name(), over).await?;
+        let gone = async {
+            let mut journal = Journal::salvaged(&hold, plan, salvage::unknown(damage)).await?;
+            self.go(&mut journal, &hold, None, Verb::Abandon).await
+        }
+        .await;
+        hold.release().await;
+        gone
     }
 
     /// Goes on with the upgrade `id`, or with whichever is the last. What is in the way is looked for before the hold is
@@ -193,11 +211,28 @@ impl Deployment<'_> {
     }
 
     pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
-        Hold::take(self.store, what, over, &|line| self.say(line)).await
+        // Asked to end while it waits for another command's end, it is as one that was killed then.
+        let (waits, mut cancelled) = (Notify::new(), self.cancelled.clone());
+        let say = |words: &str| {
+            waits.notify_one();
+            self.tell(&Notice::TakingOver { words });
+        };
+        let ended = async {
+            waits.notified().await;
+            if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+                std::future::pending().await
+            }
+        };
+        let hold = tokio::select! {
+            hold = Hold::take(self.store, what, over, &say) => hold?,
+            () = ended => return Err(Cancelled.into()),
+        };
+        journal::prune(&hold).await;
+        Ok(hold)
     }
 
-    pub(super) fn say(&self, line: &str) {
-        (self.watch)(&Notice::Said(line));
+    pub(super) fn tell(&self, notice: &Notice<'_>) {
+        (self.watch)(notice);
     }
 
     /// Turns the journal as the verb says, and goes.
@@ -208,21 +243,18 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         verb: Verb,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let run = Run {
-            hypervisor: &Fenced::new(self.hypervisor, hold),
-            nodes: &FencedNodes::new(self.nodes, hold),
-            hold,
-            ova,
-            watch: self.watch,
-            pace: self.pace,
-            pause_limit: self.pause_limit,
-            away_until: Mutex::new(None),
-            cancelled: self.cancelled.clone(),
+        let run = Run::new(self, hold, ova);
+        let gone = match run.ask(journal, verb).await? {
+            Some(arrived) => Ok(arrived),
+            None => run.go(journal).await,
         };
-        turn(&run, journal, verb).await?;
-        let gone = run.go(journal).await;
         run.show_last(journal).await;
-        Ok((gone?, status(journal.entries().to_vec(), None)?))
+        let (arrived, mut status) = (gone?, status(journal.entries().to_vec(), None)?);
+        // What could not be written down is said all the same.
+        if let Arrived::Paused(reason) = &arrived {
+            status.paused = Some(reason.clone());
+        }
+        Ok((arrived, status))
     }
 
     /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
@@ -233,64 +265,52 @@ impl Deployment<'_> {
             bail!("the journal is of the deployment {of}, and this is {here}");
         }
         match self.nodes.cluster().await {
-            Ok(cluster) if cluster != plan.cluster => bail!(
-                "the journal is of cluster {}, and the kubeconfig leads to cluster {cluster}: give that cluster's",
-                plan.cluster
-            ),
+            Ok(here) if here != plan.cluster && self.other_cluster != Some(here) => {
+                Err(OtherCluster { of: plan.cluster, here }.into())
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// How a deployment is looked at that is to be planned for.
+#[derive(Clone, Copy)]
+pub(super) enum Standing<'a> {
+    /// Who is at work on it is in the way.
+    AsItIs,
+    /// It will be taken from whoever is at work on it.
+    TakenOver,
+    /// It is taken.
+    Own(&'a Hold<'a>),
+}
+
+impl Standing<'_> {
+    /// Before it is taken.
+    pub(super) fn before(over: TakeOver) -> Self {
+        match over {
+            TakeOver::FromTheDead => Self::AsItIs,
+            TakeOver::FromAnyone => Self::TakenOver,
+        }
+    }
+}
+
+/// The API calls the cluster otherwise than when the upgrade was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the journal is of cluster {of}, and the kubeconfig leads to a cluster that calls itself {here}: give that \
+     cluster's kubeconfig"
+)]
+pub struct OtherCluster {
+    /// What the journal says.
+    pub of: Uuid,
+    /// What the API says now.
+    pub here: Uuid,
 }
 
 /// Reads and verifies an OVA, which takes seconds.
 async fn read(ova: &Path) -> anyhow::Result<Target> {
     let ova = ova.to_owned();
     tokio::task::spawn_blocking(move || Target::read(&ova)).await.context("verifying the OVA")?
-}
-
-/// Turns a journal the way that a verb asks for.
-///
-/// # Errors
-/// When it has gone too far for that, or cannot be written.
-pub(super) async fn turn(run: &Run<'_>, journal: &mut Journal<'_>, verb: Verb) -> anyhow::Result<()> {
-    const ASKED: &str = "asked for by the operator";
-    let progress = journal.progress();
-    let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
-    match (verb, progress.direction, progress.outcome) {
-        (Verb::Resume, Direction::Back, None) if back => run.turn(journal, Direction::Forward, None, ASKED).await,
-        (Verb::Rollback, Direction::Forward | Direction::Commit, _) => {
-            run.turn(journal, Direction::Back, None, ASKED).await
-        }
-        (Verb::Rollback, Direction::Back, None) if progress.only.is_some() => {
-            run.turn(journal, Direction::Back, None, ASKED).await
-        }
-        (Verb::Commit, Direction::Forward, Some(Outcome::Upgraded)) => {
-            run.turn(journal, Direction::Commit, None, ASKED).await
-        }
-        (Verb::Abandon, direction, _) if direction != Direction::Abandon => {
-            run.turn(journal, Direction::Abandon, None, ASKED).await
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
-fn permits(verb: Verb, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
-    if let Some(id) = id.filter(|id| *id != plan.id) {
-        bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);
-    }
-    let progress = Progress::of(plan, entries);
-    match (verb, progress.direction, progress.outcome) {
-        (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
-        (Verb::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
-        (Verb::Rollback, Direction::Commit, _) if progress.is_final() => {
-            bail!("it is being committed or is: there is no way back but restoring the snapshot")
-        }
-        (Verb::Rollback | Verb::Commit, Direction::Abandon, None) => bail!("it is being abandoned"),
-        (Verb::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
-        (Verb::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
-        _ => Ok(()),
-    }
 }
 
 fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<UpgradeStatus> {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::plan::{Plan, Step};
+use super::reason::Reason;
 use crate::hypervisor::DiskRef;
 
 /// Which way an upgrade goes.
@@ -72,8 +73,12 @@ pub enum Event {
         /// The step.
         #[serde(flatten)]
         step: Step,
-        /// Why, in one sentence.
-        reason: String,
+        /// Why.
+        #[serde(flatten)]
+        reason: Reason,
+        /// For how many seconds it was looked at by then, all commands together.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        looked: u64,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
@@ -82,14 +87,20 @@ pub enum Event {
         /// The one node that it is for, by its place in the plan; none for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<usize>,
-        /// Why it changed, in one sentence.
-        reason: String,
+        /// Why it changed.
+        #[serde(flatten)]
+        reason: Reason,
     },
     /// The last step in this direction is done.
     Ended {
         /// How it ended.
         outcome: Outcome,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(seconds: &u64) -> bool {
+    *seconds == 0
 }
 
 /// A line of the journal.

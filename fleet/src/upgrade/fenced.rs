@@ -1,19 +1,60 @@
-//! A hypervisor as an upgrade may use it: each change is made under a hold that was confirmed just before, and only
-//! to VMs that carry the deployment's stamp.
+//! A hypervisor as an upgrade may use it: only VMs that carry the deployment's stamp are changed, and each request of a
+//! call is made under a hold that was confirmed just before.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use super::trouble::Unconfirmed;
 use crate::authority::{Hold, Lost};
-use crate::hypervisor::{DiskRef, Error, Hypervisor, Kind, Replacement, Result, ShutDown, Stamp, Vm};
+use crate::hypervisor::{
+    DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
+};
 
-/// The hypervisor, behind a hold.
+/// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
 pub struct Fenced<'a> {
     hypervisor: &'a dyn Hypervisor,
     hold: &'a Hold<'a>,
+}
+
+/// The permit of one call.
+struct Call<'a> {
+    hold: &'a Hold<'a>,
+    /// Whether something was permitted before: it may have happened then, whatever comes now.
+    begun: AtomicBool,
+}
+
+#[async_trait]
+impl Permit for Call<'_> {
+    async fn still(&self) -> Result<()> {
+        match may(self.hold).await {
+            // Of a call that lasts, one question that nobody answers ends nothing: the answer before is still good.
+            Err(error) if error.kind == Kind::Transient && self.begun.load(Ordering::Relaxed) => {
+                if self.hold.is_fresh() {
+                    return Ok(());
+                }
+                Err(Error::new(Kind::InDoubt, error.source))
+            }
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.begun.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Confirms the hold; what follows must be begun at once.
+pub(super) async fn may(hold: &Hold<'_>) -> Result<()> {
+    match hold.confirm().await {
+        Ok(()) if hold.is_fresh() => Ok(()),
+        Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming it took too long").context(Unconfirmed))),
+        Err(lost) if lost.is::<Lost>() => Err(Error::new(Kind::Fenced, lost)),
+        Err(unknown) => Err(Error::transient(unknown.context(Unconfirmed))),
+    }
 }
 
 impl<'a> Fenced<'a> {
@@ -22,105 +63,138 @@ impl<'a> Fenced<'a> {
         Self { hypervisor, hold }
     }
 
-    async fn may(&self) -> Result<()> {
-        may(self.hold).await
+    fn call(&self) -> Call<'a> {
+        Call { hold: self.hold, begun: AtomicBool::new(false) }
     }
 
-    async fn may_change(&self, vm: &Vm) -> Result<()> {
+    /// Refuses a VM that is not stamped as the deployment's.
+    fn of(&self, vm: &Vm) -> Result<Call<'a>> {
         let deployment = self.hypervisor.deployment();
         if vm.stamp.as_ref().is_none_or(|stamp| stamp.deployment != deployment) {
             return Err(Error::refused(format!("the VM {vm} is not stamped as this deployment's; it is left alone")));
         }
-        self.may().await
-    }
-}
-
-/// Confirms the hold; what follows must be begun at once.
-pub(super) async fn may(hold: &Hold<'_>) -> Result<()> {
-    match hold.confirm().await {
-        Ok(()) if hold.is_fresh() => Ok(()),
-        Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming that nobody has taken over took too long"))),
-        Err(lost) if lost.is::<Lost>() => Err(Error::new(Kind::Fenced, lost)),
-        Err(unknown) => Err(Error::transient(unknown)),
-    }
-}
-
-#[async_trait]
-impl Hypervisor for Fenced<'_> {
-    fn deployment(&self) -> Uuid {
-        self.hypervisor.deployment()
+        Ok(self.call())
     }
 
-    async fn preflight(&self) -> Result<()> {
-        self.hypervisor.preflight().await
-    }
-
-    async fn vms(&self) -> Result<Vec<Vm>> {
+    /// As [`Hypervisor::vms`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn vms(&self) -> Result<Vec<Vm>> {
         self.hypervisor.vms().await
     }
 
-    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+    /// As [`Hypervisor::with_bios_uuid`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.hypervisor.with_bios_uuid(uuid).await
     }
 
-    async fn settle(&self) -> Result<()> {
-        self.hypervisor.settle().await
+    /// As [`Hypervisor::vm`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        self.hypervisor.vm(vm).await
     }
 
-    /// The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
-        if stamp.deployment != self.deployment() {
+    /// As [`Hypervisor::settle`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn settle(&self) -> Result<()> {
+        self.hypervisor.settle(&self.call()).await
+    }
+
+    /// As [`Hypervisor::stamp`]. The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
+    ///
+    /// # Errors
+    /// As there; or the stamp is another deployment's.
+    pub async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
+        if stamp.deployment != self.hypervisor.deployment() {
             return Err(Error::refused("the stamp is another deployment's"));
         }
-        self.may().await?;
-        self.hypervisor.stamp(vm, stamp).await
+        self.hypervisor.stamp(vm, stamp, &self.call()).await
     }
 
-    /// Changes no VM.
-    async fn stage(&self, ova: &Path, digest: &str) -> Result<()> {
-        self.hypervisor.stage(ova, digest).await
+    /// As [`Hypervisor::stage`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn stage(&self, ova: &Path, digest: &str, like: &Vm, placement: &Placement) -> Result<Staged> {
+        self.hypervisor.stage(ova, digest, like, placement, &self.call()).await
     }
 
-    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
-        if replacement.stamp.deployment != self.deployment() {
+    /// As [`Hypervisor::import`].
+    ///
+    /// # Errors
+    /// As there; or a stamp is another deployment's.
+    pub async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
+        if replacement.stamp.deployment != self.hypervisor.deployment() {
             return Err(Error::refused("the stamp of the new VM is another deployment's"));
         }
-        self.may_change(replacement.like).await?;
-        self.hypervisor.import(replacement).await
+        self.hypervisor.import(replacement, &self.of(replacement.like)?).await
     }
 
-    async fn power_on(&self, vm: &Vm) -> Result<()> {
-        self.may_change(vm).await?;
-        self.hypervisor.power_on(vm).await
+    /// As [`Hypervisor::power_on`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn power_on(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.power_on(vm, &self.of(vm)?).await
     }
 
-    async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
-        self.may_change(vm).await?;
-        self.hypervisor.shut_down(vm, limit).await
+    /// As [`Hypervisor::shut_down`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
+        self.hypervisor.shut_down(vm, limit, &self.of(vm)?).await
     }
 
-    async fn cut_power(&self, vm: &Vm) -> Result<()> {
-        self.may_change(vm).await?;
-        self.hypervisor.cut_power(vm).await
+    /// As [`Hypervisor::cut_power`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn cut_power(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.cut_power(vm, &self.of(vm)?).await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
-        self.may_change(vm).await?;
-        self.hypervisor.connect(vm, adapter, connected).await
+    /// As [`Hypervisor::connect`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
+        self.hypervisor.connect(vm, adapter, connected, &self.of(vm)?).await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
-        self.may_change(vm).await?;
-        self.hypervisor.detach(vm, disk).await
+    /// As [`Hypervisor::detach`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+        self.hypervisor.detach(vm, disk, &self.of(vm)?).await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
-        self.may_change(vm).await?;
-        self.hypervisor.attach(vm, disk).await
+    /// As [`Hypervisor::attach`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+        self.hypervisor.attach(vm, disk, &self.of(vm)?).await
     }
 
-    async fn destroy(&self, vm: &Vm) -> Result<()> {
-        self.may_change(vm).await?;
-        self.hypervisor.destroy(vm).await
+    /// As [`Hypervisor::destroy`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn destroy(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.destroy(vm, &self.of(vm)?).await
     }
 }
+
+#[cfg(test)]
+#[path = "tests/answers.rs"]
+mod tests;

@@ -64,9 +64,9 @@ impl Nodes for FencedNodes<'_> {
         self.nodes.cancel_evacuation(node, id).await
     }
 
-    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
+    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
         self.may().await?;
-        self.nodes.commit(node).await
+        self.nodes.commit(node, swap).await
     }
 
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {

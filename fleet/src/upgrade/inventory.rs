@@ -12,7 +12,7 @@ use super::entry::{self, Direction, Outcome};
 use super::progress::Progress;
 use super::{Nodes, journal};
 use crate::authority::{Hold, Store, standing};
-use crate::hypervisor::{Hypervisor, Kind, Vm};
+use crate::hypervisor::{Hypervisor, Kind, Placement, Vm};
 
 /// What was seen.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +21,8 @@ pub struct Inventory {
     pub deployment: Uuid,
     /// The UID of the namespace kube-system.
     pub cluster: Uuid,
+    /// The cluster of which the operator says that it is the deployment's, whatever was its before.
+    pub other_cluster: Option<Uuid>,
     /// The control nodes, by name.
     pub nodes: Vec<SeenNode>,
     /// The VMs that carry the deployment's stamp.
@@ -29,6 +31,8 @@ pub struct Inventory {
     pub others: Vec<Vm>,
     /// What the hypervisor does not permit, though an upgrade needs it.
     pub denied: Option<String>,
+    /// Why new VMs cannot be put where they are wanted.
+    pub no_place: Option<String>,
     /// Who is at work on the deployment now.
     pub held_by: Option<String>,
     /// The last upgrade of the deployment.
@@ -60,7 +64,7 @@ pub struct Earlier {
 }
 
 impl Inventory {
-    /// Looks at everything. `own` is the caller's hold, which is nobody else's.
+    /// Looks at everything. New VMs are to be put at `placement`; `own` is the caller's hold, which is nobody else's.
     ///
     /// # Errors
     /// When the Kubernetes API, the hypervisor or the store does not answer. That a node does not is in the inventory.
@@ -68,6 +72,7 @@ impl Inventory {
         hypervisor: &dyn Hypervisor,
         nodes: &dyn Nodes,
         store: &dyn Store,
+        placement: &Placement,
         own: Option<&Hold<'_>>,
     ) -> anyhow::Result<Self> {
         let mut seen = Vec::new();
@@ -78,18 +83,22 @@ impl Inventory {
         seen.sort_by(|a, b| a.name.cmp(&b.name));
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
         let others = others(hypervisor, &seen, &vms).await?;
+        let (denied, no_place) = match hypervisor.preflight(placement).await {
+            Ok(()) => (None, None),
+            Err(error) if error.kind == Kind::Denied => (Some(error.to_string()), None),
+            Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),
+            Err(error) => return Err(error).context("asking the hypervisor what it permits"),
+        };
         let held_by = if own.is_some() { None } else { standing(store).await?.holder() };
         Ok(Self {
             deployment: hypervisor.deployment(),
             cluster: nodes.cluster().await?,
+            other_cluster: None,
             nodes: seen,
             vms,
             others,
-            denied: match hypervisor.preflight().await {
-                Ok(()) => None,
-                Err(error) if error.kind == Kind::Denied => Some(error.to_string()),
-                Err(error) => return Err(error).context("asking the hypervisor what it permits"),
-            },
+            denied,
+            no_place,
             held_by,
             earlier: journal::last(store).await?.map(|text| earlier(&text)).transpose()?,
         })

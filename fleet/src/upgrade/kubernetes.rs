@@ -7,17 +7,22 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::kubernetes_upgrade;
+use contract::minor::Minor;
 use contract::node::Node;
-use semver::Version;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::deployment::Standing;
+use super::fenced_nodes::FencedNodes;
 use super::inventory::{Inventory, SeenNode};
 use super::judge::{self, Judged};
+use super::notice::Notice;
 use super::plan::Evidence;
+use super::reason::{self, Reason};
 use super::refusal::{self as codes, Refusals};
-use super::{Asked, Deployment};
+use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::Placement;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -69,32 +74,31 @@ pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<Ku
         }
         all.push((node, facts));
     }
-    let minors: BTreeSet<(u64, u64)> = all.iter().filter_map(|(_, facts)| number(&facts.kubernetes.version)).collect();
+    let minors: BTreeSet<Minor> = all.iter().filter_map(|(_, facts)| Minor::of(&facts.kubernetes.version)).collect();
     let Some((&oldest, &newest)) = minors.first().zip(minors.last()) else { return Err(Refusals(judged.refusals)) };
     // Nodes of two minors: an upgrade that was begun.
-    let next = if oldest == newest { (oldest.0, oldest.1 + 1) } else { newest };
-    let to = match wanted.map(|wanted| (wanted, number(&format!("{wanted}.0")))) {
+    let next = if oldest == newest { oldest.next() } else { newest };
+    let to = match wanted.map(|wanted| (wanted, wanted.parse())) {
         None => next,
-        Some((_, Some(number))) => number,
-        Some((wanted, None)) => {
+        Some((_, Ok(minor))) => minor,
+        Some((wanted, Err(_))) => {
             judged.refuse(codes::KUBERNETES_SKEW, wanted, "it is no Kubernetes minor such as 1.36");
             next
         }
     };
-    let name = |(major, minor): (u64, u64)| format!("{major}.{minor}");
     if to != next && to != newest {
-        let reason = format!("the cluster runs Kubernetes {}; the way leads to {} only", name(oldest), name(next));
-        judged.refuse(codes::KUBERNETES_SKEW, &name(to), reason);
+        let reason = format!("the cluster runs Kubernetes {oldest}; the way leads to {next} only");
+        judged.refuse(codes::KUBERNETES_SKEW, &to.to_string(), reason);
     } else {
-        carried(&mut judged, &all, to, &name(to));
+        carried(&mut judged, &all, to);
     }
     let mut nodes: Vec<(bool, KubernetesNode)> = all
         .iter()
-        .filter(|(_, facts)| is_begun(facts) || number(&facts.kubernetes.version) != Some(to))
+        .filter(|(_, facts)| is_begun(facts) || Minor::of(&facts.kubernetes.version) != Some(to))
         .map(|(node, facts)| (is_last(facts), planned(node, facts)))
         .collect();
     if nodes.is_empty() && judged.refusals.is_empty() {
-        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {}", name(to)));
+        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {to}"));
     }
     if !judged.refusals.is_empty() {
         return Err(Refusals(judged.refusals));
@@ -102,12 +106,12 @@ pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<Ku
     // What was begun is ended first; who leads etcd or holds the address comes last.
     nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
     let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-    Ok(KubernetesPlan { to: name(to), grounds: judged.grounds, nodes })
+    Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes })
 }
 
-fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: (u64, u64), name: &str) {
+fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: Minor) {
     for (node, facts) in all {
-        let carried = facts.kubernetes.carried.iter().find(|version| number(version) == Some(to));
+        let carried = facts.kubernetes.carried.iter().find(|version| Minor::of(version) == Some(to));
         match carried {
             Some(version) => {
                 let runs = &facts.kubernetes.version;
@@ -116,7 +120,7 @@ fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: (u64, u64), name
             None => {
                 let carried = facts.kubernetes.carried.join(" and ");
                 let reason =
-                    format!("its image carries Kubernetes {carried}, not {name}; swap it to one that does first");
+                    format!("its image carries Kubernetes {carried}, not {to}; swap it to one that does first");
                 judged.refuse(codes::KUBERNETES, &node.name, reason);
             }
         }
@@ -141,30 +145,33 @@ fn is_last(facts: &Node) -> bool {
     leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
 }
 
-/// Major and minor of a version such as `1.36.3`.
-fn number(version: &str) -> Option<(u64, u64)> {
-    Version::parse(version).ok().map(|version| (version.major, version.minor))
-}
-
 impl Deployment<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
     ///
     /// # Errors
     /// All that is in the way.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, None).await
+        self.planned_kubernetes(options, Standing::AsItIs).await
     }
 
     async fn planned_kubernetes(
         &self,
         options: &KubernetesOptions,
-        own: Option<&Hold<'_>>,
+        standing: Standing<'_>,
     ) -> anyhow::Result<KubernetesPlan> {
-        let inventory = Inventory::take(self.hypervisor, self.nodes, self.store, own).await?;
+        let inventory = self.inventory(&Placement::default(), standing).await?;
         let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);
-            if let Asked::Refused(refused) = self.nodes.upgrade_kubernetes(first.address, &request).await? {
+            let asked = match standing {
+                Standing::Own(hold) => {
+                    FencedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
+                }
+                Standing::AsItIs | Standing::TakenOver => {
+                    self.nodes.upgrade_kubernetes(first.address, &request).await?
+                }
+            };
+            if let Asked::Refused(refused) = asked {
                 bail!("{} refuses; nothing was changed\n  {refused}", first.name);
             }
             let evidence = format!("nothing is in the way of Kubernetes {}, kubeadm says so too", plan.to);
@@ -182,19 +189,22 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
-        if over == TakeOver::FromTheDead {
-            self.plan_kubernetes(options).await?;
-        }
+        self.planned_kubernetes(options, Standing::before(over)).await?;
         let hold = self.take("upgrade kubernetes", over).await?;
-        let upgraded = async {
-            // Until now others could change what the plan rests on.
-            let plan = self.planned_kubernetes(options, Some(&hold)).await?;
-            self.upgrade_each(&plan, options, &hold).await?;
-            Ok(plan)
-        }
-        .await;
+        let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
         upgraded
+    }
+
+    /// The same for a deployment that is held: until now others could change what a plan rested on.
+    pub(super) async fn upgrade_kubernetes_under(
+        &self,
+        hold: &Hold<'_>,
+        options: &KubernetesOptions,
+    ) -> anyhow::Result<KubernetesPlan> {
+        let plan = self.planned_kubernetes(options, Standing::Own(hold)).await?;
+        self.upgrade_each(&plan, options, hold).await?;
+        Ok(plan)
     }
 
     async fn upgrade_each(
@@ -204,9 +214,9 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
         self.snapshot_before(plan, hold).await?;
-        for (number, node) in plan.nodes.iter().enumerate() {
-            let (number, count) = (number + 1, plan.nodes.len());
-            self.say(&format!("[{number}/{count}] {}: Kubernetes {} to {}", node.name, node.runs, plan.to));
+        for (index, node) in plan.nodes.iter().enumerate() {
+            self.may_go_on(hold).await?;
+            self.tell(&Notice::Kubernetes { node, to: &plan.to, index, total: plan.nodes.len() });
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
                 format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
             })?;
@@ -214,15 +224,35 @@ impl Deployment<'_> {
         Ok(())
     }
 
+    /// Whether this command is still the one, and wanted.
+    async fn may_go_on(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
+        if *self.cancelled.borrow() {
+            return Err(Cancelled.into());
+        }
+        Ok(hold.still().await?)
+    }
+
     /// What the whole cluster can be turned back to: one for each run, for what the cluster was weeks ago helps nobody.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
-        let directory = tempfile::tempdir().context("making room for the snapshot")?;
+        let directory = self.snapshots.spool().await.context("making room for the snapshot")?;
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
-        let size = self.nodes.snapshot(node.address, &pulled).await.context("taking a snapshot of etcd")?;
-        let place = hold.store().keep(&name, &pulled).await?;
-        self.say(&format!("snapshot of etcd: {place} ({size} bytes)"));
+        let pulling = self.nodes.snapshot(node.address, &pulled);
+        let ended = async {
+            loop {
+                if let Err(error) = self.may_go_on(hold).await {
+                    return error;
+                }
+                tokio::time::sleep(self.pace).await;
+            }
+        };
+        let bytes = tokio::select! {
+            pulled = pulling => pulled.context("taking a snapshot of etcd")?,
+            error = ended => return Err(error),
+        };
+        let place = self.snapshots.keep(&name, &pulled).await?;
+        self.tell(&Notice::Kept { place: &place, bytes });
         Ok(())
     }
 
@@ -233,41 +263,44 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
-        hold.confirm().await?;
-        let asked = self.nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
+        let nodes = FencedNodes::new(self.nodes, hold);
+        let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
         if let Asked::Refused(refused) = asked {
             bail!("it refuses: {refused}");
         }
         let started = Instant::now();
-        let mut said = String::new();
+        let what = format!("{} to run Kubernetes {to}", node.name);
+        let mut said = None;
         loop {
-            hold.still().await?;
+            self.may_go_on(hold).await?;
             let waiting = match self.nodes.facts(node.address).await {
                 Ok(facts) => match missing(&facts, to)? {
                     None => {
                         let seconds = started.elapsed().as_secs();
-                        self.say(&format!(
-                            "      runs {} and was found good, after {seconds} s",
-                            facts.kubernetes.version
-                        ));
+                        self.tell(&Notice::KubernetesRuns { version: &facts.kubernetes.version, seconds });
                         return Ok(());
                     }
-                    Some(missing) => missing,
+                    Some(missing) => Reason::new(reason::WAITING, missing),
                 },
                 // Its agent starts again on the way.
-                Err(error) => format!("{error:#}"),
+                Err(error) => Reason::new(codes::NODE_SILENT, format!("{error:#}")),
             };
             if started.elapsed() >= options.limit {
-                bail!("after {} s: {waiting}", options.limit.as_secs());
+                bail!("after {} s: {}", options.limit.as_secs(), waiting.words);
             }
-            if waiting != said {
-                self.say(&format!("      {waiting}"));
-                said = waiting;
+            if said.as_ref() != Some(&waiting) {
+                self.tell(&Notice::Waiting { what: &what, why: &waiting });
+                said = Some(waiting);
             }
             tokio::time::sleep(self.pace).await;
         }
     }
 }
+
+/// The operator has asked the command to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("asked to end; doing it again goes on")]
+pub struct Cancelled;
 
 fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upgrade::Request {
     kubernetes_upgrade::Request { to: to.to_owned(), drain_seconds: options.drain_seconds, check }
@@ -276,7 +309,7 @@ fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upg
 /// What a node still lacks; none when it has arrived.
 fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let runs = &facts.kubernetes.version;
-    let here = number(runs) == number(&format!("{to}.0"));
+    let here = Minor::of(runs).is_some_and(|minor| minor.to_string() == to);
     match &facts.kubernetes.upgrade {
         Some(upgrade) => match &upgrade.error {
             Some(error) => bail!("it was given up: {error}"),

@@ -3,7 +3,8 @@
 //! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at what is there;
 //! 2. [`plan()`] decides, purely, or refuses with all reasons;
 //! 3. [`Journal`] keeps the plan and what was begun and done, [`Progress`] says what comes next;
-//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere.
+//! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere. Why it waits,
+//!    pauses or turns is a [`Reason`] with a stable code.
 //!
 //! [`Deployment`] has the verbs; [`Deployment::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor
 //! afterwards. Words for people are the caller's: what happens is told as [`Notice`].
@@ -24,26 +25,36 @@ mod judge;
 mod kubernetes;
 mod nodes;
 mod notice;
+mod pausing;
 mod plan;
 mod progress;
+mod reason;
 mod refusal;
 mod run;
+mod salvage;
 mod target;
+mod trouble;
+mod unasked;
+mod verb;
 
 #[cfg(test)]
 mod tests;
 
 pub use adopt::Adoption;
 pub use decide::plan;
-pub use deployment::{Deployment, UpgradeStatus, Verb};
+pub use deployment::{Deployment, OtherCluster, UpgradeStatus};
 pub use entry::{Direction, Entry, Event, Outcome};
+pub use fenced::Fenced;
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;
-pub use kubernetes::{KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
+pub use kubernetes::{Cancelled, KubernetesNode, KubernetesOptions, KubernetesPlan, plan_kubernetes};
 pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
+pub use pausing::Pausing;
 pub use plan::{Action, Evidence, Member, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
+pub use reason::{REASONS, Reason};
 pub use refusal::{CODES, Refusal, Refusals};
-pub use run::{Arrived, Pausing, Run};
+pub use run::{Arrived, Run};
 pub use target::Target;
+pub use verb::Verb;

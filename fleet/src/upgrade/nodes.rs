@@ -81,11 +81,11 @@ pub trait Nodes: Send + Sync {
     /// When it does not answer.
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
-    /// Makes a node's swap final.
+    /// Makes a node's swap final: this one, if one is named, for a request may come late and find the next one.
     ///
     /// # Errors
     /// When it does not answer.
-    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked>;
+    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked>;
 
     /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
     ///
@@ -122,7 +122,7 @@ impl Nodes for Client {
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         let answer = self.ask_node(node, Method::GET, "/v1/node", None).await?;
         match answer.status {
-            200 => answer.json(),
+            200 => facts_of(&answer),
             404 => bail!("its image does not know of image swaps (no /v1/node); upgrade it by hand once"),
             _ => Err(unexpected(&answer)),
         }
@@ -144,8 +144,9 @@ impl Nodes for Client {
         asked(&self.ask_node(node, Method::DELETE, &format!("/v1/evacuate/{id}"), None).await?)
     }
 
-    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
-        asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&json!({}))).await?)
+    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
+        let request = serde_json::to_value(swap::CommitRequest { swap })?;
+        asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&request)).await?)
     }
 
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
@@ -189,21 +190,49 @@ fn asked(answer: &Answer) -> anyhow::Result<Asked> {
     match answer.status {
         200 => Ok(Asked::Done),
         202 => Ok(Asked::Begun),
-        409 => {
-            let Refused { code, reason } = answer.json()?;
-            Ok(Asked::Refused(Refused { code: told(&code), reason: told(&reason) }))
-        }
+        409 => Ok(Asked::Refused(answer.json()?)),
         404 | 405 => Ok(Asked::Unknown),
         _ => Err(unexpected(answer)),
     }
 }
 
+/// A node has answered, and not with what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is {status}: {words}")]
+pub(super) struct Answered {
+    pub(super) status: u16,
+    pub(super) words: String,
+}
+
 fn unexpected(answer: &Answer) -> anyhow::Error {
-    anyhow::anyhow!("the answer is {}: {}", answer.status, answer.words())
+    Answered { status: answer.status, words: answer.words() }.into()
+}
+
+/// What a node says, if its name is one.
+fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
+    let facts: Node = answer.json()?;
+    is_name(&facts.node)?;
+    Ok(facts)
+}
+
+/// Refuses what Kubernetes does not take as a node's name: a DNS subdomain (RFC 1123, section 2.1), lower-case.
+fn is_name(name: &str) -> anyhow::Result<()> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if name.len() > 253 || !name.split('.').all(label) {
+        bail!(
+            "{:?} is no name of a node: it must be a DNS name of small letters, digits, hyphens and dots",
+            told(name)
+        );
+    }
+    Ok(())
 }
 
 fn named_address(node: &Value) -> anyhow::Result<(String, Ipv4Addr)> {
     let name = node["metadata"]["name"].as_str().context("a node without a name")?;
+    is_name(name)?;
     let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
     let mut internal = addresses.filter(|address| address["type"] == "InternalIP");
     let address = internal.find_map(|address| address["address"].as_str()?.parse().ok());
@@ -234,5 +263,29 @@ mod tests {
             {"type": "Hostname", "address": "cp1"}, {"type": "InternalIP", "address": "10.0.0.11"}]}});
         assert_eq!(named_address(&node).unwrap(), ("cp1".to_owned(), Ipv4Addr::new(10, 0, 0, 11)));
         assert!(named_address(&json!({"metadata": {"name": "cp1"}})).is_err());
+    }
+
+    #[test]
+    fn a_nodes_name_is_a_dns_name_or_refused() {
+        for name in ["cp1", "cp-1.example.com", "0", &"a".repeat(63)] {
+            is_name(name).unwrap();
+        }
+        let forged = "cp1 at 10.0.0.11\n  the hypervisor has: cp1, on\u{1b}[8m";
+        for name in ["", "-a", "a-", "a..b", "CP1", "cp 1", "cp_1", "ср1", &"a".repeat(64), forged] {
+            let error = is_name(name).unwrap_err().to_string();
+            assert!(error.contains("no name of a node") && !error.chars().any(char::is_control), "{error}");
+            let addresses = [json!({"type": "InternalIP", "address": "10.0.0.11"})];
+            let node = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
+            assert!(named_address(&node).unwrap_err().to_string().contains("no name of a node"), "{name:?}");
+            let mut facts = json!({
+                "node": "cp1", "image": {"name": "i", "version": "1", "build": "b", "publisher": null},
+                "disk": Uuid::nil(), "holder": null, "generation": 1, "kubernetes": {"version": "1", "carried": []},
+                "etcd": null, "virtual_address": null, "ready": true, "good": null, "swap": null,
+            });
+            assert_eq!(facts_of(&answer(200, &facts.to_string())).unwrap().node, "cp1");
+            facts["node"] = json!(name);
+            let error = facts_of(&answer(200, &facts.to_string())).unwrap_err().to_string();
+            assert!(error.contains("no name of a node"), "{error}");
+        }
     }
 }

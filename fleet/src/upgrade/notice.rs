@@ -1,7 +1,10 @@
 //! What a run tells whoever watches it.
 
 use super::entry::Direction;
+use super::kubernetes::KubernetesNode;
 use super::plan::{Plan, Step};
+use super::reason::Reason;
+use crate::hypervisor::Vm;
 
 /// What is happening.
 #[derive(Clone, Debug)]
@@ -29,12 +32,12 @@ pub enum Notice<'a> {
         /// What is waited for.
         what: &'a str,
         /// What stands in the way.
-        why: &'a str,
+        why: &'a Reason,
     },
     /// The step cannot be taken now; it is tried again.
     Paused {
         /// Why.
-        reason: &'a str,
+        reason: &'a Reason,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
@@ -45,8 +48,43 @@ pub enum Notice<'a> {
         /// The one node that it is for; none for all.
         only: Option<usize>,
         /// Why.
-        reason: &'a str,
+        reason: &'a Reason,
     },
-    /// Something else that people want to know.
-    Said(&'a str),
+    /// The deployment is taken over from a command that may be alive, which takes a moment.
+    TakingOver {
+        /// From whom, and how long it takes.
+        words: &'a str,
+    },
+    /// A VM is stamped as a node's.
+    Stamped {
+        /// The node.
+        node: &'a str,
+        /// Its VM.
+        vm: &'a Vm,
+    },
+    /// A snapshot of etcd is kept before an upgrade of Kubernetes.
+    Kept {
+        /// Where.
+        place: &'a str,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A node is taken to another version of Kubernetes.
+    Kubernetes {
+        /// The node.
+        node: &'a KubernetesNode,
+        /// The minor that it is taken to.
+        to: &'a str,
+        /// Its number, from 0.
+        index: usize,
+        /// How many nodes there are.
+        total: usize,
+    },
+    /// A node runs it, and was found good.
+    KubernetesRuns {
+        /// The version.
+        version: &'a str,
+        /// How long that took.
+        seconds: u64,
+    },
 }

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::entry::{Direction, Entry, Event, Outcome};
 use super::plan::{Action, Mode, Plan, Step};
+use super::reason::Reason;
 
 /// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +18,17 @@ pub struct Progress {
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
     /// Why it waits, if the last thing that happened is that it could not go on.
-    pub paused: Option<String>,
+    pub paused: Option<Reason>,
     /// Why the direction changed last, if it did.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     begun: Vec<Step>,
     done: Vec<Step>,
     /// The VMs that were made, by node.
     made: BTreeMap<usize, Uuid>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
+    /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
+    stuck: Option<(Step, u64, u64)>,
 }
 
 /// What comes next.
@@ -63,9 +66,16 @@ impl Progress {
             done: Vec::new(),
             made: BTreeMap::new(),
             replaced: BTreeSet::new(),
+            stuck: None,
         };
         for entry in entries {
             progress.paused = None;
+            progress.stuck = match &entry.event {
+                Event::Paused { step, looked, .. } => Some((*step, *looked, entry.at)),
+                // Its disk is elsewhere now.
+                Event::Begun { step, .. } => progress.stuck.filter(|(stuck, ..)| stuck == step),
+                _ => None,
+            };
             match &entry.event {
                 Event::Planned { .. } => {}
                 Event::Begun { step, .. } => progress.begun.push(*step),
@@ -130,6 +140,12 @@ impl Progress {
         self.begun.contains(&step)
     }
 
+    /// For how many seconds commands before had looked at a step that cannot be taken, and when one did last, in
+    /// seconds of Unix time.
+    pub fn looked(&self, step: Step) -> Option<(u64, u64)> {
+        self.stuck.filter(|(stuck, ..)| *stuck == step).map(|(_, looked, at)| (looked, at))
+    }
+
     /// Whether a step is done.
     pub fn is_done(&self, step: Step) -> bool {
         self.done.contains(&step)
@@ -140,6 +156,11 @@ impl Progress {
         self.direction == Direction::Forward
             && self.is_done(Step::of(Action::ShutDown, node))
             && !self.is_done(Step::of(Action::Gate, node))
+    }
+
+    /// Whether any node is away on the way forward.
+    pub fn is_any_away(&self, plan: &Plan) -> bool {
+        (0..plan.nodes.len()).any(|node| self.is_away(node))
     }
 
     /// The VM that was made for a node, once its import is done.
@@ -172,10 +193,25 @@ impl Progress {
             steps.extend(self.back_of(plan, node).iter().map(|action| Step::of(*action, node)));
         }
         if plan.options.mode == Mode::AllAtOnce {
-            // All off, all on: alone, an old member of etcd would wait for the others in vain.
-            steps.sort_by_key(|step| step.action);
+            // All off, all on: alone, an old member of etcd would wait for the others in vain. What is off anyway does
+            // not wait until the others are stopped.
+            let is_off = |step: &Step| {
+                step.node.is_some_and(|node| {
+                    self.is_done(Step::of(Action::ShutDown, node)) && !self.is_begun(Step::of(Action::PowerOn, node))
+                })
+            };
+            steps.sort_by_key(|step| (step.action >= Action::GateOld, !is_off(step), step.action));
         }
         steps
+    }
+
+    /// The nodes whose way back needs their old VM.
+    pub fn needs_old(&self, plan: &Plan, only: Option<usize>) -> Vec<usize> {
+        let needs = |node: &usize| {
+            let touched = [Action::Prepare, Action::ShutDown].map(|action| Step::of(action, *node));
+            only.is_none_or(|only| only == *node) && touched.into_iter().any(|step| self.is_begun(step))
+        };
+        (0..plan.nodes.len()).filter(needs).filter(|node| !self.is_replaced(*node)).collect()
     }
 
     fn back_of(&self, plan: &Plan, node: usize) -> &'static [Action] {
@@ -218,6 +254,7 @@ impl Progress {
                 self.begun.retain(|step| step.node != Some(node));
                 self.done.retain(|step| step.node != Some(node));
                 self.made.remove(&node);
+                self.replaced.remove(&node);
             }
         }
     }

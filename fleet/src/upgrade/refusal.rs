@@ -11,7 +11,7 @@ pub struct Refusal {
     pub code: &'static str,
     /// What it is about: a node, a VM, the OVA.
     pub subject: String,
-    /// Why, and what to do.
+    /// Why.
     pub reason: String,
 }
 
@@ -30,14 +30,17 @@ impl fmt::Display for Refusals {
 }
 
 macro_rules! codes {
-    ($($name:ident, $code:literal, $meaning:literal;)*) => {
+    ($table:ident; $($name:ident, $code:literal, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: &str = $code;)*
         /// All codes with their meaning, in the order of the documentation.
-        pub const CODES: &[(&str, &str)] = &[$(($code, $meaning)),*];
+        pub const $table: &[(&str, &str)] = &[$(($code, $meaning)),*];
     };
 }
 
+pub(super) use codes;
+
 codes! {
+    CODES;
     NODE_SILENT, "upgrade.node-silent", "A control node's endpoint does not answer.";
     NODE_NOT_READY, "upgrade.node-not-ready", "A control node does not do its part of the cluster, or its boot was not found good.";
     MEMBER_UNHEALTHY, "upgrade.member-unhealthy", "A member of etcd does not answer, sees no leader or has no vote yet: another one must not leave.";
@@ -52,6 +55,7 @@ codes! {
     VM_TASK, "upgrade.vm-task", "The hypervisor is at work on a node's VM.";
     VM_ADAPTER, "upgrade.vm-adapter", "A node's VM has no network adapter.";
     DENIED, "upgrade.denied", "The hypervisor does not permit what an upgrade needs.";
+    PLACEMENT, "upgrade.placement", "New VMs cannot be put on the datastore, into the resource pool or the folder that was named.";
     OTHER_CLUSTER, "upgrade.other-cluster", "The kubeconfig leads to another cluster than the deployment's.";
     VM_NAME, "upgrade.vm-name", "There is a VM with the name that a new one is to get.";
     LOCKED, "upgrade.locked", "Another command is at work on this deployment.";

@@ -8,42 +8,40 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::act::Did;
+use super::act::{Did, place};
+use super::deployment::Deployment;
 use super::entry::{Direction, Event, Outcome};
+use super::fenced::Fenced;
+use super::fenced_nodes::FencedNodes;
 use super::journal::Journal;
-use super::nodes::Nodes;
+use super::nodes::Nodes as _;
 use super::notice::Notice;
-use super::plan::{Mode, OnFailure, Plan, Step};
+use super::pausing::Pausing;
+use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
-use crate::authority::{Hold, Lost};
-use crate::hypervisor::{Error, Hypervisor, Kind};
-use crate::node::told;
+use super::reason::{self, Reason};
+use super::trouble::{Obstacle, Trouble, Turns, Wait};
+use crate::authority::{Hold, Lost, Snapshots};
 
 /// So many looks lie between two tries of a step that cannot be taken now.
 const LOOKS_PER_TRY: u32 = 5;
 /// For so many looks the cluster's API is left alone after it did not answer.
 const LOOKS_WHILE_AWAY: u32 = 30;
 
-/// What a run needs.
+/// Goes the way of one deployment's journal, under a hold. Whatever it changes, it changes behind the hold: it cannot
+/// be made without.
 pub struct Run<'a> {
-    /// Where the VMs are: behind the hold.
-    pub hypervisor: &'a dyn Hypervisor,
-    /// The nodes and their cluster.
-    pub nodes: &'a dyn Nodes,
-    /// The hold on the deployment.
-    pub hold: &'a Hold<'a>,
-    /// The OVA, if it is not where the plan says.
-    pub ova: Option<PathBuf>,
-    /// Told what is happening.
-    pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
-    /// The pause between two looks.
-    pub pace: Duration,
-    /// How long the run waits for what it cannot do now, before it ends paused.
-    pub pause_limit: Duration,
-    /// Until when the cluster's API is taken to be away; none to begin with.
-    pub away_until: Mutex<Option<Instant>>,
-    /// Becomes true when the run is to end at the next moment at which it can be continued.
-    pub cancelled: watch::Receiver<bool>,
+    pub(super) hypervisor: Fenced<'a>,
+    pub(super) nodes: FencedNodes<'a>,
+    pub(super) hold: &'a Hold<'a>,
+    pub(super) snapshots: &'a dyn Snapshots,
+    pub(super) watch: &'a (dyn Fn(&Notice<'_>) + Sync),
+    pub(super) pace: Duration,
+    ova: Option<PathBuf>,
+    pause_limit: Duration,
+    /// Until when the cluster's API is taken to be away.
+    away_until: Mutex<Option<Instant>>,
+    cancelled: watch::Receiver<bool>,
 }
 
 /// Where a run has come to.
@@ -51,51 +49,36 @@ pub struct Run<'a> {
 pub enum Arrived {
     /// At an end.
     Ended(Outcome),
-    /// It could not go on for longer than it was to wait; resuming goes on.
-    Paused(String),
+    /// It could not go on for longer than it was to wait, or nothing will change unless a person sees to it; resuming
+    /// goes on.
+    Paused(Reason),
     /// One node is back on its old image, by its place in the plan; a person decides how to go on.
     NodeIsBack(usize),
     /// It was cancelled; resuming goes on.
     Cancelled,
 }
 
-/// Why a step was not done.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// It may pass by itself, or by what a person does elsewhere.
-    Pause(anyhow::Error),
-    /// It will not pass: the hypervisor refuses.
-    Refused(anyhow::Error),
-    /// The node does not work on the new image.
-    Unfit(anyhow::Error),
-    /// This command may not go on.
-    Stop(anyhow::Error),
-    /// This command was asked to end.
-    Cancelled,
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        match error.kind {
-            Kind::Fenced => Self::Stop(error.source),
-            Kind::Refused | Kind::Denied | Kind::NotFound => Self::Refused(error.source),
-            Kind::Transient | Kind::Changed | Kind::InDoubt => Self::Pause(error.source),
+impl<'a> Run<'a> {
+    /// A run on a deployment that is held. `ova` is where the OVA is, if it is not where the plan says.
+    pub fn new(deployment: &Deployment<'a>, hold: &'a Hold<'a>, ova: Option<PathBuf>) -> Self {
+        Self {
+            hypervisor: Fenced::new(deployment.hypervisor, hold),
+            nodes: FencedNodes::new(deployment.nodes, hold),
+            hold,
+            snapshots: deployment.snapshots,
+            watch: deployment.watch,
+            pace: deployment.pace,
+            ova,
+            pause_limit: deployment.pause_limit,
+            away_until: Mutex::new(None),
+            cancelled: deployment.cancelled.clone(),
         }
     }
-}
 
-/// What nodes say is no last word: whoever needs it waits.
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Self {
-        if error.is::<Lost>() { Self::Stop(error) } else { Self::Pause(error) }
-    }
-}
-
-impl Run<'_> {
     /// Goes on until the way has ended, or cannot be gone on with.
     ///
     /// # Errors
-    /// When the journal cannot be written or somebody else has taken over. Resuming goes on from there.
+    /// When somebody else has taken over. Resuming goes on from there.
     pub async fn go(&self, journal: &mut Journal<'_>) -> anyhow::Result<Arrived> {
         let mut pausing = Pausing::default();
         loop {
@@ -111,6 +94,14 @@ impl Run<'_> {
     /// # Errors
     /// As [`Run::go`].
     pub async fn step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> anyhow::Result<Option<Arrived>> {
+        match self.try_step(journal, pausing).await {
+            Ok(arrived) => Ok(arrived),
+            Err(trouble) => ended(trouble).map(Some),
+        }
+    }
+
+    /// The same; what is in the way of the step itself is no error here.
+    async fn try_step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> Result<Option<Arrived>, Trouble> {
         let plan = journal.plan().clone();
         let progress = journal.progress();
         let (step, index, total, again) = match progress.next(&plan) {
@@ -122,26 +113,35 @@ impl Run<'_> {
             }
             Next::Take { step, index, total, again } => (step, index, total, again),
         };
-        let (error, final_word) = match self.take(&plan, journal, step, (index, total), again, pausing).await {
+        let obstacle = match self.take(&plan, journal, step, (index, total), again, pausing).await {
             Ok(()) => {
                 *pausing = Pausing { settled: true, ..Pausing::default() };
                 return Ok(None);
             }
-            Err(Trouble::Stop(error)) => return Err(error),
-            Err(Trouble::Cancelled) => return Ok(Some(Arrived::Cancelled)),
-            Err(Trouble::Unfit(error) | Trouble::Refused(error)) => (error, true),
-            Err(Trouble::Pause(error)) => (error, false),
+            Err(Trouble::Cannot(obstacle)) => obstacle,
+            Err(trouble) => return Err(trouble),
         };
         pausing.settled = false;
-        let limit = Duration::from_secs(plan.options.gate_seconds).min(self.pause_limit);
-        if let Some(node) = step.node.filter(|node| progress.is_away(*node))
-            && (final_word || pausing.lasts() >= limit)
-        {
-            self.goes_back(&plan, journal, node, &told(&format!("{error:#}"))).await?;
-            *pausing = Pausing::default();
-            return Ok(None);
-        }
-        self.pause(journal, step, &told(&format!("{error:#}")), pausing).await
+        pausing.look(&progress, step, self.most_of_a_look());
+        let turns = match obstacle.turns {
+            Turns::AtOnce => true,
+            Turns::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
+            Turns::Never => false,
+        };
+        // All at once, each node that is away waits for all the others.
+        let all = plan.options.mode == Mode::AllAtOnce && progress.is_any_away(&plan);
+        let obstacle = match step.node.filter(|node| turns && (all || progress.is_away(*node))) {
+            Some(node) => match self.goes_back(&plan, journal, node, obstacle.reason).await {
+                Ok(()) => {
+                    *pausing = Pausing::default();
+                    return Ok(None);
+                }
+                Err(Trouble::Cannot(obstacle)) => obstacle,
+                Err(trouble) => return Err(trouble),
+            },
+            None => obstacle,
+        };
+        self.pause(journal, step, obstacle, pausing).await
     }
 
     /// Takes a step, noted before and after.
@@ -155,93 +155,104 @@ impl Run<'_> {
         pausing: &mut Pausing,
     ) -> Result<(), Trouble> {
         self.may_go_on().await?;
-        if !pausing.settled {
+        // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
+        if !pausing.settled && step.action != Action::Keep {
             self.hypervisor.settle().await.map_err(|error| error.context("waiting for what was begun before"))?;
             pausing.settled = true;
         }
         let disk = self.disk_to_move(plan, journal, step).await?;
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
-        let moved = disk.is_some() && !journal.entries().iter().any(|entry| {
-            matches!(&entry.event, Event::Begun { step: begun, disk: noted } if *begun == step && *noted == disk)
-        });
+        let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
         if !again || moved {
-            self.note(journal, Event::Begun { step, disk }).await.map_err(Trouble::Stop)?;
+            self.note(journal, Event::Begun { step, disk }).await?;
         }
         if pausing.since.is_none() {
             (self.watch)(&Notice::Step { plan, step, index, total, again });
         }
         let Did { note, vm, replaced } = self.act(plan, journal, step, again).await?;
         (self.watch)(&Notice::Done { note: &note });
-        self.note(journal, Event::Done { step, note, vm, replaced }).await.map_err(Trouble::Stop)
+        self.note(journal, Event::Done { step, note, vm, replaced }).await
     }
 
     /// Turns the journal another way.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub async fn turn(
+    pub(super) async fn turn(
         &self,
         journal: &mut Journal<'_>,
         direction: Direction,
         only: Option<usize>,
-        reason: &str,
-    ) -> anyhow::Result<()> {
+        reason: Reason,
+    ) -> Result<(), Trouble> {
         let plan = journal.plan().clone();
-        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, reason });
-        self.note(journal, Event::DirectionChanged { direction, only, reason: reason.to_owned() }).await
+        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, reason: &reason });
+        self.note(journal, Event::DirectionChanged { direction, only, reason }).await
     }
 
     /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
     /// was asked for.
-    async fn goes_back(&self, plan: &Plan, journal: &mut Journal<'_>, node: usize, why: &str) -> anyhow::Result<()> {
+    async fn goes_back(&self, plan: &Plan, journal: &mut Journal<'_>, node: usize, why: Reason) -> Result<(), Trouble> {
         let alone = plan.options.mode == Mode::Rolling
             && plan.options.on_failure == OnFailure::Node
             && journal.progress().touches_others(node);
-        let reason = format!("{}: {why}", plan.nodes[node].name);
-        self.turn(journal, Direction::Back, alone.then_some(node), &reason).await
+        let only = alone.then_some(node);
+        let reason = why.of(&plan.nodes[node].name);
+        self.way_back_is_open(plan, &journal.progress(), only).await.map_err(|trouble| match trouble {
+            Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
+            trouble => trouble,
+        })?;
+        self.turn(journal, Direction::Back, only, reason).await
     }
 
-    /// Waits before the next try; says where the run has arrived when it has waited for too long.
+    /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again
+    /// at what does not pass by itself.
     async fn pause(
         &self,
         journal: &mut Journal<'_>,
         step: Step,
-        reason: &str,
+        Obstacle { reason, passes, .. }: Obstacle,
         pausing: &mut Pausing,
-    ) -> anyhow::Result<Option<Arrived>> {
-        if pausing.reason != reason {
-            (self.watch)(&Notice::Paused { reason });
-            self.note(journal, Event::Paused { step, reason: reason.to_owned() }).await?;
-            reason.clone_into(&mut pausing.reason);
+    ) -> Result<Option<Arrived>, Trouble> {
+        let looked = pausing.looked.as_secs();
+        let event = Event::Paused { step, reason: reason.clone(), looked };
+        if pausing.reason.as_ref() != Some(&reason) {
+            (self.watch)(&Notice::Paused { reason: &reason });
+            self.note(journal, event.clone()).await?;
+            (pausing.reason, pausing.noted) = (Some(reason.clone()), looked);
         }
-        pausing.since.get_or_insert_with(Instant::now);
-        if pausing.lasts() >= self.pause_limit {
-            return Ok(Some(Arrived::Paused(reason.to_owned())));
+        let stands = !passes && pausing.is_final;
+        pausing.is_final = !passes;
+        if stands || pausing.lasts() >= self.pause_limit {
+            // Whoever resumes goes on with the time that counts.
+            if pausing.noted != looked {
+                self.note(journal, event).await?;
+            }
+            return Ok(Some(Arrived::Paused(reason)));
         }
         for _ in 0..LOOKS_PER_TRY {
-            match self.may_go_on().await {
-                Ok(()) => tokio::time::sleep(self.pace).await,
-                Err(Trouble::Cancelled) => return Ok(Some(Arrived::Cancelled)),
-                Err(Trouble::Stop(error) | Trouble::Pause(error) | Trouble::Refused(error) | Trouble::Unfit(error)) => {
-                    return Err(error);
-                }
-            }
+            self.may_go_on().await?;
+            tokio::time::sleep(self.pace).await;
         }
         Ok(None)
     }
 
     /// Adds an entry to the journal. While that cannot be written, nothing can follow: it is tried again, for as long
     /// as the run may be paused.
-    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> anyhow::Result<()> {
+    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), Trouble> {
         let started = Instant::now();
         let mut said = false;
         while let Err(error) = journal.append(event.clone()).await {
-            if error.is::<Lost>() || started.elapsed() >= self.pause_limit || *self.cancelled.borrow() {
-                return Err(error);
+            if error.is::<Lost>() {
+                return Err(Trouble::Stop(error));
+            }
+            let reason = Reason::new(reason::STORE, format!("{error:#}"));
+            if *self.cancelled.borrow() {
+                return Err(Trouble::Cancelled);
+            }
+            if started.elapsed() >= self.pause_limit {
+                return Err(Trouble::Unwritten(reason));
             }
             if !said {
-                (self.watch)(&Notice::Paused { reason: &format!("{error:#}") });
+                (self.watch)(&Notice::Paused { reason: &reason });
                 said = true;
             }
             tokio::time::sleep(self.pace * LOOKS_PER_TRY).await;
@@ -258,38 +269,61 @@ impl Run<'_> {
         self.hold.still().await.map_err(|lost| Trouble::Stop(lost.into()))
     }
 
-    /// Waits until `look` yields something, at most `limit`. What it says on the way is
-    /// said once; an error means "not yet".
-    pub(super) async fn wait<T>(
+    /// Does what takes long, for as long as this command is still the one, and wanted.
+    pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Trouble> {
+        let ended = async {
+            loop {
+                if let Err(trouble) = self.may_go_on().await {
+                    return trouble;
+                }
+                tokio::time::sleep(self.pace).await;
+            }
+        };
+        tokio::select! {
+            done = work => Ok(done?),
+            trouble = ended => Err(trouble),
+        }
+    }
+
+    /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.
+    pub(super) async fn wait<T, F>(
         &self,
         what: &str,
         limit: Duration,
-        mut look: impl AsyncFnMut() -> anyhow::Result<T>,
-    ) -> Result<T, Trouble> {
+        mut look: impl FnMut() -> F + Send,
+    ) -> Result<T, Trouble>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Wait>> + Send,
+    {
         let (mut spent, mut last) = (Duration::ZERO, Instant::now());
-        let mut said = String::new();
+        let mut said = None;
         loop {
             self.may_go_on().await?;
             let seen = look().await;
             // A command that was stopped for an hour, or slept with its machine, has not looked for an hour.
-            spent += last.elapsed().min(self.pace * LOOKS_WHILE_AWAY);
+            spent += last.elapsed().min(self.most_of_a_look());
             last = Instant::now();
             match seen {
                 Ok(found) => return Ok(found),
-                Err(error) if error.is::<Lost>() => return Err(Trouble::Stop(error)),
-                Err(error) if spent >= limit => {
-                    return Err(Trouble::Pause(error.context(format!("waited {} s for {what}", limit.as_secs()))));
+                Err(Wait::End(trouble)) => return Err(trouble),
+                Err(Wait::Again(why)) if spent >= limit => {
+                    return Err(why.of(format!("waited {} s for {what}", limit.as_secs())).into());
                 }
-                Err(error) => {
-                    let now = told(&format!("{error:#}"));
-                    if now != said {
-                        (self.watch)(&Notice::Waiting { what, why: &now });
-                        said = now;
+                Err(Wait::Again(why)) => {
+                    if said.as_ref() != Some(&why) {
+                        (self.watch)(&Notice::Waiting { what, why: &why });
+                        said = Some(why);
                     }
                 }
             }
             tokio::time::sleep(self.pace).await;
         }
+    }
+
+    /// As how much time one look counts at most.
+    pub(super) fn most_of_a_look(&self) -> Duration {
+        self.pace * LOOKS_WHILE_AWAY
     }
 
     /// Where the OVA is.
@@ -339,19 +373,14 @@ fn shown(journal: &Journal<'_>) -> String {
     .to_string()
 }
 
-/// How a run does with its next step.
-#[derive(Debug, Default)]
-pub struct Pausing {
-    /// Since when it cannot be taken.
-    since: Option<Instant>,
-    /// Why not.
-    reason: String,
-    /// Whether nothing that was begun before is still going on.
-    settled: bool,
-}
-
-impl Pausing {
-    fn lasts(&self) -> Duration {
-        self.since.map(|since| since.elapsed()).unwrap_or_default()
+/// Where a run ends with this trouble.
+///
+/// # Errors
+/// When another command has taken over.
+pub(super) fn ended(trouble: Trouble) -> anyhow::Result<Arrived> {
+    match trouble {
+        Trouble::Cannot(Obstacle { reason, .. }) | Trouble::Unwritten(reason) => Ok(Arrived::Paused(reason)),
+        Trouble::Cancelled => Ok(Arrived::Cancelled),
+        Trouble::Stop(error) => Err(error),
     }
 }

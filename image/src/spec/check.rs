@@ -46,7 +46,7 @@ pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A node's role.
+/// A role that VMs of the image may have.
 pub(super) fn role(text: &str) -> Result<Role, String> {
     text.parse().map_err(|UnknownRole| none_of(text, &Role::ALL.map(Role::name)))
 }

@@ -7,7 +7,7 @@ mod variant;
 
 use std::path::{Path, PathBuf};
 
-use contract::role::Role;
+use contract::role::Roles;
 use semver::VersionReq;
 
 use crate::debian::PackageSet;
@@ -53,8 +53,8 @@ impl Spec {
 pub struct Identity {
     /// Short name, also the proposed name of a VM.
     pub name: String,
-    /// What a VM from it is in its cluster.
-    pub role: Role,
+    /// What a VM from it may be in its cluster; the first is the one that its form proposes.
+    pub roles: Roles,
     /// Version of the image.
     pub version: String,
     /// Of which versions it may take the place in an image swap; none for any that is not newer.
@@ -142,8 +142,8 @@ pub struct Disk {
     pub capacity: u64,
     /// The EFI system partition.
     pub esp: u64,
-    /// Capacity of the data disk.
-    pub data_capacity: u64,
+    /// Capacity of the data disk; none for VMs that have no such disk.
+    pub data_capacity: Option<u64>,
     /// How the root file system is packed.
     pub compression: Compression,
 }

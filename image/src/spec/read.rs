@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use contract::role::Roles;
 
 use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Profile, Spec, beside, check};
 use crate::component::{self, Component};
@@ -63,7 +64,7 @@ fn spec(path: &Path, top: &Table<'_, '_>, described: &mut Result<Vec<Component>,
 
 fn identity(table: &Table<'_, '_>) -> Option<Identity> {
     let name = table.required("name", "the image's short name", check::name);
-    let role = table.required("role", "what a VM from it is in its cluster", check::role);
+    let roles = table.required_texts("roles", "what a VM from it may be in its cluster", check::role);
     let version = table.required("version", "the image's version", check::version);
     let upgrades_from = table.optional("upgrades-from", check::upgrades_from);
     let product = table.required("product", "the product's name, for people", check::line);
@@ -71,7 +72,7 @@ fn identity(table: &Table<'_, '_>) -> Option<Identity> {
     let description = table.required("description", "one line about it", check::line);
     Some(Identity {
         name: name?,
-        role: role?,
+        roles: Roles::new(values(roles))?,
         version: version?,
         upgrades_from,
         product: product?,
@@ -155,21 +156,20 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
 }
 
 fn disk(table: &Table<'_, '_>) -> Option<Disk> {
-    let size = |key: &str, what: &str, least: u64| {
-        table.required(key, what, |text| {
-            let size = check::size(text)?;
-            if !(least..=MOST_CAPACITY).contains(&size) {
-                return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
-            }
-            Ok(size)
-        })
+    let from = |what: &str, least: u64, text: &str| {
+        let size = check::size(text)?;
+        if !(least..=MOST_CAPACITY).contains(&size) {
+            return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
+        }
+        Ok(size)
     };
+    let size = |key: &str, what: &str, least: u64| table.required(key, what, |text| from(what, least, text));
     let capacity = size("capacity", "a capacity for the system disk", LEAST_CAPACITY);
     let esp = size("esp", "a size for the EFI system partition", LEAST_ESP);
     if esp.zip(capacity).is_some_and(|(esp, capacity)| esp > capacity / 2) {
         table.mistake_at("esp", "leaves no room on the system disk for the root and scratch space");
     }
-    let data_capacity = size("data-capacity", "a capacity for the data disk", LEAST_DATA);
+    let data_capacity = table.optional("data-capacity", |text| from("a capacity for the data disk", LEAST_DATA, text));
     let what = "none, or a compressor of mkfs.erofs such as lz4hc,9";
     let compression = table.required("compression", what, |text| {
         let (name, level) = text.split_once(',').unwrap_or((text, "1"));
@@ -177,7 +177,7 @@ fn disk(table: &Table<'_, '_>) -> Option<Disk> {
         level.parse::<u8>().map_err(|_| format!("`{level}` is no level of compression"))?;
         Ok(if text == "none" { Compression::None } else { Compression::Erofs(text.to_owned()) })
     });
-    Some(Disk { capacity: capacity?, esp: esp?, data_capacity: data_capacity?, compression: compression? })
+    Some(Disk { capacity: capacity?, esp: esp?, data_capacity, compression: compression? })
 }
 
 fn hardware(table: &Table<'_, '_>) -> Option<Hardware> {
@@ -215,7 +215,7 @@ mod tests {
 
     const SPEC: &str = r#"[image]
 name = "test"
-role = "control-plane"
+roles = ["control-plane"]
 version = "1.2.3"
 product = "Test"
 vendor = "Nobody"
@@ -292,7 +292,12 @@ memory = "4G"
             (
                 "control-plane\"",
                 "master\"",
-                "spec.toml:3: image.role: `master` is none of control-plane, tenant-control-plane",
+                "spec.toml:3: image.roles[0]: `master` is none of control-plane, tenant-control-plane",
+            ),
+            (
+                "\"control-plane\"",
+                "\"control-plane\", \"control-plane\"",
+                "spec.toml:3: image.roles[1]: `control-plane` is listed twice",
             ),
             ("1.2.3", "1.2", "spec.toml:4: image.version: `1.2` is no version: give one such as 1.2.3 or 1.2.3-rc.1"),
             (
@@ -333,6 +338,11 @@ memory = "4G"
                 "capacity = \"2G\"",
                 "spec.toml:26: disk.capacity: give a capacity for the system disk of 4096M to 63488G",
             ),
+            (
+                "data-capacity = \"32G\"",
+                "data-capacity = \"1G\"",
+                "spec.toml:28: disk.data-capacity: give a capacity for the data disk of 4096M to 63488G",
+            ),
             ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
             ("\"none\"", "\"gzip,9\"", "spec.toml:29: disk.compression: `gzip` is none of none, lz4, lz4hc, zstd"),
             (
@@ -352,8 +362,14 @@ memory = "4G"
     }
 
     #[test]
+    fn a_data_disk_is_left_out_of_the_virtual_hardware_where_the_spec_has_none() {
+        assert_eq!(with("data-capacity = \"32G\"\n", ""), Vec::<String>::new());
+    }
+
+    #[test]
     fn all_mistakes_are_said_at_once() {
-        let found = with("role = \"control-plane\"\nversion = \"1.2.3\"", "role = 3\nversion = \"x\"\nowner = \"me\"");
+        let found =
+            with("roles = [\"control-plane\"]\nversion = \"1.2.3\"", "roles = [3]\nversion = \"x\"\nowner = \"me\"");
         assert_eq!(found.len(), 3, "{found:#?}");
     }
 }

@@ -1,47 +1,142 @@
-//! `kaas adopt`: shows, for each node, what it says beside what the hypervisor shows, and stamps what is confirmed.
+//! `kaas adopt`: shows what the hypervisor has, and which node says that it runs there, and stamps what is confirmed.
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use fleet::authority::TakeOver;
+use fleet::node::clean;
 use fleet::upgrade::{Adoption, Deployment};
 
-/// Shows what would be adopted, asks, and adopts.
+/// Shows what would be adopted, asks, and adopts. What must be so is judged whether or not it asks.
 ///
 /// # Errors
 /// As [`Deployment::adoptable`] and [`Deployment::adopt`], or the operator does not confirm.
 pub async fn run(deployment: &Deployment<'_>, yes: bool, over: TakeOver) -> anyhow::Result<ExitCode> {
     let adoptions = deployment.adoptable().await?;
-    if adoptions.is_empty() {
-        println!("all control nodes run in VMs of this deployment");
+    let shown = adoptions.clone();
+    // On a thread of its own: Ctrl-C is heard while it waits for the answer.
+    let asked = tokio::task::spawn_blocking(move || {
+        confirmed(&shown, yes, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())
+    });
+    if !asked.await.context("asking")?? {
         return Ok(ExitCode::SUCCESS);
-    }
-    for adoption in &adoptions {
-        print!("{}", shown(adoption));
-    }
-    if !yes {
-        print!("Are these the VMs of these nodes? Type yes to stamp them: ");
-        std::io::stdout().flush()?;
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
-        if answer.trim() != "yes" {
-            bail!("not confirmed; nothing was changed");
-        }
     }
     deployment.adopt(&adoptions, over).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(adoption: &Adoption) -> String {
-    let Adoption { node, address, uuid, vm } = adoption;
+/// Shows what would be adopted, and asks unless `yes` says so already. False if there is nothing.
+///
+/// # Errors
+/// When it cannot be shown, or the operator does not confirm.
+fn confirmed(adoptions: &[Adoption], yes: bool, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::Result<bool> {
+    if adoptions.is_empty() {
+        writeln!(to, "all control nodes run in VMs of this deployment")?;
+        return Ok(false);
+    }
+    let shown: String = adoptions.iter().map(shown).collect();
+    // Who cannot be shown what is stamped has not confirmed it.
+    write!(to, "{shown}").context("showing what would be adopted")?;
+    if yes {
+        return Ok(true);
+    }
+    write!(to, "Are these {} VMs, by the hypervisor's word, these nodes? Type yes to stamp them: ", adoptions.len())?;
+    to.flush()?;
+    let mut answer = String::new();
+    from.read_line(&mut answer)?;
+    if answer.trim() != "yes" {
+        bail!("not confirmed; nothing was changed");
+    }
+    Ok(true)
+}
+
+/// The hypervisor's word first: the node's is that of whoever administers the cluster.
+fn shown(Adoption { node, address, uuid, vm }: &Adoption) -> String {
     let mut text =
-        format!("{node} at {address} says: BIOS UUID {uuid}\n  the hypervisor has: {}, {}\n", vm.name, vm.power);
+        format!("VM {}, by the hypervisor's word\n  {}, BIOS UUID {}\n", clean(&vm.name), vm.power, vm.uuid());
     for adapter in &vm.adapters {
-        text += &format!("  network adapter {} on {}, MAC {}\n", adapter.key, adapter.network, adapter.mac);
+        let (key, network, mac) = (clean(&adapter.key), clean(&adapter.network), clean(&adapter.mac));
+        let connected = if adapter.connected { "" } else { ", disconnected" };
+        text += &format!("  network adapter {key} on {network}, MAC {mac}{connected}\n");
     }
     for disk in vm.data_disks() {
-        text += &format!("  data disk {} at {}\n", disk.reference.uuid, disk.reference.path);
+        text += &format!("  data disk {} at {}\n", disk.reference.uuid, clean(&disk.reference.path));
     }
+    text += &format!(
+        "  by the node's own word, which the hypervisor cannot vouch for: {}, at {address}, BIOS UUID {uuid}\n",
+        clean(node)
+    );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn adoption(node: &str, name: &str) -> Adoption {
+        let uuid = uuid::Uuid::from_u128(0xa0);
+        let vm = serde_json::from_value(json!({
+            "uuid": uuid, "id": "vm-1", "name": name, "power": "on",
+            "disks": [{"uuid": uuid, "path": "[ds] data.vmdk", "kind": "data", "controller": "1"}],
+            "adapters": [{"key": "4000", "network": "Management", "mac": "00:50:56:00:00:01", "connected": true}],
+            "snapshots": [], "tasks": [], "version": "1",
+        }))
+        .unwrap();
+        Adoption { node: node.to_owned(), address: "10.0.0.11".parse().unwrap(), uuid, vm }
+    }
+
+    fn asked(adoptions: &[Adoption], yes: bool, answer: &str) -> (anyhow::Result<bool>, String) {
+        let mut shown = Vec::new();
+        let confirmed = confirmed(adoptions, yes, &mut answer.as_bytes(), &mut shown);
+        (confirmed, String::from_utf8(shown).unwrap())
+    }
+
+    #[test]
+    fn the_hypervisors_word_comes_first_and_the_nodes_is_told_apart() {
+        let (_, text) = asked(&[adoption("cp1", "kaas-cp1")], true, "");
+        let lines: Vec<&str> = text.lines().collect();
+        let uuid = uuid::Uuid::from_u128(0xa0);
+        assert_eq!(
+            lines,
+            [
+                "VM kaas-cp1, by the hypervisor's word".to_owned(),
+                format!("  on, BIOS UUID {uuid}"),
+                "  network adapter 4000 on Management, MAC 00:50:56:00:00:01".to_owned(),
+                format!("  data disk {uuid} at [ds] data.vmdk"),
+                format!(
+                    "  by the node's own word, which the hypervisor cannot vouch for: cp1, at 10.0.0.11, BIOS UUID {uuid}"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn no_name_forges_a_line_or_a_question_or_conceals_one() {
+        let forged = "cp1\nVM web, by the hypervisor's word\nAre these 1 VMs\u{1b}[2J\u{1b}[8m\r\u{202e}";
+        let plain = asked(&[adoption("cp1", "kaas-cp1")], false, "yes\n").1;
+        for (node, name) in [(forged, "kaas-cp1"), ("cp1", forged)] {
+            let (confirmed, text) = asked(&[adoption(node, name)], false, "yes\n");
+            assert!(confirmed.unwrap());
+            assert_eq!(text.lines().count(), plain.lines().count(), "{text}");
+            assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+            assert!(
+                text.lines().last().unwrap().starts_with("Are these 1 VMs, by the hypervisor's word, these nodes?")
+            );
+        }
+    }
+
+    #[test]
+    fn only_yes_confirms() {
+        for answer in ["", "\n", "y\n", "no\n", "YES\n", "yes, but\n"] {
+            let error = asked(&[adoption("cp1", "a")], false, answer).0.unwrap_err();
+            assert_eq!(error.to_string(), "not confirmed; nothing was changed", "{answer:?}");
+        }
+        assert!(asked(&[adoption("cp1", "a")], false, "yes\n").0.unwrap());
+        assert!(asked(&[adoption("cp1", "a")], true, "").0.unwrap());
+        let (confirmed, text) = asked(&[], false, "");
+        assert!(!confirmed.unwrap() && text.contains("all control nodes run in VMs of this deployment"));
+    }
 }

@@ -59,6 +59,9 @@ pub fn text(plan: &Plan) -> String {
             role(node)
         ));
     }
+    if !plan.options.placement.is_default() {
+        line(format_args!("\nNew VMs are put {}.", plan.options.placement));
+    }
     line(format_args!("\nThe steps"));
     for (number, step) in plan.steps.iter().enumerate() {
         let words = words(plan, *step);
@@ -114,14 +117,14 @@ fn words(plan: &Plan, step: Step) -> Words {
     };
     match step.action {
         Action::Verify => words(
-            format!("verify the OVA of {image} again, all of it"),
+            format!("verify the OVA of {image} again, all of it, and lay it ready on the hypervisor"),
             &match &plan.target.signer {
                 Some(signer) => format!("its manifest, and the signature of {signer}"),
                 None => "its manifest; it is not signed".to_owned(),
             },
             "nothing",
-            "nothing was changed",
-            "none is needed",
+            "perhaps the image, or a part of it, lies ready on the hypervisor; no VM was changed",
+            "none is needed; an image that lies ready is in nobody's way",
         ),
         Action::Snapshot => words(
             "pull a snapshot of etcd and keep it beside the journal".to_owned(),
@@ -153,7 +156,10 @@ fn words(plan: &Plan, step: Step) -> Words {
                 Mode::AllAtOnce => "all new VMs are imported; off is what the hypervisor says of its BIOS UUID",
             },
             service,
-            &format!("{old} is on or off, with its disk; if it is still on after 4 minutes its power is cut"),
+            &format!(
+                "{old} is on or off, with its disk; if it was asked and is still on after 4 minutes its power is cut; if \
+                 its guest cannot be asked, a person shuts it down"
+            ),
             &format!("{old} is powered on"),
         ),
         Action::Fence => words(
@@ -217,12 +223,12 @@ fn back_words(title: String) -> Words {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn plan(mode: &str, on_failure: &str) -> Plan {
+    pub fn plan(mode: &str, on_failure: &str) -> Plan {
         let node = |name: &str, number: u8, last: bool| {
             json!({
                 "name": name, "address": format!("10.0.0.{number}"), "old": uuid::Uuid::from_u128(number.into()),
@@ -259,6 +265,17 @@ mod tests {
         assert!(!text.lines().any(|line| line.trim_end().ends_with(": ") || line.trim_end().ends_with("at risk:")));
         assert!(text.contains("cp1: ready and found good") && text.contains("goes back by itself, alone"), "{text}");
         assert!(text.contains("cp2-bbbbbbb; last, for it leads etcd and holds the virtual IP"), "{text}");
+    }
+
+    #[test]
+    fn the_plan_says_where_new_vms_are_put() {
+        let mut plan = plan("rolling", "node");
+        assert!(!text(&plan).contains("are put"));
+        plan.options.placement.datastore = Some("fast".to_owned());
+        plan.options.placement.resource_pool = Some("kaas".to_owned());
+        assert!(text(&plan).contains("New VMs are put on the datastore fast, into the resource pool kaas."));
+        let read: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+        assert_eq!(read, plan, "the journal has it");
     }
 
     #[test]

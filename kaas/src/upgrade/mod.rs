@@ -2,6 +2,7 @@
 
 mod adopt;
 mod describe;
+mod signals;
 mod words;
 
 use std::fs;
@@ -17,11 +18,14 @@ use fleet::authority::{Folder, TakeOver};
 use fleet::hypervisor::Placement;
 use fleet::node::Client;
 use fleet::upgrade::{
-    Arrived, Deployment, Direction, KubernetesOptions, Mode, Notice, OnFailure, Options, Outcome, UpgradeStatus, Verb,
+    Arrived, Cancelled, Deployment, Direction, KubernetesOptions, Mode, Notice, OnFailure, Options, Outcome,
+    UpgradeStatus, Verb,
 };
 use lab::{Lab, LabHypervisor, state_directory};
 use tokio::sync::watch;
 
+use self::signals::{Ending, Signals};
+use crate::output::{result, say, warn};
 use crate::ova::Output;
 
 /// Replaces the VMs of a control cluster by ones from a new image; the data disks move over.
@@ -33,6 +37,8 @@ pub enum Upgrade {
         wanted: Wanted,
         #[command(flatten)]
         at: At,
+        #[command(flatten)]
+        whose: Whose,
         /// How to say it.
         #[arg(long, default_value = "text")]
         output: Output,
@@ -59,13 +65,16 @@ pub enum Upgrade {
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
     ///
     /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final; what is left
-    /// over is listed for a person to remove. Another upgrade can be planned then.
+    /// over is listed for a person to remove. Another upgrade can be planned then. It works whatever the hypervisor, the
+    /// nodes and the journal say: what is not known then is named. With --other-cluster no node is asked.
     Abandon {
         /// The upgrade's identifier, as `kaas upgrade status` says it: the confirmation.
         #[arg(long, value_name = "UUID")]
         confirm: uuid::Uuid,
         #[command(flatten)]
         at: At,
+        #[command(flatten)]
+        whose: Whose,
         #[command(flatten)]
         over: Over,
     },
@@ -88,6 +97,8 @@ pub enum Upgrade {
         limit: u64,
         #[command(flatten)]
         at: At,
+        #[command(flatten)]
+        whose: Whose,
         #[command(flatten)]
         over: Over,
         /// How to say it.
@@ -115,6 +126,15 @@ pub struct At {
     kubeconfig: Option<PathBuf>,
 }
 
+/// Which cluster the deployment's is.
+#[derive(Args)]
+pub struct Whose {
+    /// The deployment's cluster is the one that calls itself UUID now, though it called itself otherwise at the last
+    /// upgrade: what the Kubernetes API says of itself stops nobody who knows better.
+    #[arg(long, value_name = "UUID")]
+    other_cluster: Option<uuid::Uuid>,
+}
+
 /// From whom the deployment may be taken.
 #[derive(Args)]
 pub struct Over {
@@ -140,6 +160,8 @@ pub struct GoingOn {
     at: At,
     #[command(flatten)]
     over: Over,
+    #[command(flatten)]
+    whose: Whose,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -169,6 +191,16 @@ pub struct Wanted {
     /// Go to an older image.
     #[arg(long)]
     downgrade: bool,
+    /// The datastore that new VMs are put on, if not that of the VM whose place each takes. Data disks stay where they
+    /// are.
+    #[arg(long, value_name = "NAME")]
+    datastore: Option<String>,
+    /// The resource pool that new VMs are put into, if not that of the VM whose place each takes.
+    #[arg(long, value_name = "NAME")]
+    resource_pool: Option<String>,
+    /// The folder of the inventory that new VMs are put into, if not that of the VM whose place each takes.
+    #[arg(long, value_name = "NAME")]
+    folder: Option<String>,
 }
 
 /// Ended otherwise than was asked for; exit status 4.
@@ -183,11 +215,11 @@ const PAUSED: u8 = 3;
 /// Why it was refused or could not go on.
 pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     match command {
-        Upgrade::Plan { wanted, at, output } => at.with(None, async |deployment| {
+        Upgrade::Plan { wanted, at, whose, output } => at.looking(Some(&whose), async |deployment| {
             let plan = deployment.plan(&lab::find_ova(&wanted.ova)?, &wanted.options()?).await?;
             match output {
-                Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
-                Output::Text => print!("{}", describe::text(&plan)),
+                Output::Json => result(&serde_json::to_string_pretty(&plan)?)?,
+                Output::Text => result(&describe::text(&plan))?,
             }
             Ok(ExitCode::SUCCESS)
         }),
@@ -210,28 +242,34 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         Upgrade::Commit(on) => on.with(async |deployment| {
             Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
-        Upgrade::Abandon { confirm, at, over } => at.with(None, async |deployment| {
-            Ok(arrived(&deployment.abandon(confirm, over.take()).await?, Some(Outcome::Abandoned)))
-        }),
-        Upgrade::Kubernetes { to, check, drain, limit, at, over, output } => at.with(None, async |deployment| {
+        Upgrade::Abandon { confirm, at, whose, over } => {
+            at.changing(Some(&whose), Duration::ZERO, async |deployment| {
+                Ok(arrived(&deployment.abandon(confirm, over.take()).await?, Some(Outcome::Abandoned)))
+            })
+        }
+        Upgrade::Kubernetes { to, check, drain, limit, at, whose, over, output } => {
             let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
             if check {
-                let plan = deployment.plan_kubernetes(&options).await?;
-                match output {
-                    Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
-                    Output::Text => print!("{}", words::kubernetes(&plan)),
-                }
-                return Ok(ExitCode::SUCCESS);
+                return at.looking(Some(&whose), async |deployment| {
+                    let plan = deployment.plan_kubernetes(&options).await?;
+                    match output {
+                        Output::Json => result(&serde_json::to_string_pretty(&plan)?)?,
+                        Output::Text => result(&words::kubernetes(&plan))?,
+                    }
+                    Ok(ExitCode::SUCCESS)
+                });
             }
-            let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-            println!("all control nodes run Kubernetes {}", done.to);
-            Ok(ExitCode::SUCCESS)
-        }),
-        Upgrade::Status { at, output } => at.with(None, async |deployment| {
+            at.changing(Some(&whose), Duration::ZERO, async |deployment| {
+                let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
+                say(&format!("all control nodes run Kubernetes {}", done.to));
+                Ok(ExitCode::SUCCESS)
+            })
+        }
+        Upgrade::Status { at, output } => at.looking(None, async |deployment| {
             let status = deployment.status().await?;
             match output {
-                Output::Json => println!("{}", serde_json::to_string_pretty(&status)?),
-                Output::Text => println!("{}", words::status(&status)),
+                Output::Json => result(&serde_json::to_string_pretty(&status)?)?,
+                Output::Text => result(&words::status(&status))?,
             }
             Ok(ExitCode::SUCCESS)
         }),
@@ -243,7 +281,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As [`Deployment::adoptable`] and [`Deployment::adopt`], or the operator does not confirm.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
-    arguments.at.with(None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
+    arguments.at.looking(None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
 }
 
 /// Takes VMs that were imported by hand into a deployment, so that upgrades may change them.
@@ -253,7 +291,8 @@ pub struct Adopt {
     at: At,
     #[command(flatten)]
     over: Over,
-    /// Do not ask: what is shown is right.
+    /// Do not ask: what is shown is right. What must be so is judged all the same: each VM is on, the only one with its
+    /// BIOS UUID, without a stamp, and holds one data disk.
     #[arg(long)]
     yes: bool,
 }
@@ -263,15 +302,15 @@ fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>
     let text = words::status(status);
     match arrived {
         Arrived::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => {
-            println!("{text}");
+            say(&text);
             ExitCode::SUCCESS
         }
         Arrived::Ended(_) | Arrived::NodeIsBack(_) => {
-            eprintln!("error: {text}");
+            warn(&format!("error: {text}"));
             ExitCode::from(WENT_BACK)
         }
         Arrived::Paused(_) | Arrived::Cancelled => {
-            eprintln!("{text}");
+            warn(&text);
             ExitCode::from(PAUSED)
         }
     }
@@ -285,14 +324,35 @@ impl Over {
 
 impl GoingOn {
     fn with(&self, act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-        self.at.with(Some(&self.waiting), act)
+        self.at.changing(Some(&self.whose), Duration::from_secs(self.waiting.pause_limit), act)
     }
 }
 
 impl At {
+    /// Does what changes nothing that would have to be continued.
+    fn looking(
+        &self,
+        whose: Option<&Whose>,
+        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.with(whose, Duration::ZERO, Ending::AtOnce, act)
+    }
+
+    /// Does what can be continued when it was asked to end.
+    fn changing(
+        &self,
+        whose: Option<&Whose>,
+        pause_limit: Duration,
+        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.with(whose, pause_limit, Ending::WhereItCanBeContinued, act)
+    }
+
     fn with(
         &self,
-        waiting: Option<&Waiting>,
+        whose: Option<&Whose>,
+        pause_limit: Duration,
+        ending: Ending,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
         let lab = Arc::new(Lab::open(&state_directory()?, &self.lab)?);
@@ -306,26 +366,27 @@ impl At {
                 hypervisor: &LabHypervisor::new(lab),
                 nodes: &nodes,
                 store: &store,
+                snapshots: &store,
                 watch: &|notice: &Notice<'_>| words::tell(notice),
                 pace: Duration::from_secs(1),
-                pause_limit: waiting.map_or(Duration::ZERO, |waiting| Duration::from_secs(waiting.pause_limit)),
+                pause_limit,
+                other_cluster: whose.and_then(|whose| whose.other_cluster),
                 cancelled,
             };
-            let asked_to_end = async {
-                if tokio::signal::ctrl_c().await.is_ok() && waiting.is_some() {
-                    eprintln!("ending at the next moment at which it can be continued; press Ctrl-C again to end now");
-                    // Nobody listens any more when it has ended meanwhile.
-                    let _ = cancel.send(true);
-                    let _ = tokio::signal::ctrl_c().await;
-                }
-                std::process::exit(130)
-            };
+            let signals = Signals::taken()?;
             tokio::select! {
                 acted = act(&deployment) => acted,
-                () = asked_to_end => unreachable!("the process has ended"),
+                // What is being done on other threads is not waited for.
+                status = signals.ended(ending, &cancel) => std::process::exit(status.into()),
             }
         });
-        acted.map_err(words::advised)
+        match acted {
+            Err(error) if error.is::<Cancelled>() => {
+                warn(&format!("{error:#}"));
+                Ok(ExitCode::from(PAUSED))
+            }
+            acted => acted.map_err(words::advised),
+        }
     }
 }
 
@@ -343,10 +404,101 @@ impl Wanted {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
             gate_seconds: self.gate_limit,
             on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
-            placement: Placement::default(),
+            placement: Placement {
+                datastore: self.datastore.clone(),
+                resource_pool: self.resource_pool.clone(),
+                folder: self.folder.clone(),
+            },
             drain_seconds: self.drain,
             downgrade: self.downgrade,
             publisher: publisher.transpose()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Reason;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A status as its JSON has it; what it says does not matter here.
+    fn status() -> UpgradeStatus {
+        let plan = describe::tests::plan("rolling", "node");
+        UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Forward,
+            only: Some("cp1".to_owned()),
+            reason: None,
+            outcome: None,
+            waits_for_a_person: false,
+            paused: None,
+            done: 1,
+            total: 10,
+            next: None,
+            held_by: None,
+            plan,
+            entries: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_exit_status_says_done_paused_or_gone_back() {
+        let reason: Reason = serde_json::from_value(json!({"code": "upgrade.waiting", "reason": "a test"})).unwrap();
+        let ended = Arrived::Ended;
+        for (arrived_at, wanted, expected) in [
+            (ended(Outcome::Upgraded), Some(Outcome::Upgraded), 0),
+            (ended(Outcome::Committed), Some(Outcome::Committed), 0),
+            (ended(Outcome::RolledBack), Some(Outcome::RolledBack), 0),
+            (ended(Outcome::Abandoned), Some(Outcome::Abandoned), 0),
+            // Resumed on the way back it is to end wherever that ends.
+            (ended(Outcome::RolledBack), None, 0),
+            (ended(Outcome::RolledBack), Some(Outcome::Upgraded), 4),
+            (ended(Outcome::Upgraded), Some(Outcome::RolledBack), 4),
+            (Arrived::NodeIsBack(0), Some(Outcome::Upgraded), 4),
+            (Arrived::NodeIsBack(0), None, 4),
+            (Arrived::Paused(reason.clone()), Some(Outcome::Upgraded), 3),
+            (Arrived::Paused(reason), None, 3),
+            (Arrived::Cancelled, Some(Outcome::Upgraded), 3),
+            (Arrived::Cancelled, None, 3),
+        ] {
+            let told = format!("{arrived_at:?} {wanted:?}");
+            assert_eq!(arrived(&(arrived_at, status()), wanted), ExitCode::from(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn the_operators_word_on_the_cluster_is_taken_by_every_verb_that_goes_by_a_journal_or_a_plan() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(subcommand)]
+            upgrade: Upgrade,
+        }
+        let id = uuid::Uuid::from_u128(0xbad).to_string();
+        for line in [
+            "plan --ova a.ova",
+            "apply --ova a.ova",
+            "resume",
+            "rollback",
+            "commit",
+            "abandon --confirm 00000000-0000-0000-0000-000000000001",
+            "kubernetes",
+        ] {
+            let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["--lab", "l", "--other-cluster", &id]);
+            let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+            let whose = match upgrade {
+                Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => {
+                    whose
+                }
+                Upgrade::Apply { on, .. }
+                | Upgrade::Resume { on, .. }
+                | Upgrade::Rollback(on)
+                | Upgrade::Commit(on) => on.whose,
+                Upgrade::Status { .. } => unreachable!("{line}"),
+            };
+            assert_eq!(whose.other_cluster.unwrap().to_string(), id, "{line}");
+        }
     }
 }

@@ -1,37 +1,51 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
 use fleet::authority::Held;
-use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, Outcome, Refusals, UpgradeStatus};
+use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
 
 use super::describe;
+use crate::output::say;
+
+/// A line or two on standard output, if they can be written.
+macro_rules! say {
+    ($($text:tt)*) => { say(&format!($($text)*)) };
+}
 
 /// A line or two of what is happening.
 pub fn tell(notice: &Notice<'_>) {
     match notice {
         Notice::Step { plan, step, index, total, again } => {
             let again = if *again { ", again" } else { "" };
-            println!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
+            say!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
         }
-        Notice::Done { note } => println!("      {note}"),
-        Notice::Waiting { what, why } => println!("      waiting for {what}: {why}"),
-        Notice::Paused { reason } => println!("      paused: {reason}; tried again until it can be done"),
+        Notice::Done { note } => say!("      {note}"),
+        Notice::Waiting { what, why } => say!("      waiting for {what}: {}", why.words),
+        Notice::Paused { reason } => say!("      paused: {reason}; it is tried again"),
         Notice::DirectionChanged { plan, direction, only, reason } => {
             let who = only.map_or_else(|| "all nodes".to_owned(), |node| plan.nodes[node].name.clone());
             match direction {
-                Direction::Forward => println!("Going on ({reason}):"),
-                Direction::Back => println!("      {reason}\nGoing back: {who}:"),
-                Direction::Commit => println!("Making it final ({reason}):"),
-                Direction::Abandon => println!("Ending it where it stands ({reason}):"),
+                Direction::Forward => say!("Going on ({reason}):"),
+                Direction::Back => say!("      {reason}\nGoing back: {who}:"),
+                Direction::Commit => say!("Making it final ({reason}):"),
+                Direction::Abandon => say!("Ending it where it stands ({reason}):"),
             }
         }
-        Notice::Said(line) => println!("{line}"),
+        Notice::TakingOver { words } => say!("{words}"),
+        Notice::Stamped { node, vm } => say!("{node}: the VM {vm} is stamped"),
+        Notice::Kept { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::Kubernetes { node, to, index, total } => {
+            say!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
+        }
+        Notice::KubernetesRuns { version, seconds } => {
+            say!("      runs {version} and was found good, after {seconds} s");
+        }
     }
 }
 
 /// Where an upgrade stands, and what comes next.
 pub fn status(status: &UpgradeStatus) -> String {
     let id = status.id;
-    let reason = status.reason.as_deref().unwrap_or("no reason was noted");
+    let reason = status.reason.as_ref().map_or_else(|| "no reason was noted".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
             "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
@@ -72,10 +86,16 @@ pub fn status(status: &UpgradeStatus) -> String {
 
 /// Refusals that a command of ours mends, with that command.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
+    if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
+        return anyhow::anyhow!(
+            "{error:#}. If that is the deployment's cluster all the same, say so with --other-cluster {here}: whose the \
+             VMs are their stamp says"
+        );
+    }
     if error.is::<Held>() {
         return anyhow::anyhow!(
-            "{error:#}. Wait until it has ended; if it is on another machine or hangs, and is to do nothing more, take \
-             over from it with --take-over"
+            "{error:#}. Wait until it has ended; if it is on another machine, hangs or has no name, and is to do \
+             nothing more, take over from it with --take-over"
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
@@ -97,7 +117,18 @@ fn advice(code: &str) -> Option<&'static str> {
             "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
         }
         "upgrade.swap-open" => "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final.",
+        "upgrade.placement" => {
+            "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
+             put where the one is whose place it takes."
+        }
+        "upgrade.other-cluster" => {
+            "If it is the deployment's cluster all the same, say so with --other-cluster and what it calls itself now."
+        }
         "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
+        "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
+        "upgrade.downgrade" => "If an older image is meant, give --downgrade, and swap the nodes one by one.",
+        "upgrade.publisher" => "If the publisher has changed, give the new one's key with --publisher.",
+        "upgrade.pins-differ" => "Say with --publisher whose key is the one.",
         _ => return None,
     })
 }
@@ -116,4 +147,26 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
     text += "\nyields the virtual IP, moves its pods away, renews its certificates, starts its control plane and\n\
              kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_with_the_option_that_mends_it() {
+        let refused = |code| {
+            let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
+            advised(Refusals(vec![refusal]).into()).to_string()
+        };
+        assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
+        assert!(refused("upgrade.publisher").contains("--publisher"));
+        assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
+        assert!(refused("upgrade.other-cluster").contains("--other-cluster"));
+        let (of, here) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
+        assert!(advised(OtherCluster { of, here }.into()).to_string().contains(&format!("--other-cluster {here}")));
+        assert!(refused("upgrade.etcd").ends_with("a reason"));
+    }
 }

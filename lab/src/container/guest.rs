@@ -12,6 +12,9 @@ use super::super::host::{program, run as run_program};
 use super::super::process::ProcessId;
 use super::super::wait::until;
 
+/// The number of SIGRTMIN+4, which systemd takes for "power off" (systemd(1)), with glibc's SIGRTMIN of 34.
+pub const POWER_OFF: u32 = 38;
+
 /// Settings of the whole kernel that kubelet wants to change. A container gets
 /// copies: a lab must not change its host.
 const KERNEL_SETTINGS: [&str; 4] = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];

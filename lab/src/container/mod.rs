@@ -138,10 +138,15 @@ impl Engine for Containers {
         Ok(supervisor)
     }
 
-    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()> {
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<bool> {
+        let Some(supervisor) = &vm.process else { return Ok(true) };
+        // The kernel drops a signal for a container's first process that this has not asked for.
+        if guest::leader_now(supervisor).is_some_and(|leader| !leader.takes(guest::POWER_OFF)) {
+            return Ok(false);
+        }
         // systemd-nspawn hands it on as the signal that systemd takes for "power off".
-        vm.process.as_ref().map_or(Ok(()), |process| process.signal(Signal::SIGTERM))?;
-        Ok(())
+        supervisor.signal(Signal::SIGTERM)?;
+        Ok(true)
     }
 
     fn cut(&self, vm: &VmRecord) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! The QEMU engine: the real thing from the OVA, with firmware, kernel image,
 //! verity and disks. Under KVM where it runs guests, else emulated.
 
-mod machine;
+pub(super) mod machine;
 mod probe;
 mod qmp;
 mod ssh;
@@ -132,11 +132,12 @@ impl Engine for VirtualMachines {
         .ok_or_else(|| anyhow::anyhow!("QEMU ended: {}", fs::read_to_string(&log).unwrap_or_default().trim()))
     }
 
-    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<()> {
+    /// Whether the guest listens to its power button nobody can tell from outside.
+    fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<bool> {
         if self.is_on(vm) {
             Qmp::connect(&self.control(vm))?.execute("system_powerdown", json!({}))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn cut(&self, vm: &VmRecord) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use contract::role::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::Progress;
-use crate::intake::config::Config;
+use crate::intake::config::{Config, ControlPlane};
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PATH: &str = "/run/kaas/plan.json";
@@ -228,13 +228,13 @@ impl Plan {
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
-    match config.role {
-        Role::ControlPlane | Role::TenantControlPlane => control_node(config, observed),
+    match config.role() {
+        Role::ControlPlane | Role::TenantControlPlane => control_node(config.control_plane(), observed),
     }
 }
 
 /// The plan of a control node: etcd, the control plane, the node.
-fn control_node(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
+fn control_node(config: ControlPlane<'_>, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
         let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::intake::config::fixture::{image, one_node, three_nodes};
+use crate::intake::config::fixture::{image, in_a_tenant, one_node, three_nodes};
 
 fn first_boot() -> Observed {
     Observed {
@@ -50,7 +50,7 @@ fn an_upgrade_of_kubernetes_ends_once_the_configuration_names_the_new_minor() {
     assert_eq!(ended.steps.last(), Some(&Step::EndUpgrade { version: "1.36.3".into() }));
     // Cut off before that: the node goes on with the minor that it has.
     let mut before = three_nodes();
-    before.cluster.kubernetes_minor = "1.35".into();
+    before.cluster_mut().kubernetes_minor = "1.35".into();
     let plan = decide(&before, &upgrading("1.36")).unwrap();
     assert!(
         !plan.upgrades() && plan.steps.contains(&Step::Programs { minor: "1.35".into(), version: "1.35.4".into() })
@@ -81,7 +81,7 @@ fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
 #[test]
 fn an_image_without_the_clusters_minor_is_refused() {
     let mut config = three_nodes();
-    config.cluster.kubernetes_minor = "1.34".into();
+    config.cluster_mut().kubernetes_minor = "1.34".into();
     let finding = decide(&config, &resumed()).unwrap_err();
     assert_eq!(finding.code, "kubernetes.not-in-image");
     assert!(finding.seen.contains("1.34") && finding.seen.contains("1.36 and 1.35"), "{finding}");
@@ -89,8 +89,7 @@ fn an_image_without_the_clusters_minor_is_refused() {
 
 #[test]
 fn a_disk_of_another_role_is_refused() {
-    let mut config = three_nodes();
-    config.role = Role::TenantControlPlane;
+    let config = in_a_tenant(three_nodes());
     let finding = decide(&config, &resumed()).unwrap_err();
     assert_eq!(finding.code, "role.other");
     assert!(finding.seen.contains("a node of the control cluster") && finding.seen.contains("tenant"), "{finding}");
@@ -98,11 +97,10 @@ fn a_disk_of_another_role_is_refused() {
 
 #[test]
 fn tenant_control_nodes_boot_as_those_of_the_control_cluster_do() {
-    let mut config = three_nodes();
-    config.role = Role::TenantControlPlane;
+    let config = in_a_tenant(three_nodes());
     for mut observed in [first_boot(), resumed()] {
         let expected = decide(&three_nodes(), &observed).unwrap();
-        observed.image.role = Role::TenantControlPlane;
+        observed.image.roles = Role::TenantControlPlane.into();
         assert_eq!(decide(&config, &observed).unwrap(), expected);
     }
 }

@@ -90,11 +90,6 @@ impl Lifecycle {
         let settled = progress.formed || progress.etcd || records.rendezvous()? != Record::Unformed;
         Ok(if settled { Self::Settled(config) } else { Self::Unformed(config) })
     }
-
-    /// Whether a property may be changed now.
-    pub fn allows(&self, property: &Property) -> bool {
-        property.changeable || !matches!(self, Self::Settled(_))
-    }
 }
 
 /// Changes properties of this node: keys with their new texts, an empty
@@ -129,7 +124,9 @@ fn apply_with(
             let secret = records.secret()?.context("the deployment secret is missing on the data disk")?;
             let values = config.properties(Some(&secret));
             let document = with_values(values, &config, &changes);
-            let Intake { config, secret, warnings } = judged(config::validate(&document, &image, now))?;
+            let Intake { config: asked, secret, warnings } = judged(config::validate(&document, &image, now))?;
+            config.has_role_of(&asked).map_err(|finding| Error::Refused(finding.into()))?;
+            let config = asked;
             (records.update_config(&config, Some(&secret))?, warnings)
         }
         Lifecycle::Settled(config) => {

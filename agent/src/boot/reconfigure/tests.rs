@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::cluster::records::Progress;
 use crate::host::files;
-use crate::intake::config::fixture::three_nodes;
+use crate::intake::config::fixture::{in_a_tenant, three_nodes};
 use crate::status::{Reporter, Work};
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
@@ -184,7 +184,7 @@ fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
     let found = node.refused(&changes[..1]);
     assert_eq!(found[0].0, "control-nodes.not-listed");
     let own = three_nodes().address();
-    let list = three_nodes().cluster.control_nodes;
+    let list = three_nodes().control_plane().cluster.control_nodes.clone();
     let list: Vec<String> = list
         .iter()
         .map(|other| format!("{}={}", if other.address == own { "n9" } else { &other.name }, other.address))
@@ -209,7 +209,7 @@ fn what_the_cluster_was_formed_with_stays() {
     let same = [("node-name", before.node.name.as_str()), ("ntp-servers", "ntp.example.com")];
     assert_eq!(node.apply(&same).unwrap().effect, Effect::Restarted);
     assert_eq!(node.config().node.ntp_servers, ["ntp.example.com"]);
-    assert_eq!(node.config().cluster, before.cluster);
+    assert_eq!(node.config().control_plane().cluster, before.control_plane().cluster);
     assert_eq!(node.apply(&same).unwrap().effect, Effect::Nothing);
     assert_eq!(node.restarts.get(), 1);
     // Adapters are no properties and stay.
@@ -227,10 +227,26 @@ fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
 }
 
 #[test]
+fn the_role_stays_once_the_data_disk_knows_it() {
+    let node = Node::new().saved();
+    let file = node.path().join("usr/lib/kaas/image.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let several = r#""role": "control-plane", "roles": ["control-plane", "tenant-control-plane"]"#;
+    std::fs::write(&file, text.replace(r#""role": "control-plane""#, several)).unwrap();
+    let Err(Error::Refused(findings)) = node.apply(&[("role", "tenant-control-plane")]) else {
+        panic!("it was changed")
+    };
+    assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
+    let saved = node.config();
+    node.apply(&[("role", "control-plane"), ("timeout-factor", "4")]).unwrap();
+    assert_eq!((node.config().role(), node.config().timeout_factor), (saved.role(), 4));
+}
+
+#[test]
 fn a_disk_of_another_role_is_not_turned_into_this_images() {
     let node = Node::new().saved().formed();
     let records = Records::new(node.path());
-    let config = Config { role: contract::role::Role::TenantControlPlane, ..node.config() };
+    let config = in_a_tenant(node.config());
     records.update_config(&config, None).unwrap();
     let Err(Error::Refused(findings)) = node.apply(&[("timeout-factor", "4")]) else { panic!("it was changed") };
     assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);

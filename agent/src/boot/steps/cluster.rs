@@ -172,7 +172,8 @@ impl StepContext {
     fn note_epoch(&self) -> anyhow::Result<()> {
         let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
         let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
-        let members = self.node.config.cluster.control_nodes.iter().map(|node| node.name.clone()).collect();
+        let members =
+            self.node.config.control_plane().cluster.control_nodes.iter().map(|node| node.name.clone()).collect();
         self.node.records.begin_entry(&Restored { token, members, at }).map(drop)
     }
 
@@ -194,8 +195,12 @@ impl StepContext {
             return Ok(Beginning::of_forming(&self.node.config, cluster));
         }
         let (pki, timeout) = (self.node.pki(), self.node.config.timeout(REQUEST));
-        let members =
-            self.node.config.peers().find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
+        let members = self
+            .node
+            .config
+            .control_plane()
+            .peers()
+            .find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
         let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
         Beginning::of_joining(&self.node.config, cluster, &members)
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
@@ -206,6 +211,7 @@ impl StepContext {
         let silent: Vec<&str> = self
             .node
             .config
+            .control_plane()
             .peers()
             .filter(|peer| !etcd::listens(peer, Duration::from_millis(500)))
             .map(|peer| peer.name.as_str())
@@ -222,7 +228,7 @@ impl StepContext {
         if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
             return Ok(StepOutcome::Already);
         }
-        let first = self.node.config.is_first();
+        let first = self.node.config.control_plane().is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
         let (reporter, health, findings) = (self.node.reporter.clone(), self.health.clone(), self.findings());
         let mut say = |report: &Report| {
@@ -234,7 +240,7 @@ impl StepContext {
         if first {
             rendezvous.wait_for_joins(&mut say)?;
         } else if !rendezvous.joined(self.node.config.timeout(TELLING), &mut say)? {
-            let first = &self.node.config.cluster.control_nodes[0];
+            let first = &self.node.config.control_plane().cluster.control_nodes[0];
             return Err(StepError::Waiting(format!(
                 "telling {} ({}) that this node has joined",
                 first.name, first.address

@@ -4,7 +4,7 @@
 //! write of the data disk's preparation is cut in [`crate::host::disk`], three nodes that meet in
 //! [`crate::cluster::rendezvous`].)
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -24,6 +24,9 @@ use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
 use crate::host::files::{self, power};
 use crate::intake::config::fixture::{image, one_node};
 
+/// No other test listens on it, nor is it where a connection to one begins: a port that was free there stays free.
+const OWN: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 1);
+
 /// A node below a directory; what the disks and the OVF environment give it.
 struct Node {
     root: PathBuf,
@@ -36,7 +39,7 @@ impl Node {
     fn boot(&self) -> anyhow::Result<Goal> {
         let records = Records::new(&self.root);
         let mut config = one_node();
-        config.cluster.control_nodes[0].address = [127, 0, 0, 1].into();
+        config.cluster_mut().control_nodes[0].address = OWN;
         let config = records.config()?.unwrap_or(config);
         let observed = Observed {
             image: self.image.clone(),
@@ -46,7 +49,7 @@ impl Node {
             upgrading: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
-        let node = config.control_node().unwrap().clone();
+        let node = config.control_plane().control_node().unwrap().clone();
         let (now, pki) = (SystemTime::now(), files::below(&self.root, PKI));
         let mut rendezvous = None;
         let save = |change: fn(&mut Progress)| -> anyhow::Result<bool> {
@@ -60,7 +63,7 @@ impl Node {
                 Step::Meet => {
                     let keeper = Records::new(&self.root);
                     let keep = Box::new(move |record: &Record| keeper.save_rendezvous(record));
-                    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+                    let port = TcpListener::bind((OWN, 0))?.local_addr()?.port();
                     let settings = Settings { port, ..Settings::new(config.clone(), Proof::of(&self.secret), "image") };
                     let open = Rendezvous::open(settings, records.rendezvous()?, keep)?;
                     let bundle = open.meet(&mut |_| ControlFlow::Continue(()))?;

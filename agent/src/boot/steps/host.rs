@@ -29,7 +29,7 @@ impl StepContext {
         }
         let text = std::fs::read_to_string(self.node.path("/etc/machine-id")).context("reading the machine ID")?;
         let owner = Owner {
-            cluster: self.node.config.cluster.name.clone(),
+            cluster: self.node.config.control_plane().cluster.name.clone(),
             node: self.node.config.node.name.clone(),
             image_version: self.node.image.version.clone(),
             machine_id: text.parse::<MachineId>().context("reading /etc/machine-id")?,
@@ -47,7 +47,7 @@ impl StepContext {
         let identity = disk::mount(disk, identity, &self.node.platform, self.node.runner())?;
         // A name that was changed before the cluster formed.
         let named = Identity {
-            cluster: self.node.config.cluster.name.clone(),
+            cluster: self.node.config.control_plane().cluster.name.clone(),
             node: self.node.config.node.name.clone(),
             member: self.node.config.node.name.clone(),
             host_name: self.node.config.node.name.clone(),
@@ -82,11 +82,11 @@ impl StepContext {
     fn name_data_disk(&mut self) -> anyhow::Result<bool> {
         let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) else { return Ok(false) };
         let node = &self.node.config.node.name;
-        if (&identity.node, &identity.cluster) == (node, &self.node.config.cluster.name) {
+        if (&identity.node, &identity.cluster) == (node, &self.node.config.control_plane().cluster.name) {
             return Ok(false);
         }
         let named = disk::Identity {
-            cluster: self.node.config.cluster.name.clone(),
+            cluster: self.node.config.control_plane().cluster.name.clone(),
             node: node.clone(),
             member: node.clone(),
             host_name: node.clone(),

@@ -10,7 +10,7 @@ use crate::intake::config::Config;
 
 /// How many copies run: one on one node, else two, so that one node may fail.
 fn replicas(config: &Config) -> u32 {
-    if config.cluster.control_nodes.len() > 1 { 2 } else { 1 }
+    if config.control_plane().cluster.control_nodes.len() > 1 { 2 } else { 1 }
 }
 
 /// CoreDNS's configuration. Without a resolver on the nodes there is nothing
@@ -86,7 +86,7 @@ pub(super) fn objects(config: &Config, build: &str) -> Vec<Value> {
                 "annotations": {"prometheus.io/port": "9153", "prometheus.io/scrape": "true"},
             },
             "spec": {
-                "clusterIP": config.cluster.dns_address(),
+                "clusterIP": config.control_plane().cluster.dns_address(),
                 "selector": labels,
                 "ports": [
                     {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},

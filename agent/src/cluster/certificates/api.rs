@@ -173,7 +173,7 @@ fn is_internal(name: &str, config: &Config) -> bool {
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].contains(&name)
         || name.ends_with(".svc")
         || name.ends_with(&format!(".{DOMAIN}"))
-        || config.cluster.control_nodes.iter().any(|node| node.name == name)
+        || config.control_plane().cluster.control_nodes.iter().any(|node| node.name == name)
 }
 
 /// PEM again, without whatever else the files held.

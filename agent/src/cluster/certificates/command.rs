@@ -72,7 +72,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
                 stdout,
                 "The API on this node shows it in a minute; `kaas-agent certificate list` says when it ends."
             )?;
-            let peers: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
+            let peers: Vec<&str> = config.control_plane().peers().map(|peer| peer.name.as_str()).collect();
             if !peers.is_empty() {
                 writeln!(stdout, "Install it on {} as well.", peers.join(" and "))?;
             }

@@ -101,9 +101,9 @@ pub fn issue(
     let client = leaf.issue_for(&authority, now, DAY * days)?;
     let serial = pki::serial(&client.certificate)?;
     note(root, purpose, name, &serial, now, ends).context("noting what is issued")?;
-    let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
+    let server = format!("https://{}:{}", config.control_plane().cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
-    Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
+    Ok(Issued { kubeconfig, context: format!("{name}@{}", config.control_plane().cluster.name), ends, serial })
 }
 
 fn note(

@@ -56,7 +56,7 @@ impl Snapshots {
 
 fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-    let node = config.control_node()?;
+    let node = config.control_plane().control_node()?;
     let now = SystemTime::now();
     let (saved, contents) = match to {
         None => take(root, &config, &Host, now)?,
@@ -91,10 +91,10 @@ pub fn take(
     runner: &dyn Runner,
     now: SystemTime,
 ) -> anyhow::Result<(Snapshot, Contents)> {
-    let node = config.control_node()?;
+    let node = config.control_plane().control_node()?;
     let pki = files::below(root, PKI);
     let status = EtcdClient::new(node, &pki, config.timeout(REQUEST))?.status()?;
-    snapshot::take(&config.cluster.name, node, root, runner, status.db_size, now)
+    snapshot::take(&config.control_plane().cluster.name, node, root, runner, status.db_size, now)
 }
 
 fn list(root: &Path, output: Output, out: &mut impl Write) -> anyhow::Result<()> {

@@ -34,22 +34,22 @@ pub struct Beginning {
 impl Beginning {
     /// All listed nodes begin together.
     pub fn of_forming(config: &Config, cluster: Uuid) -> Self {
-        Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
+        Self::with(config.control_plane().cluster.control_nodes.iter(), cluster.to_string())
     }
 
     /// As a restored snapshot has begun anew.
     pub fn of_restored(config: &Config, restored: &Restored) -> Self {
-        let nodes = config.cluster.control_nodes.iter();
+        let nodes = config.control_plane().cluster.control_nodes.iter();
         Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
     }
 
     /// This node joins members that have added it. None if they have not.
     pub fn of_joining(config: &Config, cluster: Uuid, members: &[Member]) -> Option<Self> {
-        let own = config.control_node().ok()?;
+        let own = config.control_plane().control_node().ok()?;
         if !members.iter().any(|member| replace::is(member, own)) {
             return None;
         }
-        let nodes = &config.cluster.control_nodes;
+        let nodes = &config.control_plane().cluster.control_nodes;
         let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is(member, node)));
         Some(Self { existing: true, ..Self::with(joined, cluster.to_string()) })
     }
@@ -63,7 +63,7 @@ impl Beginning {
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
 /// JSON, which YAML includes. `None` if this node is not in the list.
 pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
-    let node = config.control_node().ok()?;
+    let node = config.control_plane().control_node().ok()?;
     let security = |certificate: &str| {
         json!({
             "cert-file": format!("{PKI}/etcd/{certificate}.crt"),

@@ -127,7 +127,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     if let Some(what) = answering(&config, &lost) {
         return refuse(Refusal::Answers(lost.name, what));
     }
-    let own = config.control_node()?;
+    let own = config.control_plane().control_node()?;
     let pki = files::below(root, PKI);
     let ask = |node: &ControlNode| EtcdClient::new(node, &pki, config.timeout(REQUEST));
     let etcd = ask(own)?;
@@ -135,7 +135,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",
     )?;
     let answers = |member: &Member| {
-        let node = config.cluster.control_nodes.iter().find(|node| is(member, node));
+        let node = config.control_plane().cluster.control_nodes.iter().find(|node| is(member, node));
         node.is_some_and(|node| ask(node).and_then(|it| it.status()).is_ok_and(|status| status.has_leader()))
     };
     if let Some(refusal) = judge(&lost, &members, answers) {
@@ -171,7 +171,7 @@ fn listed<'a>(config: &'a Config, name: &str) -> Result<&'a ControlNode, Refusal
     if name == config.node.name {
         return Err(Refusal::Itself(name.to_owned()));
     }
-    let found = config.cluster.control_nodes.iter().find(|node| node.name == name);
+    let found = config.control_plane().cluster.control_nodes.iter().find(|node| node.name == name);
     found.ok_or_else(|| Refusal::NotListed(name.to_owned()))
 }
 
@@ -235,7 +235,8 @@ mod tests {
     }
 
     fn judged(members: &[Member], alive: &[u64]) -> Option<String> {
-        let lost = &three_nodes().cluster.control_nodes[2];
+        let three = three_nodes();
+        let lost = &three.control_plane().cluster.control_nodes[2];
         judge(lost, members, |member| alive.contains(&member.id)).map(|refusal| refusal.to_string())
     }
 

@@ -95,7 +95,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
     let cluster = records.rendezvous()?.state().cluster();
-    let cluster = cluster.filter(|_| config.control_node().is_ok());
+    let cluster = cluster.filter(|_| config.control_plane().control_node().is_ok());
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
     let restoring = Restoring::prepare(&config, cluster, options, &Host)?;
     if options.alone {
@@ -130,7 +130,7 @@ struct Restoring {
 
 impl Restoring {
     fn prepare(config: &Config, cluster: Uuid, options: &Options, runner: &dyn Runner) -> anyhow::Result<Self> {
-        let name = &config.cluster.name;
+        let name = &config.control_plane().cluster.name;
         if options.confirm != *name {
             bail!("this node belongs to the cluster {name:?}, not to {:?}: nothing was changed", options.confirm);
         }
@@ -149,8 +149,9 @@ impl Restoring {
                 code.clone()
             }
         };
-        let node = config.control_node()?.clone();
-        let members = if options.alone { vec![node.clone()] } else { config.cluster.control_nodes.clone() };
+        let node = config.control_plane().control_node()?.clone();
+        let members =
+            if options.alone { vec![node.clone()] } else { config.control_plane().cluster.control_nodes.clone() };
         let token = format!("{cluster}-{code}");
         Ok(Self { file: file.clone(), contents, node, members, code, token })
     }
@@ -199,7 +200,7 @@ impl Restoring {
 
     /// What the administrator does next.
     fn next(&self, config: &Config, options: &Options) -> String {
-        let others: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
+        let others: Vec<&str> = config.control_plane().peers().map(|peer| peer.name.as_str()).collect();
         let mut text = String::from("restored; the agent starts the control plane: see `kaas-agent status`\n");
         match others.as_slice() {
             [] => {}
@@ -211,7 +212,7 @@ impl Restoring {
                 }
             }
             others if options.code.is_none() => {
-                let (names, cluster, code) = (others.join(" and "), &config.cluster.name, &self.code);
+                let (names, cluster, code) = (others.join(" and "), &config.control_plane().cluster.name, &self.code);
                 text.push_str(&format!("now on {names}, with a copy of the same file:\n"));
                 text.push_str(&format!("  kaas-agent restore FILE --confirm {cluster} --as {code}\n"));
             }
@@ -263,7 +264,7 @@ fn remove(directory: &Path) -> io::Result<()> {
 fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
     let timeout = config.timeout(Duration::from_secs(2));
     let answering: Vec<&str> =
-        config.peers().filter(|peer| listens(peer, timeout)).map(|peer| peer.name.as_str()).collect();
+        config.control_plane().peers().filter(|peer| listens(peer, timeout)).map(|peer| peer.name.as_str()).collect();
     if !answering.is_empty() {
         bail!(
             "etcd still runs on {}: power off all other control nodes, or restore on each of them and leave out --alone",

@@ -21,7 +21,9 @@ pub struct Rules {
 impl Rules {
     /// The rules of a node.
     pub fn of(config: &Config) -> Self {
-        Self { peers: config.peers().map(|peer| peer.address).collect(), tunnel: config.cluster.vxlan_port }
+        let control_plane = config.control_plane();
+        let peers = control_plane.peers().map(|peer| peer.address).collect();
+        Self { peers, tunnel: control_plane.cluster.vxlan_port }
     }
 
     /// What the table holds.

@@ -64,7 +64,7 @@ const MADE: [&str; 11] = [
 /// cluster's minor, without the leading v; `names` are those under which the
 /// API server shows the operator's own certificate.
 pub fn configuration(config: &Config, platform: &Platform, version: &str, names: &[String]) -> String {
-    let cluster = &config.cluster;
+    let cluster = config.control_plane().cluster;
     let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
     let factor = config.timeout_factor;
     let argument = |name: &str, value: String| json!({"name": name, "value": value});
@@ -95,7 +95,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role())},
         "patches": {"directory": PATCHES},
         "timeouts": {
             "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),

@@ -60,7 +60,7 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         // Of each container at most 50 MiB of logs; kubectl logs reads them all.
         "containerLogMaxFiles": 5,
         "containerLogMaxSize": "10Mi",
-        "clusterDNS": [config.cluster.dns_address()],
+        "clusterDNS": [config.control_plane().cluster.dns_address()],
         "clusterDomain": DOMAIN,
         "containerRuntimeEndpoint": RUNTIME,
         "healthzBindAddress": "127.0.0.1",

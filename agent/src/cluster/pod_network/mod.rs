@@ -63,8 +63,8 @@ impl Settings {
         Self {
             node: config.node.name.clone(),
             address: config.address(),
-            pod_cidr: config.cluster.pod_cidr,
-            port: config.cluster.vxlan_port,
+            pod_cidr: config.control_plane().cluster.pod_cidr,
+            port: config.control_plane().cluster.vxlan_port,
         }
     }
 }

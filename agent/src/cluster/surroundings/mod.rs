@@ -49,7 +49,7 @@ pub fn look(config: &Config, peers: bool) -> Seen {
     let dns = || at_once::ask(node.dns_servers.iter().copied(), |one| questions::dns(SocketAddrV4::new(*one, 53)));
     let time = || at_once::ask(node.ntp_servers.iter().cloned(), |server| questions::time(server));
     let others = || {
-        let others = config.peers().filter(|_| peers).cloned();
+        let others = config.control_plane().peers().filter(|_| peers).cloned();
         at_once::ask(others, |peer| questions::reachable(SocketAddrV4::new(peer.address, ports::API)))
     };
     thread::scope(|scope| {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
 use contract::paths;
-use contract::role::Role;
+use contract::role::{Role, Roles};
 use sha2::{Digest, Sha256};
 
 use crate::boot::reconfigure::Lifecycle;
@@ -47,7 +47,9 @@ pub(super) struct Facts {
     pub(super) unconfigured: bool,
     /// The cluster is there: some properties are fixed.
     pub(super) settled: bool,
-    /// What the image makes of the node, once its description is read.
+    /// What the image can make of a node, once its description is read.
+    pub(super) roles: Option<Roles>,
+    /// What the node is: by its configuration, or because the image makes nothing else.
     pub(super) role: Option<Role>,
     pub(super) versions: Vec<(&'static str, String)>,
     pub(super) virtual_address: Option<String>,
@@ -82,9 +84,12 @@ impl Facts {
             access,
             unconfigured: matches!(lifecycle, Ok(Lifecycle::Unconfigured)),
             settled: matches!(lifecycle, Ok(Lifecycle::Settled(_))),
-            role: image.as_ref().map(|image| image.role),
+            role: config.map(|config| config.role()).or_else(|| image.as_ref()?.roles.only()),
+            roles: image.as_ref().map(|image| image.roles.clone()),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
-            virtual_address: config.and_then(|config| config.cluster.virtual_address).map(|one| one.to_string()),
+            virtual_address: config
+                .and_then(|config| config.control_plane().cluster.virtual_address)
+                .map(|one| one.to_string()),
             certificates: certificates(root, now),
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
             disk: space(&files::below(root, paths::DATA)),
@@ -112,7 +117,7 @@ fn versions(
     let runs = config.map_or_else(
         || "none yet".to_owned(),
         |config| {
-            let minor = &config.cluster.kubernetes_minor;
+            let minor = &config.control_plane().cluster.kubernetes_minor;
             image
                 .kubernetes(minor)
                 .map_or_else(|| format!("{minor}, which this image lacks"), |one| one.version.clone())

@@ -3,10 +3,10 @@
 
 use contract::finding::{Findings, Severity};
 use contract::properties::{self, Property};
-use contract::role::Role;
 use contract::secret::Secret;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
+use super::facts::Facts;
 use super::input::Input;
 
 /// Which properties a form asks for.
@@ -110,13 +110,15 @@ pub(super) enum Wish {
 }
 
 impl Form {
-    /// A form of a node of this role, if it is known, with what the properties are now, and what is wrong with them.
+    /// A form of this node, with what the properties are now, and what is wrong with them. What neither its role nor,
+    /// while it has none, its image uses is not asked for.
     pub(super) fn new(
         scope: Scope,
-        role: Option<Role>,
+        facts: &Facts,
         present: &[(&'static Property, Secret)],
         findings: &Findings,
     ) -> Self {
+        let role = facts.role;
         let field = |property: &'static Property| {
             let text = present.iter().find(|(row, _)| row.key == property.key).map(|(_, text)| text.expose());
             let before = match text {
@@ -136,7 +138,9 @@ impl Form {
                 problems: Vec::new(),
             }
         };
-        let rows = properties::table().iter().filter(|property| scope.has(property));
+        let asked_for = |property: &Property| facts.roles.as_ref().is_none_or(|roles| property.asked_for(roles));
+        let used = |property: &Property| role.is_none_or(|role| property.need(role).is_some());
+        let rows = properties::table().iter().filter(|row| scope.has(row) && asked_for(row) && used(row));
         let mut form = Self { scope, fields: rows.map(field).collect(), focus: 0 };
         form.blame(findings);
         form

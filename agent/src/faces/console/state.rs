@@ -449,7 +449,7 @@ impl State {
             }
             Outcome::Present(scope, present) => {
                 let findings = self.facts.status.as_ref().map(|status| status.findings.clone()).unwrap_or_default();
-                self.screen = Screen::Form(Form::new(scope, self.facts.role, &present, &findings));
+                self.screen = Screen::Form(Form::new(scope, &self.facts, &present, &findings));
             }
             Outcome::Done(words) => {
                 if matches!(self.screen, Screen::Form(_) | Screen::Password { .. }) {

@@ -40,6 +40,7 @@ fn formed() -> Facts {
         }),
         access: Access::Locked,
         settled: true,
+        roles: Some(Role::ControlPlane.into()),
         role: Some(Role::ControlPlane),
         versions: vec![("image", "kaas-control-plane 0.1.0".into()), ("Kubernetes", "1.36.3".into())],
         virtual_address: Some("192.168.10.10".into()),
@@ -67,6 +68,7 @@ fn refused() -> Facts {
         status: Some(status),
         access: Access::Open,
         unconfigured: true,
+        roles: Some(Role::ControlPlane.into()),
         role: Some(Role::ControlPlane),
         ..Facts::default()
     }
@@ -171,7 +173,7 @@ fn every_property_that_may_still_change_has_its_form() {
     let forms = [Scope::Network, Scope::Time, Scope::Ssh, Scope::Site];
     for property in properties::table() {
         let has = |scope: &&Scope| {
-            let form = super::form::Form::new(**scope, Some(Role::ControlPlane), &[], &Findings::default());
+            let form = super::form::Form::new(**scope, &formed(), &[], &Findings::default());
             form.fields.iter().any(|field| field.property == property)
         };
         let expected = property.changeable && property.key != properties::CONSOLE_PASSWORD_HASH;

@@ -15,7 +15,6 @@ use contract::properties::{
     HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR, REGISTRY_MIRROR, ROUTES,
     SERVICE_CIDR, SNAPSHOT_TARGET,
 };
-use contract::role::Role;
 use ipnet::Ipv4Net;
 
 use super::draft::Draft;
@@ -31,7 +30,7 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     let mut findings = Findings::default();
     this_node_is_listed(draft, &mut findings);
     control_nodes_are_distinct(draft, &mut findings);
-    virtual_address_is_there(draft, image.role, &mut findings);
+    virtual_address_is_there(draft, &mut findings);
     addresses_are_in_the_subnet(draft, &mut findings);
     addresses_are_used_once(draft, &mut findings);
     ranges_are_apart(draft, &mut findings);
@@ -95,8 +94,9 @@ fn control_nodes_are_distinct(draft: &Draft, findings: &mut Findings) {
 }
 
 /// Where the table itself requires one, its absence is said already.
-fn virtual_address_is_there(draft: &Draft, role: Role, findings: &mut Findings) {
-    if properties::find(API_VIP).is_some_and(|property| property.required(role)) {
+fn virtual_address_is_there(draft: &Draft, findings: &mut Findings) {
+    let said = |role| properties::find(API_VIP).is_some_and(|property| property.required(role));
+    if draft.role.is_some_and(said) {
         return;
     }
     let several = draft.control_nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);

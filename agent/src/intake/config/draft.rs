@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use contract::codes;
 use contract::finding::Findings;
-use contract::properties::{self, Value};
-use contract::role::Role;
+use contract::properties::{self, Property, Value};
+use contract::role::{Role, Roles};
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
@@ -23,6 +23,8 @@ pub(super) enum SecretNeed {
 /// The values whose form is right; what is missing or wrong is none.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
+    /// What the form names, or the image's first: the rest of the form is judged by it.
+    pub role: Option<Role>,
     pub name: Option<String>,
     pub address: Option<Ipv4Net>,
     pub gateway: Option<Ipv4Addr>,
@@ -52,10 +54,13 @@ pub(super) struct Draft {
     pub wrong: BTreeSet<&'static str>,
 }
 
-/// Reads every property, for a VM of this role.
-pub(super) fn read(document: &Document, role: Role, secret: SecretNeed) -> (Draft, Findings) {
+/// Reads every property, for a VM of an image with these roles.
+pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (Draft, Findings) {
+    let role = roles.first();
     let mut form = Form { document, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
+    form.role = form.role_of(roles);
     let mut draft = Draft {
+        role: Some(form.role),
         name: form.value(properties::NODE_NAME),
         address: form.value(properties::ADDRESS),
         gateway: form.value(properties::GATEWAY),
@@ -97,10 +102,28 @@ struct Form<'a> {
 }
 
 impl Form<'_> {
+    /// The role that the form names, if the image has it, or the image's first.
+    fn role_of(&mut self, roles: &Roles) -> Role {
+        let named = self.value::<Role>(properties::ROLE);
+        if let Some(role) = named.filter(|role| !roles.contains(*role)) {
+            self.wrong.insert(properties::ROLE);
+            self.findings.push(codes::ROLE_NOT_IN_IMAGE.finding(
+                properties::ROLE,
+                format!("it is {role}, and VMs of this image are {roles}"),
+                "Correct it, or deploy the OVA of that role",
+            ));
+        }
+        named.filter(|role| roles.contains(*role)).unwrap_or(roles.first())
+    }
+
     /// The value of a property or its default; a finding when it is wrong, or
     /// missing and required.
     fn value<T: TryFrom<Value, Error = Value>>(&mut self, key: &'static str) -> Option<T> {
-        let property = properties::find(key).expect("a key of the table");
+        self.value_of(properties::find(key).expect("a key of the table"))
+    }
+
+    fn value_of<T: TryFrom<Value, Error = Value>>(&mut self, property: &Property) -> Option<T> {
+        let key = property.key;
         let text = match self.document.value(property) {
             Ok(text) => text,
             Err(finding) => {
@@ -109,7 +132,18 @@ impl Form<'_> {
                 return None;
             }
         };
-        let Some(text) = text.filter(|text| !text.trim().is_empty()).or(property.default(self.role)) else {
+        let text = text.filter(|text| !text.trim().is_empty());
+        if property.need(self.role).is_none() {
+            if text.is_some() {
+                self.findings.push(codes::PROPERTY_NOT_USED.finding(
+                    key,
+                    format!("\"{}\" is set, and is not used by {}", property.label, self.role.title()),
+                    "Leave it empty",
+                ));
+            }
+            return None;
+        }
+        let Some(text) = text.or(property.default(self.role)) else {
             if property.required(self.role)
                 && !(key == properties::DEPLOYMENT_SECRET && self.secret == SecretNeed::Erased)
             {
@@ -149,5 +183,40 @@ impl Form<'_> {
             ));
         }
         entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    #[test]
+    fn what_a_role_does_not_use_is_not_asked_for_and_named_when_it_is_given() {
+        let target = properties::find(properties::SNAPSHOT_TARGET).unwrap().clone();
+        let target = target.need_in(Role::TenantControlPlane, None);
+        let node_name = properties::find(properties::NODE_NAME).unwrap().clone();
+        let node_name = node_name.need_in(Role::TenantControlPlane, None);
+        let values = vec![(properties::SNAPSHOT_TARGET.to_owned(), Zeroizing::new("https://b.example/".to_owned()))];
+        let document = Document::of(values, Vec::new());
+        let read = |role| {
+            let (findings, wrong) = (Findings::default(), BTreeSet::new());
+            let mut form = Form { document: &document, role, secret: SecretNeed::Needed, findings, wrong };
+            assert_eq!(form.value_of::<String>(&node_name), None);
+            (form.value_of::<Secret>(&target).is_some(), form.findings)
+        };
+        let (taken, findings) = read(Role::TenantControlPlane);
+        let told: Vec<_> = findings.iter().map(|finding| (finding.code.as_str(), finding.seen.as_str())).collect();
+        assert!(!taken && !findings.has_errors());
+        assert_eq!(
+            told,
+            [(
+                "property.not-used",
+                "\"Snapshot target\" is set, and is not used by a control node of a tenant cluster"
+            )]
+        );
+        let (taken, findings) = read(Role::ControlPlane);
+        assert!(taken && findings.iter().all(|finding| finding.code == "property.missing"));
     }
 }

@@ -2,7 +2,7 @@
 
 use contract::image::ImageFacts;
 
-use super::Config;
+use super::{Config, RoleConfig};
 
 /// A three-node configuration, seen from the first node.
 pub(crate) fn three_nodes() -> Config {
@@ -40,8 +40,14 @@ pub(crate) fn three_nodes() -> Config {
 /// The same cluster with its first node alone.
 pub(crate) fn one_node() -> Config {
     let mut config = three_nodes();
-    config.cluster.control_nodes.truncate(1);
-    config.cluster.virtual_address = None;
+    config.cluster_mut().control_nodes.truncate(1);
+    config.cluster_mut().virtual_address = None;
+    config
+}
+
+/// The same configuration in a tenant cluster.
+pub(crate) fn in_a_tenant(mut config: Config) -> Config {
+    config.role = RoleConfig::TenantControlPlane(config.control_plane().cluster.clone());
     config
 }
 

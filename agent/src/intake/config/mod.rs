@@ -10,6 +10,7 @@ mod draft;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod properties;
+mod saved;
 mod validate;
 
 use std::net::Ipv4Addr;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
-use contract::properties::{ControlNode, Route};
+use contract::properties::{self as table, ControlNode, Route};
 use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
@@ -29,17 +30,33 @@ pub use validate::{Intake, validate, validate_formed};
 
 /// What this VM is to be: everything a person decided in the OVF property form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "saved::Saved", into = "saved::Saved")]
 pub struct Config {
-    /// What this node is in the cluster. Before there were roles, none was saved.
-    #[serde(default = "before_roles")]
-    pub role: Role,
-    /// The cluster, the same on each of its nodes.
-    pub cluster: Cluster,
+    /// What this node is in the cluster, with what only such nodes have.
+    pub role: RoleConfig,
     /// This node.
     pub node: Node,
     /// How many times longer than usual the appliance waits for anything: 1 to 20.
     /// The one knob for slow hosts.
     pub timeout_factor: u32,
+}
+
+/// What a node is in its cluster, with what nodes of that role have and others have not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoleConfig {
+    /// A node of the control cluster.
+    ControlPlane(Cluster),
+    /// A control node of a tenant cluster.
+    TenantControlPlane(Cluster),
+}
+
+/// The configuration of a node with a control plane. What cannot run on another node takes it in place of [`Config`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlPlane<'a> {
+    /// This node.
+    pub node: &'a Node,
+    /// The cluster, the same on each of its control nodes.
+    pub cluster: &'a Cluster,
 }
 
 /// What all control nodes must agree on.
@@ -117,32 +134,31 @@ pub struct Proxy {
     pub exclusions: Vec<String>,
 }
 
-fn before_roles() -> Role {
-    Role::ControlPlane
-}
-
 /// What was asked for is done on control nodes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node is not in the list of control nodes")]
 pub struct NotAControlNode;
 
 impl Config {
-    /// This node's entry in the list of control nodes.
-    ///
-    /// # Errors
-    /// It is no control node.
-    pub fn control_node(&self) -> Result<&ControlNode, NotAControlNode> {
-        self.cluster.control_nodes.iter().find(|node| node.name == self.node.name).ok_or(NotAControlNode)
+    /// What this node is in its cluster.
+    pub fn role(&self) -> Role {
+        match self.role {
+            RoleConfig::ControlPlane(_) => Role::ControlPlane,
+            RoleConfig::TenantControlPlane(_) => Role::TenantControlPlane,
+        }
     }
 
-    /// Whether this node makes the certificate authorities.
-    pub fn is_first(&self) -> bool {
-        self.cluster.control_nodes.first().is_some_and(|node| node.name == self.node.name)
+    /// The configuration as a node with a control plane has it: each role of today. A role without one makes this
+    /// pattern refutable, and what calls it has to say what it does there.
+    pub fn control_plane(&self) -> ControlPlane<'_> {
+        let (RoleConfig::ControlPlane(cluster) | RoleConfig::TenantControlPlane(cluster)) = &self.role;
+        ControlPlane { node: &self.node, cluster }
     }
 
-    /// The other control nodes, in list order.
-    pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
-        self.cluster.control_nodes.iter().filter(|node| node.name != self.node.name)
+    /// The cluster of a node with a control plane, to be changed.
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        let (RoleConfig::ControlPlane(cluster) | RoleConfig::TenantControlPlane(cluster)) = &mut self.role;
+        cluster
     }
 
     /// Whether an image makes nodes of this one's role.
@@ -150,13 +166,29 @@ impl Config {
     /// # Errors
     /// The finding that says which role it makes instead.
     pub fn fits(&self, image: &ImageFacts) -> Result<(), Finding> {
-        if image.role == self.role {
+        if image.roles.contains(self.role()) {
+            return Ok(());
+        }
+        let made = image.roles.iter().map(Role::title).collect::<Vec<_>>().join(" or ");
+        Err(codes::ROLE_OTHER.finding(
+            "the image",
+            format!("it makes {made}, and the data disk is that of {}", self.role().title()),
+            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+        ))
+    }
+
+    /// Whether another configuration is of this one's role, which stays once it is on a data disk.
+    ///
+    /// # Errors
+    /// The finding that says which role was asked for.
+    pub fn has_role_of(&self, asked: &Self) -> Result<(), Finding> {
+        if asked.role() == self.role() {
             return Ok(());
         }
         Err(codes::ROLE_OTHER.finding(
-            "the image",
-            format!("it makes {}, and the data disk is that of {}", image.role.title(), self.role.title()),
-            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+            table::ROLE,
+            format!("it asks for {}, and the data disk is that of {}", asked.role().title(), self.role().title()),
+            "Correct it, or give this VM a blank data disk",
         ))
     }
 
@@ -168,6 +200,36 @@ impl Config {
     /// A usual waiting time, made longer for slow hosts.
     pub fn timeout(&self, usual: Duration) -> Duration {
         usual * self.timeout_factor
+    }
+}
+
+impl RoleConfig {
+    /// Of a node of this role in this cluster.
+    fn new(role: Role, cluster: Cluster) -> Self {
+        match role {
+            Role::ControlPlane => Self::ControlPlane(cluster),
+            Role::TenantControlPlane => Self::TenantControlPlane(cluster),
+        }
+    }
+}
+
+impl<'a> ControlPlane<'a> {
+    /// This node's entry in the list of control nodes.
+    ///
+    /// # Errors
+    /// It is not in there.
+    pub fn control_node(self) -> Result<&'a ControlNode, NotAControlNode> {
+        self.cluster.control_nodes.iter().find(|node| node.name == self.node.name).ok_or(NotAControlNode)
+    }
+
+    /// Whether this node makes the certificate authorities.
+    pub fn is_first(self) -> bool {
+        self.cluster.control_nodes.first().is_some_and(|node| node.name == self.node.name)
+    }
+
+    /// The other control nodes, in list order.
+    pub fn peers(self) -> impl Iterator<Item = &'a ControlNode> {
+        self.cluster.control_nodes.iter().filter(move |node| node.name != self.node.name)
     }
 }
 

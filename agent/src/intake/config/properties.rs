@@ -11,7 +11,7 @@ impl Config {
     /// that are not set are left out. The deployment secret goes in when given.
     /// Network adapters are not properties.
     pub fn properties(&self, secret: Option<&Secret>) -> Vec<(&'static str, String)> {
-        let (cluster, node) = (&self.cluster, &self.node);
+        let (cluster, node) = (self.control_plane().cluster, &self.node);
         let primary = &node.interfaces[0];
         let proxy = node.proxy.as_ref();
         let control_nodes: Vec<String> =
@@ -19,6 +19,7 @@ impl Config {
         let routes: Vec<String> = node.routes.iter().map(ToString::to_string).collect();
         let dns_servers: Vec<String> = node.dns_servers.iter().map(ToString::to_string).collect();
         let all = [
+            (table::ROLE, Some(self.role().to_string())),
             (table::NODE_NAME, Some(node.name.clone())),
             (table::ADDRESS, Some(primary.address.to_string())),
             (table::GATEWAY, primary.gateway.map(|address| address.to_string())),

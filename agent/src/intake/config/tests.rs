@@ -6,7 +6,7 @@ use contract::finding::Severity;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::properties::{ControlNode, Route};
-use contract::role::Role;
+use contract::role::{Role, Roles};
 use proptest::prelude::*;
 
 use super::*;
@@ -138,18 +138,18 @@ fn only_four_properties_must_be_given() {
     properties.retain(|(key, _)| given(key));
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
-    assert_eq!(intake.config.cluster.kubernetes_minor, "1.36", "the newest in the image");
-    assert_eq!((intake.config.cluster.vxlan_port, intake.config.timeout_factor), (8472, 1));
+    assert_eq!(intake.config.control_plane().cluster.kubernetes_minor, "1.36", "the newest in the image");
+    assert_eq!((intake.config.control_plane().cluster.vxlan_port, intake.config.timeout_factor), (8472, 1));
     assert!(intake.warnings.is_empty());
 }
 
 #[test]
 fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_node() {
-    let image = ImageFacts { role: Role::TenantControlPlane, ..image() };
+    let image = ImageFacts { roles: Role::TenantControlPlane.into(), ..image() };
     let mut properties = fixture();
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image, now()).unwrap_or_else(|findings| panic!("{findings}"));
-    assert_eq!(intake.config.role, Role::TenantControlPlane);
+    assert_eq!(intake.config.role(), Role::TenantControlPlane);
     properties.retain(|(key, _)| !["cluster-name", "api-vip"].contains(key));
     let findings = validate(&document(&properties), &image, now()).unwrap_err();
     let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
@@ -160,10 +160,29 @@ fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_nod
 }
 
 #[test]
+fn the_form_chooses_among_the_images_roles_and_no_other() {
+    let given = |roles: Vec<Role>, role: Option<&'static str>| {
+        let image = ImageFacts { roles: Roles::new(roles).unwrap(), ..image() };
+        let mut properties = fixture();
+        properties.extend(role.map(|role| (properties::ROLE, role.into())));
+        validate(&document(&properties), &image, now()).map(|intake| intake.config.role())
+    };
+    let both = || vec![Role::TenantControlPlane, Role::ControlPlane];
+    assert_eq!(given(both(), None).unwrap(), Role::TenantControlPlane, "the image's first");
+    assert_eq!(given(both(), Some("control-plane")).unwrap(), Role::ControlPlane);
+    assert_eq!(codes(&given(both(), Some("master")).unwrap_err()), ["property.malformed"]);
+    let one = || vec![Role::ControlPlane];
+    assert_eq!(given(one(), Some("control-plane")).unwrap(), Role::ControlPlane);
+    let findings = given(one(), Some("tenant-control-plane")).unwrap_err();
+    assert_eq!(codes(&findings), ["role.not-in-image"]);
+    assert!(findings.to_string().contains("it is tenant-control-plane, and VMs of this image are control-plane"));
+}
+
+#[test]
 fn a_configuration_from_before_there_were_roles_is_that_of_a_control_cluster() {
     let mut saved = serde_json::to_value(changed(&[]).unwrap().config).unwrap();
     saved.as_object_mut().unwrap().remove("role").unwrap();
-    assert_eq!(serde_json::from_value::<Config>(saved).unwrap().role, Role::ControlPlane);
+    assert_eq!(serde_json::from_value::<Config>(saved).unwrap().role(), Role::ControlPlane);
 }
 
 #[test]
@@ -433,8 +452,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         let (dns, domains, ntp, keys, ca) = lists;
         let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
         let config = Config {
-            role: Role::ControlPlane,
-            cluster: Cluster {
+            role: RoleConfig::ControlPlane(Cluster {
                 name: cluster,
                 control_nodes,
                 virtual_address: three.then(|| address(10)),
@@ -442,7 +460,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
-            },
+            }),
             node: Node {
                 name: nodes[position].name.clone(),
                 interfaces: std::iter::once(Interface {

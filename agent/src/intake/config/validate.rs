@@ -11,7 +11,7 @@ use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use super::draft::{Draft, SecretNeed, read};
-use super::{Cluster, Config, Interface, Node, Proxy, checks};
+use super::{Cluster, Config, Interface, Node, Proxy, RoleConfig, checks};
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
 
@@ -58,7 +58,7 @@ fn judge(
     now: SystemTime,
     need: SecretNeed,
 ) -> Result<(Config, Option<Secret>, Findings), Findings> {
-    let (draft, mut findings) = read(document, image.role, need);
+    let (draft, mut findings) = read(document, &image.roles, need);
     findings.extend(document.unknown());
     findings.extend(checks::all(&draft, image, now));
     if findings.has_errors() {
@@ -86,17 +86,17 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         https: draft.https_proxy,
         exclusions: draft.no_proxy,
     });
+    let cluster = Cluster {
+        name: draft.cluster_name?,
+        control_nodes: draft.control_nodes?,
+        virtual_address: draft.virtual_address,
+        pod_cidr: draft.pod_cidr?,
+        service_cidr: draft.service_cidr?,
+        vxlan_port: draft.vxlan_port?,
+        kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+    };
     let config = Config {
-        role: image.role,
-        cluster: Cluster {
-            name: draft.cluster_name?,
-            control_nodes: draft.control_nodes?,
-            virtual_address: draft.virtual_address,
-            pod_cidr: draft.pod_cidr?,
-            service_cidr: draft.service_cidr?,
-            vxlan_port: draft.vxlan_port?,
-            kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
-        },
+        role: RoleConfig::new(draft.role?, cluster),
         node: Node {
             name: draft.name?,
             interfaces,

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use contract::role::Role;
+
 use super::Clock;
 use crate::host::files;
 use crate::host::platform::Platform;
@@ -22,18 +24,21 @@ pub struct Facts {
     pub clock: Clock,
     /// Whether the node has yet to be made: its data disk is blank.
     pub blank: bool,
+    /// What the node is to be, as far as it is known: until its form is read, the image's first role.
+    pub role: Role,
 }
 
 impl Facts {
     /// Looks. `data_disk` is the chosen disk's size in bytes, `blank` whether
     /// nothing of a cluster is on it.
-    pub fn of(platform: &Platform, data_disk: Option<u64>, blank: bool) -> Self {
+    pub fn of(platform: &Platform, data_disk: Option<u64>, blank: bool, role: Role) -> Self {
         Self {
             processors: read(platform, "/sys/devices/system/cpu/online").and_then(|text| count(&text)),
             memory: read(platform, "/proc/meminfo").and_then(|text| total(&text)),
             data_disk,
             clock: Clock::of(platform.root()),
             blank,
+            role,
         }
     }
 }
@@ -86,7 +91,7 @@ mod tests {
         write("proc/meminfo", "MemTotal:        2048000 kB\nMemFree:  1 kB\n");
         write("usr/lib/kaas/image.json", "{}");
         let platform = Platform::detect(directory.path()).unwrap();
-        let facts = Facts::of(&platform, Some(1), true);
+        let facts = Facts::of(&platform, Some(1), true, Role::ControlPlane);
         assert_eq!((facts.processors, facts.memory), (Some(5), Some(2_048_000 << 10)));
         assert!(facts.clock.implausible().is_none(), "{facts:?}");
     }
@@ -96,7 +101,7 @@ mod tests {
         assert_eq!((count(""), count("0-"), count("3-1")), (None, None, None));
         assert_eq!((total(""), total("MemTotal: lots")), (None, None));
         let directory = tempfile::tempdir().unwrap();
-        let facts = Facts::of(&Platform::detect(directory.path()).unwrap(), None, false);
+        let facts = Facts::of(&Platform::detect(directory.path()).unwrap(), None, false, Role::ControlPlane);
         assert_eq!((facts.processors, facts.memory), (None, None));
     }
 }

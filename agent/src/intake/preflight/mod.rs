@@ -12,28 +12,40 @@ use contract::codes::{self, Code};
 use contract::finding::Findings;
 use contract::properties::EXTRA_CA_CERTIFICATES;
 use contract::properties::parse::certificates;
+use contract::role::Role;
 
 use crate::intake::config::Config;
 
 pub use clock::{Clock, show};
 pub use facts::Facts;
 
-/// Processors that a control node should have: kubeadm's minimum
-/// (`ControlPlaneNumCPU` in cmd/kubeadm/app/constants).
-const PROCESSORS: usize = 2;
+/// What VMs of a role are to have.
+struct Minima {
+    /// The VM in a sentence: "a control node".
+    vm: &'static str,
+    /// Processors that it should have.
+    processors: usize,
+    /// The memory that it cannot do without, in bytes.
+    least_memory: u64,
+    /// The memory that it should have, in bytes: that of the smallest size in the deployment form, 4 GiB, less what the
+    /// kernel keeps for itself.
+    memory: u64,
+    /// The size that its data disk should have, in bytes. Smaller than [`crate::host::disk::examine`]'s minimum is
+    /// refused there.
+    data_disk: u64,
+}
 
-/// The memory that a control node cannot do without, in bytes: kubeadm's
-/// minimum (`ControlPlaneMem`, 1700 MiB).
-const LEAST_MEMORY: u64 = 1700 << 20;
+/// kubeadm's minima of processors and memory (`ControlPlaneNumCPU` and `ControlPlaneMem` in
+/// cmd/kubeadm/app/constants). The data disk has three times etcd's quota of 2 GiB (the database, its copy while it is
+/// defragmented, a snapshot), and room for the rest.
+const CONTROL_NODE: Minima =
+    Minima { vm: "a control node", processors: 2, least_memory: 1700 << 20, memory: 3500 << 20, data_disk: 8 << 30 };
 
-/// The memory that a control node should have, in bytes: that of the smallest
-/// size in the deployment form, 4 GiB, less what the kernel keeps for itself.
-const MEMORY: u64 = 3500 << 20;
-
-/// The size that a data disk should have, in bytes: three times etcd's quota of
-/// 2 GiB (the database, its copy while it is defragmented, a snapshot), and room
-/// for the rest. Smaller than [`crate::host::disk::examine`]'s minimum is refused there.
-const DATA_DISK: u64 = 8 << 30;
+fn minima(role: Role) -> &'static Minima {
+    match role {
+        Role::ControlPlane | Role::TenantControlPlane => &CONTROL_NODE,
+    }
+}
 
 /// What there is to say about `facts`. Without a configuration, which the
 /// node may still wait for, only the machine itself is judged.
@@ -42,26 +54,32 @@ const DATA_DISK: u64 = 8 << 30;
 /// loses nothing by going on, so there they are warnings.
 pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     let mut findings = Findings::default();
+    let least = minima(facts.role);
     let mut say = |code: &Code, subject: &str, seen: String, action: &str| {
         let finding = code.finding(subject, seen, action);
         findings.push(if facts.blank { finding } else { finding.softened() });
     };
-    if let Some(count) = facts.processors.filter(|count| *count < PROCESSORS) {
+    if let Some(count) = facts.processors.filter(|count| *count < least.processors) {
         say(
             &codes::PROCESSORS_FEW,
             "processors",
-            format!("the VM has {count}, and a control node should have at least {PROCESSORS}"),
+            format!("the VM has {count}, and {} should have at least {}", least.vm, least.processors),
             "Power off, give the VM more virtual processors, power on; on a slow host raise the property timeout-factor",
         );
     }
     match facts.memory {
-        Some(memory) if memory < LEAST_MEMORY => say(
+        Some(memory) if memory < least.least_memory => say(
             &codes::MEMORY_TOO_SMALL,
             "memory",
-            format!("the VM has {} MiB, and a control node needs at least {} MiB", memory >> 20, LEAST_MEMORY >> 20),
+            format!(
+                "the VM has {} MiB, and {} needs at least {} MiB",
+                memory >> 20,
+                least.vm,
+                least.least_memory >> 20
+            ),
             "Power off, give the VM more memory, 4 GiB or more, power on",
         ),
-        Some(memory) if memory < MEMORY => say(
+        Some(memory) if memory < least.memory => say(
             &codes::MEMORY_SMALL,
             "memory",
             format!("the VM has {} MiB, less than the smallest size of the deployment form", memory >> 20),
@@ -69,11 +87,11 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
         ),
         _ => {}
     }
-    if let Some(size) = facts.data_disk.filter(|size| *size < DATA_DISK) {
+    if let Some(size) = facts.data_disk.filter(|size| *size < least.data_disk) {
         say(
             &codes::DISK_SMALL,
             "data disk",
-            format!("it has {} MiB, and should have at least {} MiB", size >> 20, DATA_DISK >> 20),
+            format!("it has {} MiB, and should have at least {} MiB", size >> 20, least.data_disk >> 20),
             "Enlarge it in the hypervisor before the cluster grows",
         );
     }
@@ -109,6 +127,7 @@ mod tests {
             data_disk: Some(32 << 30),
             clock: Clock { now: day(20_000), image: day(19_900) },
             blank: true,
+            role: Role::ControlPlane,
         }
     }
 

@@ -152,7 +152,7 @@ impl Endpoint {
 /// virtual IP, behind which a load balancer may look at it.
 pub fn leaf(config: &Config) -> Leaf {
     let mut addresses = [IpAddr::V4(config.address()), IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().collect::<Vec<_>>();
-    addresses.extend(config.cluster.virtual_address.map(IpAddr::V4));
+    addresses.extend(config.control_plane().cluster.virtual_address.map(IpAddr::V4));
     Leaf {
         common_name: format!("kaas-endpoint:{}", config.node.name),
         group: None,

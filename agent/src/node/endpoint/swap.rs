@@ -4,7 +4,7 @@
 use contract::codes;
 use contract::image::BUILD_DIGITS;
 use contract::json;
-use contract::swap::{EvacuationRequest, Refused, Request, Stage};
+use contract::swap::{CommitRequest, EvacuationRequest, Refused, Request, Stage};
 use hyper::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
@@ -96,8 +96,14 @@ pub(super) fn cancel(context: &EndpointContext, id: &str, _: &[u8]) -> Answer {
     }
 }
 
-pub(super) fn commit(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
-    match context.swaps.commit() {
+pub(super) fn commit(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
+    // Commands of before may send nothing.
+    let request = if body.is_empty() { Ok(CommitRequest::default()) } else { json::read_strictly(body) };
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => return answer::line(StatusCode::BAD_REQUEST, &format!("this is no commit of a swap: {error}")),
+    };
+    match context.swaps.commit(request.swap) {
         Ok(true) => answer::line(StatusCode::OK, "committed"),
         Ok(false) => answer::line(StatusCode::OK, "there is nothing to commit"),
         Err(refused) => conflict(&refused),

@@ -220,7 +220,7 @@ fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
 
     let mut config = three_nodes();
     let low = std::process::id().to_be_bytes();
-    for (node, last) in config.cluster.control_nodes.iter_mut().zip(1..) {
+    for (node, last) in config.cluster_mut().control_nodes.iter_mut().zip(1..) {
         node.address = Ipv4Addr::new(127, 128 | low[2] & 63, low[3], last);
     }
     let (root, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
@@ -236,7 +236,7 @@ fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
     assert_eq!(judged(9), Verdict::Unknown, "nobody answers yet");
 
     // The second node's agent, which remembers what its member knew last.
-    let second = config.cluster.control_nodes[1].clone();
+    let second = config.control_plane().cluster.control_nodes[1].clone();
     let endpoint = Endpoint::new(root.path(), Reporter::new(root.path(), Status::default()));
     let mut own = context(root.path(), None);
     own.config.node.name.clone_from(&second.name);

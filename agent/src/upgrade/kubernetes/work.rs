@@ -31,7 +31,7 @@ pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
     if let Some(error) = &begun.error {
         return Ok(given_up(&begun, error));
     }
-    if context.config.cluster.kubernetes_minor == begun.to {
+    if context.config.control_plane().cluster.kubernetes_minor == begun.to {
         // The plan of this boot ends it.
         return Ok(Findings::default());
     }
@@ -79,7 +79,7 @@ fn change_over(context: &SwapContext, begun: &Begun) -> anyhow::Result<()> {
     leave.drain()?;
     let records = context.records();
     let mut config = records.config()?.context("this node has no configuration")?;
-    config.cluster.kubernetes_minor.clone_from(&begun.to);
+    config.cluster_mut().kubernetes_minor.clone_from(&begun.to);
     good::forget(&context.root)?;
     // From here on there is no way but forward.
     records.update_config(&config, None)?;

@@ -45,12 +45,12 @@ impl FakeEtcd {
         let etcd = Self::default();
         etcd.begin_anew();
         Authorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
-        for (node, id) in config.cluster.control_nodes.iter_mut().zip(1..) {
+        for (node, id) in config.cluster_mut().control_nodes.iter_mut().zip(1..) {
             node.address = Ipv4Addr::new(127, 64 | high & 63, block, (low & 63) * 4 + id);
             pki::ensure_member(node, pki, SystemTime::now()).unwrap();
             etcd.serve(node, id.into(), pki);
         }
-        let own = config.control_node().unwrap().address;
+        let own = config.control_plane().control_node().unwrap().address;
         config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap();
         etcd
     }

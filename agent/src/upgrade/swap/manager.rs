@@ -176,16 +176,21 @@ impl SwapManager {
         Ok(true)
     }
 
-    /// Commits: the former VM can no longer take the disk back. The add-ons follow when all nodes
+    /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons follow when all nodes
     /// have committed; that is maintenance's. Says whether there was anything to commit.
     ///
     /// # Errors
-    /// This boot is not good yet, the node is leaving its work, or the disk cannot be written.
-    pub fn commit(&self) -> Result<bool, Refused> {
+    /// Another swap is meant, this boot is not good yet, the node is leaving its work, or the disk cannot be written.
+    pub fn commit(&self, swap: Option<uuid::Uuid>) -> Result<bool, Refused> {
         let context = self.context().ok_or_else(not_open)?;
         // Nothing else begins meanwhile.
         let mut inner = self.lock();
         let Some(state) = inner.taken.clone() else { return Ok(false) };
+        // A request that was sent before the last commit may come now.
+        if let Some(other) = swap.filter(|swap| *swap != state.id) {
+            let reason = format!("the swap {other} is not this node's any more; its swap is {}", state.id);
+            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+        }
         if let Some(leaving) = inner.leaving() {
             let reason = format!("{} of this node is under way: cancel it first", leaving.purpose);
             return Err(Refused::of(&codes::SWAP_ANOTHER, reason));

@@ -33,7 +33,7 @@ impl Cluster {
     pub(super) fn new() -> Self {
         let (mut config, keys) = (three_nodes(), tempfile::tempdir().unwrap());
         let etcd = FakeEtcd::start(&mut config, keys.path());
-        let api = FakeApi::start(config.control_node().unwrap(), keys.path());
+        let api = FakeApi::start(config.control_plane().control_node().unwrap(), keys.path());
         Self { config, keys, etcd, api }
     }
 
@@ -361,7 +361,7 @@ fn a_commit_that_is_cut_off_anywhere_is_completed() {
     let commit = |rig: &Rig, manager: &SwapManager| {
         let good = contract::node::Good { since: 1 };
         std::fs::write(rig.path(good::GOOD), serde_json::to_vec(&good).unwrap()).unwrap();
-        _ = manager.commit();
+        _ = manager.commit(None);
     };
     let cluster = Cluster::new();
     for key in [None, Some("SHA256:named".to_owned())] {
@@ -374,7 +374,7 @@ fn a_commit_that_is_cut_off_anywhere_is_completed() {
             commit(rig, &manager);
             rig.goes_on_as_before(&manager, when);
             assert_eq!(manager.state(), None, "{when}");
-            assert_eq!(manager.commit(), Ok(false), "{when}");
+            assert_eq!(manager.commit(None), Ok(false), "{when}");
             assert_eq!((&rig.context.identity().unwrap().publisher, &pinned()), (&key, &key), "{when}");
         });
     }

@@ -89,7 +89,7 @@ impl Runner for Nothing {
 fn a_closed_manager_refuses_and_has_nothing_to_cancel() {
     let manager = SwapManager::default();
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
-    assert_eq!(manager.commit().unwrap_err().code, "swap.not-ready");
+    assert_eq!(manager.commit(None).unwrap_err().code, "swap.not-ready");
     assert_eq!(manager.cancel(Uuid::from_u128(1), &Nothing), Ok(true));
     assert_eq!(manager.state(), None);
 }
@@ -114,13 +114,18 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
     assert!(reporter.status().page().contains("taken over from image 0.0.9, not committed yet"));
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.taken");
     assert_eq!(manager.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
-    assert_eq!(manager.commit().unwrap_err().code, "swap.not-good");
+    assert_eq!(manager.commit(None).unwrap_err().code, "swap.not-good");
     assert!(context.identity().unwrap().swap.is_some());
     let good = files::below(root.path(), good::GOOD);
     files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
-    assert_eq!(manager.commit(), Ok(true));
+    let swap = manager.state().unwrap().id;
+    let refused = manager.commit(Some(Uuid::from_u128(!swap.as_u128()))).unwrap_err();
+    assert!(refused.code == "swap.another" && refused.reason.contains(&swap.to_string()), "{refused}");
+    assert!(context.identity().unwrap().swap.is_some());
+    assert_eq!(manager.commit(Some(swap)), Ok(true));
     assert_eq!(context.identity().unwrap().swap, None);
-    assert_eq!(manager.commit(), Ok(false));
+    assert_eq!(manager.commit(Some(swap)), Ok(false));
+    assert_eq!(manager.commit(None), Ok(false));
     assert_eq!(reporter.status().swap, None);
     let log = fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
     assert!(log.contains("is committed: image 0.1.0 stays"), "{log}");
@@ -156,7 +161,7 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     let manager = SwapManager::default();
     manager.open(other.clone()).unwrap();
     good(root.path());
-    assert_eq!(manager.commit(), Ok(true));
+    assert_eq!(manager.commit(None), Ok(true));
     let kept = other.identity().unwrap();
     assert_eq!((kept.publisher.as_deref(), kept.swap), (Some("SHA256:pinned"), None));
     // The cluster is told first; there is no etcd here, so that nothing is committed.
@@ -167,7 +172,7 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     let manager = SwapManager::default();
     manager.open(signed.clone()).unwrap();
     good(root.path());
-    assert_eq!(manager.commit().unwrap_err().code, "swap.failed");
+    assert_eq!(manager.commit(None).unwrap_err().code, "swap.failed");
     assert!(signed.identity().unwrap().swap.is_some());
 }
 
@@ -216,7 +221,7 @@ fn a_node_that_is_evacuated_is_not_committed_and_its_swap_stays_taken() {
     assert!(reporter.status().page().contains("evacuated: shut this VM down"));
     assert_eq!(manager.evacuate(evacuation(6)).unwrap_err().code, "swap.another");
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.another");
-    let refused = manager.commit().unwrap_err();
+    let refused = manager.commit(None).unwrap_err();
     assert!(refused.code == "swap.another" && refused.reason.contains("the evacuation 0"), "{refused}");
     assert_eq!(context.identity().unwrap().swap, taken());
 }
@@ -227,5 +232,5 @@ fn without_what_was_saved_a_prepared_disk_is_no_swap_any_more() {
     let manager = SwapManager::default();
     manager.open(context(root.path(), None)).unwrap();
     assert_eq!(manager.state(), None);
-    assert_eq!(manager.commit(), Ok(false));
+    assert_eq!(manager.commit(None), Ok(false));
 }

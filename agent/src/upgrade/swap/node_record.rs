@@ -128,7 +128,7 @@ fn records(etcd: &EtcdClient) -> anyhow::Result<Vec<(String, serde_json::Result<
 
 /// Whether every control node runs the image with this build for good. Pure.
 pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
-    config.cluster.control_nodes.iter().all(|node| {
+    config.control_plane().cluster.control_nodes.iter().all(|node| {
         let mut records_of_node = known.iter().filter(|(name, _)| *name == node.name);
         records_of_node.any(|(_, record)| record.build == build && !record.open && record.swap.is_none())
     })
@@ -221,7 +221,7 @@ impl Announcer {
     /// It is no control node.
     pub fn new(config: &Config, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
         Ok(Self {
-            node: config.control_node()?.clone(),
+            node: config.control_plane().control_node()?.clone(),
             pki: pki.to_owned(),
             root: root.to_owned(),
             disk: disk.to_owned(),

@@ -8,6 +8,7 @@ use super::super::value::Problem;
 use super::{addresses, quoted, unescape_lines};
 use crate::codes;
 use crate::properties::ControlNode;
+use crate::role::{Role, UnknownRole};
 
 /// A DNS label (RFC 1123, section 2.1), lower-case as Kubernetes wants it.
 pub fn label(text: &str) -> Result<String, Problem> {
@@ -32,6 +33,15 @@ pub fn label(text: &str) -> Result<String, Problem> {
         return problem("is every machine's name for itself");
     }
     Ok(text.to_owned())
+}
+
+/// What a VM is in its cluster.
+pub fn role(text: &str) -> Result<Role, Problem> {
+    let known = || Role::ALL.map(Role::name).join(", ");
+    text.parse().map_err(|UnknownRole| {
+        let seen = format!("{} is no role", quoted(text));
+        Problem::new(&codes::PROPERTY_MALFORMED, seen, format!("Give one of {}", known()))
+    })
 }
 
 /// A DNS domain; a final dot is dropped.

@@ -1,36 +1,50 @@
 //! What comes before the first node is touched, and the making of new VMs.
 
-use anyhow::{Context, anyhow};
 use uuid::Uuid;
 
 use super::{Taken, Vms};
-use crate::hypervisor::{PowerState, Replacement, Stamp, Vm};
+use crate::hypervisor::{PowerState, Replacement, Staged, Stamp, Vm};
+use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
-use crate::upgrade::run::{Run, Trouble};
+use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::Trouble;
 
 impl Run<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
-        let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
-        let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
-        verified.context("verifying the OVA")?.map_err(Trouble::Refused)?;
-        self.hypervisor.stage(self.ova(plan), &plan.target.digest).await?;
+        let vms = self.vms().await?;
+        let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));
+        let old = old.ok_or_else(|| Trouble::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
+        self.staged(plan, old).await?;
         Ok(match &plan.target.signer {
             Some(signer) => format!("whole, signed with {signer}"),
             None => "whole; not signed".to_owned(),
         })
     }
 
+    /// Verifies the OVA and lays it ready where a VM is to be put that takes the place of `like`; from then on it is the hypervisor that vouches for its bytes.
+    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, Trouble> {
+        let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
+        let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
+        let verified = verified.map_err(|error| Trouble::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
+        verified.map_err(|error| Trouble::refused(reason::OVA, format!("{error:#}")))?;
+        let (ova, target) = (self.ova(plan), &plan.target);
+        Ok(self.hypervisor.stage(ova, &target.digest, like, &plan.options.placement).await?)
+    }
+
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
-        let (store, name) = (self.hold.store(), format!("before-{}.db", plan.id));
-        if let Some(place) = store.kept(&name).await? {
+        let (snapshots, name) = (self.snapshots, format!("before-{}.db", plan.id));
+        if let Some(place) = snapshots.kept(&name).await.map_err(|error| Trouble::store(&error))? {
             return Ok(format!("{place} is there"));
         }
-        let directory = tempfile::tempdir().context("making room for the snapshot")?;
+        let room = snapshots.spool().await;
+        let directory =
+            room.map_err(|error| Trouble::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
         let pulled = directory.path().join(&name);
         // Any node's will do; a leader has the most to do.
         let node = plan.nodes.iter().find(|node| !node.leads).unwrap_or(&plan.nodes[0]);
-        let size = self.nodes.snapshot(node.address, &pulled).await?;
-        let place = store.keep(&name, &pulled).await?;
+        let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled)).await?;
+        let place = snapshots.keep(&name, &pulled).await.map_err(|error| Trouble::store(&error))?;
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
@@ -43,19 +57,19 @@ impl Run<'_> {
         vms: &Vms,
         again: bool,
     ) -> Result<(String, Uuid), Trouble> {
-        for left in vms.new.iter().chain(&vms.left) {
+        if let Some(left) = &vms.new {
             if !again {
-                return Err(Trouble::Refused(anyhow!("there is a VM {left} already that was made for this swap")));
+                let words = format!("there is a VM {left} already that was made for this swap");
+                return Err(Trouble::refused(reason::VM_LEFT, words));
             }
             removable(left)?;
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
-        self.verify(plan).await?;
         let old = vms.old_vm()?;
+        let staged = self.staged(plan, old).await?;
         let replacement = Replacement {
             name: &node.new_name,
-            ova: self.ova(plan),
-            digest: &plan.target.digest,
+            image: &staged,
             like: old,
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
@@ -64,27 +78,16 @@ impl Run<'_> {
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
     }
 
-    /// Removes the new VM, and what interrupted imports have left of others.
+    /// Removes the new VM, or what an interrupted import has left of it.
     pub(super) async fn destroy_new(&self, node: &PlannedNode, vms: &Vms) -> Taken {
-        let mut removed = Vec::new();
-        for new in vms.new.iter().chain(&vms.left) {
-            removable(new)?;
-            if vms.old.as_ref().is_some_and(|old| old.disk(node.disk.uuid).is_none()) {
-                return Err(anyhow!(
-                    "{} does not hold the disk of {}; {new} stays until it does",
-                    node.old_name,
-                    node.name
-                )
-                .into());
-            }
-            self.hypervisor.destroy(new).await?;
-            removed.push(new.name.clone());
+        let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
+        removable(new)?;
+        if vms.old.as_ref().is_some_and(|old| old.disk(node.disk.uuid).is_none()) {
+            let words = format!("{} does not hold the disk of {}; {new} stays until it does", node.old_name, node.name);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
-        Ok(if removed.is_empty() {
-            "there is none".to_owned()
-        } else {
-            format!("{} is removed", removed.join(" and "))
-        })
+        self.hypervisor.destroy(new).await?;
+        Ok(format!("{} is removed", new.name))
     }
 
     /// Removes the old VM, which nobody needs any more: the node's disk is another VM's, and that VM runs.
@@ -94,9 +97,8 @@ impl Run<'_> {
         let successors = vms.new.iter().chain(&vms.others);
         let runs = |vm: &Vm| vm.power == PowerState::On && vm.data_disks().next().is_some();
         if !successors.into_iter().any(runs) {
-            return Err(
-                anyhow!("no other VM of {} runs with a data disk; {old} stays until one does", node.name).into()
-            );
+            let words = format!("no other VM of {} runs with a data disk; {old} stays until one does", node.name);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
         self.hypervisor.destroy(old).await?;
         Ok(format!("{} is removed", old.name))
@@ -106,7 +108,8 @@ impl Run<'_> {
 /// A VM that may be removed is off and has nothing that could go with it.
 fn removable(vm: &Vm) -> Result<(), Trouble> {
     if vm.power != PowerState::Off {
-        return Err(anyhow!("{vm} is {}; only a VM that is off is removed", vm.power).into());
+        let words = format!("{vm} is {}; only a VM that is off is removed", vm.power);
+        return Err(Trouble::pause(VM_STATE, words));
     }
     let held: Vec<&str> = vm
         .disks
@@ -115,7 +118,8 @@ fn removable(vm: &Vm) -> Result<(), Trouble> {
         .map(|disk| &*disk.reference.path)
         .collect();
     if !held.is_empty() {
-        return Err(anyhow!("{vm} holds the disks {}, which would go with it", held.join(", ")).into());
+        let words = format!("{vm} holds the disks {}, which would go with it", held.join(", "));
+        return Err(Trouble::pause(DISK_HELD, words));
     }
     Ok(())
 }

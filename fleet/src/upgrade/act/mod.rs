@@ -1,22 +1,33 @@
 //! The steps themselves. Each looks first, then acts, and says whether it
 //! changed anything, so that it can be taken again after a crash at any point.
 
+mod blame;
+mod gate;
 mod import;
+mod leave;
 mod node;
+mod proof;
+mod reach;
 mod vm;
 
-use anyhow::anyhow;
-use contract::node::Node;
-use contract::swap::Image;
 use uuid::Uuid;
 
 use super::entry::{Direction, Event};
 use super::journal::Journal;
-use super::judge::members_wrong;
+use super::nodes::Nodes as _;
 use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;
-use super::run::{Run, Trouble};
+use super::reason;
+use super::refusal::NODE_NOT_READY;
+use super::run::Run;
+use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
+use crate::node::clean;
+
+pub(super) use node::MOMENT;
+
+/// So many looks in a row must find a node ill before it is taken for ill.
+const LOOKS_TO_BELIEVE: u32 = 10;
 
 type Taken = Result<String, Trouble>;
 
@@ -34,17 +45,22 @@ impl Run<'_> {
                 Action::Verify => self.verify(plan).await?,
                 Action::Snapshot => self.snapshot(plan).await?,
                 Action::Check => self.check(plan, &journal.progress()).await?,
-                other => return Err(anyhow!("{other:?} is a node's").into()),
+                other => return Err(misplaced(other)),
             }));
         };
         let (node, progress) = (&plan.nodes[index], journal.progress());
-        let vms = Vms::of(node, self.vms().await?, progress.made(index));
+        let vms = self.vms().await.map_err(Trouble::from);
+        let vms = vms.and_then(|vms| Vms::of(node, vms, progress.made(index)));
         if step.action == Action::Keep {
             return Ok(Did::note(self.keep(plan, node, vms, &place(journal, index)).await?));
         }
         let vms = vms?;
         if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
             return Ok(did);
+        }
+        let unseen = progress.made(index).filter(|_| vms.new.is_none() && proof::goes_by_new(step, &progress));
+        if let Some(made) = unseen {
+            self.new_is_gone(plan, node, made).await?;
         }
         if step.action == Action::Import {
             let (note, vm) = self.import(plan, node, &vms, again).await?;
@@ -55,27 +71,27 @@ impl Run<'_> {
 
     /// Takes a step of a node in its VMs.
     async fn act_on(&self, plan: &Plan, journal: &Journal<'_>, step: Step, vms: &Vms) -> Taken {
-        let Some(index) = step.node else { return Err(anyhow!("{:?} is no node's", step.action).into()) };
+        let Some(index) = step.node else { return Err(misplaced(step.action)) };
         let node = &plan.nodes[index];
         match step.action {
             Action::Prepare => self.prepare(plan, node, vms.old_vm()?).await,
-            Action::ShutDown => self.shut_down_old(plan, node, vms.old_vm()?, &journal.progress()).await,
-            Action::StopOld => self.stop_member(plan, node, vms.old_vm()?).await,
+            Action::ShutDown => self.shut_down_old(plan, node, vms, &journal.progress()).await,
+            Action::StopOld => self.stop_old(plan, node, vms, &journal.progress()).await,
             Action::Fence => self.fence(vms.old_vm()?).await,
             Action::Detach => self.detach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::Attach => self.attach(node, vms.new_vm()?, &place(journal, index)).await,
-            Action::PowerOn => self.power_on(node, vms.new_vm()?, vms.old.as_ref()).await,
-            Action::Gate => self.gate_new(plan, node, vms.new_vm()?).await,
-            Action::Cancel => self.cancel(node, vms.old_vm()?).await,
+            Action::PowerOn => self.power_on(node, vms.new_vm()?).await,
+            Action::Gate => self.gate_new(plan, node, vms.new_vm()?, &journal.progress()).await,
+            Action::Cancel => self.cancel(node, vms).await,
             Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
-            Action::PowerOnOld => self.power_on(node, vms.old_vm()?, vms.new.as_ref()).await,
-            Action::GateOld => self.gate(plan, node, vms.old_vm()?, &node.from).await,
+            Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
+            Action::GateOld => self.gate_old(plan, node, vms).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
                 match step.action {
-                    Action::StopNew => self.stop_member(plan, node, new).await,
+                    Action::StopNew => self.stop_new(plan, node, new).await,
                     Action::FenceNew => self.fence(new).await,
                     _ => self.detach(node, new, &place(journal, index)).await,
                 }
@@ -84,7 +100,7 @@ impl Run<'_> {
             Action::Commit => self.commit(node).await,
             Action::DestroyOld => self.destroy_old(node, vms).await,
             Action::Verify | Action::Snapshot | Action::Check | Action::Keep | Action::Import => {
-                Err(anyhow!("{:?} is not a step in a node's VMs", step.action).into())
+                Err(misplaced(step.action))
             }
         }
     }
@@ -96,8 +112,8 @@ impl Run<'_> {
 
     /// A VM as it is now.
     pub(super) async fn again(&self, vm: &Vm) -> Result<Vm, Trouble> {
-        let found = self.vms().await?.into_iter().find(|now| now.reference == vm.reference);
-        found.ok_or_else(|| Error::not_found(format!("the VM {vm} is gone")).into())
+        let found = self.hypervisor.vm(&vm.reference).await;
+        Ok(found.map_err(|error| error.context(format!("looking at {vm} again")))?)
     }
 
     /// The disk that a step takes away, and where it is just now.
@@ -132,10 +148,13 @@ impl Run<'_> {
         if !known && (!is_lost || removes) {
             return Ok(None);
         }
+        // What is still to be done needs the new VM only.
+        let needs_new = vms.new.is_some()
+            && matches!(step.action, Action::Attach | Action::PowerOn | Action::Gate | Action::Commit);
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
-            Err(_) if !known && vms.old.is_some() => return Ok(None),
-            Err(error) => return Err(Trouble::Pause(error.context(format!("asking {}", node.name)))),
+            Err(_) if !known && (vms.old.is_some() || needs_new) => return Ok(None),
+            Err(error) => return Err(error.context(format!("asking {}", node.name)).into()),
         };
         let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
         let image = &plan.target.image;
@@ -152,18 +171,26 @@ impl Run<'_> {
                 };
                 Ok(Some(Did { replaced: true, ..Did::note(note) }))
             }
-            // What is still to be done needs the new VM only.
-            None if step.action == Action::Commit => Ok(None),
-            _ if known => Err(anyhow!("{} was replaced and does not run well now", node.name).into()),
+            None if step.action == Action::Commit || (needs_new && !known) => Ok(None),
+            _ if known => {
+                let words = format!("{} was replaced and does not run well now", node.name);
+                Err(Trouble::pause(NODE_NOT_READY, words))
+            }
             _ if vms.old.is_some() => Ok(None),
-            _ => Err(Trouble::Refused(anyhow!(
-                "the VM {} ({}) is gone, and {} does not run well on {image} in another VM of this deployment",
-                node.old_name,
-                node.old,
-                node.name
-            ))),
+            _ => {
+                let words = format!(
+                    "the VM {} ({}) is gone, and {} does not run well on {image} in another VM of this deployment",
+                    node.old_name, node.old, node.name
+                );
+                Err(Trouble::blocked(reason::VM_GONE, words))
+            }
         }
     }
+}
+
+/// A step that no plan has in this place.
+fn misplaced(action: Action) -> Trouble {
+    Trouble::refused(reason::PLAN, format!("{action:?} has no place here"))
 }
 
 /// What a step did.
@@ -177,8 +204,9 @@ pub(super) struct Did {
 }
 
 impl Did {
+    /// What it names may be named by somebody else.
     fn note(note: String) -> Self {
-        Self { note, vm: None, replaced: false }
+        Self { note: clean(&note), vm: None, replaced: false }
     }
 }
 
@@ -186,10 +214,8 @@ impl Did {
 pub(super) struct Vms {
     /// The one that it runs in before.
     pub(super) old: Option<Vm>,
-    /// The one that was made for its swap.
+    /// The one that was made for its swap, or what an interrupted import has left.
     pub(super) new: Option<Vm>,
-    /// What interrupted imports have left, if there is more than one.
-    pub(super) left: Vec<Vm>,
     /// All others that carry its name in their stamp.
     pub(super) others: Vec<Vm>,
     missing: String,
@@ -200,82 +226,42 @@ impl Vms {
     /// taken for it then, whatever stamp it carries.
     ///
     /// # Errors
-    /// When two could be the old one, or a copy of the new one is there.
-    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, made: Option<Uuid>) -> Result<Self, Error> {
+    /// When two could be the old one, or the new one: one of them is a copy that somebody made, stamp and all, and which
+    /// one nobody can tell.
+    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, made: Option<Uuid>) -> Result<Self, Trouble> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let (mut swap, rest): (Vec<Vm>, Vec<Vm>) =
             vms.into_iter().filter(is_its).partition(|vm| vm.is_of_swap(node.swap));
         let (old, others): (Vec<Vm>, Vec<Vm>) = rest.into_iter().partition(|vm| vm.uuid() == node.old);
-        let copies = |one: &Vm, other: &Vm| {
-            Error::refused(format!("{one} and {other} carry the same identity: one is a copy of the other; remove it"))
-        };
-        if let [one, other, ..] = old.as_slice() {
-            return Err(copies(one, other));
-        }
-        if let (Some(_), [one, other, ..]) = (made, swap.as_slice()) {
-            return Err(copies(one, other));
+        for several in [&old, &swap] {
+            if let [one, other, ..] = several.as_slice() {
+                let words = format!("{one} and {other} carry the same identity: one is a copy of the other; remove it");
+                return Err(Trouble::blocked(reason::VM_COPIED, words));
+            }
         }
         swap.retain(|vm| made.is_none_or(|made| vm.uuid() == made));
-        let mut new = swap.into_iter();
         Ok(Self {
             old: old.into_iter().next(),
-            new: new.next(),
-            left: new.collect(),
+            new: swap.into_iter().next(),
             others,
             missing: format!("the VM {} that was made for {} is gone", node.new_name, node.name),
         })
     }
 
     fn old_vm(&self) -> Result<&Vm, Trouble> {
-        self.old.as_ref().ok_or_else(|| Trouble::Refused(anyhow!("the old VM is gone")))
+        self.old.as_ref().ok_or_else(|| Trouble::blocked(reason::VM_GONE, "the old VM is gone"))
     }
 
     fn new_vm(&self) -> Result<&Vm, Trouble> {
-        self.new.as_ref().ok_or_else(|| Trouble::Refused(anyhow!("{}", self.missing)))
+        self.new.as_ref().ok_or_else(|| Trouble::refused(reason::VM_GONE, &self.missing))
     }
 }
 
 /// Where a node's disk was when it was last taken from a VM, or else when the plan was made.
-fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
+pub(super) fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
     let moved = journal.entries().iter().rev().find_map(|entry| match &entry.event {
         Event::Begun { step, disk: Some(disk) } if step.node == Some(node) => Some(disk.clone()),
         _ => None,
     });
     moved.unwrap_or_else(|| journal.plan().nodes[node].disk.clone())
-}
-
-/// What a node lacks to be good in this VM, on this image; none if nothing. `members` is how many control nodes there
-/// are.
-fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, members: usize) -> Option<String> {
-    if facts.image.build != image.build {
-        return Some(format!("it runs {}", facts.image.build()));
-    }
-    if facts.holder != Some(vm.uuid()) {
-        let holder = facts.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
-        return Some(format!("{holder} holds its disk, not {}", vm.uuid()));
-    }
-    if facts.disk != node.identity {
-        return Some("it has another data disk than before".to_owned());
-    }
-    let Some(etcd) = &facts.etcd else { return Some("its etcd does not answer".to_owned()) };
-    if etcd.member != node.member {
-        return Some(format!("it is etcd's member {}, before it was {}", etcd.member, node.member));
-    }
-    if let Some(wrong) = members_wrong(etcd, members).into_iter().next() {
-        return Some(wrong);
-    }
-    if !facts.ready {
-        return Some("it is not ready".to_owned());
-    }
-    if facts.good.is_none() {
-        return Some("it was not found good yet".to_owned());
-    }
-    // An image that does not tell of its pods is taken at its word.
-    let cordoned = facts.pods.as_ref().map_or(Some(false), |pods| pods.cordoned);
-    match cordoned {
-        _ if node.cordoned => None,
-        Some(false) => None,
-        Some(true) => Some("it is cordoned, and takes no pods yet".to_owned()),
-        None => Some("it cannot say whether it takes pods".to_owned()),
-    }
 }

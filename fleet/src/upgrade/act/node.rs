@@ -1,84 +1,61 @@
-//! What nodes are asked for: to prepare, to withdraw, to be good, to commit.
+//! What nodes are asked for around their stop: to be well, to withdraw, to commit.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
-use contract::node::Node;
-use contract::swap::{self, Image, Stage};
-use tokio::time::Instant;
+use contract::swap::Stage;
 
-use super::{Taken, Vms, missing};
-use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
+use super::reach::Says;
+use super::vm::no_rival;
+use super::{LOOKS_TO_BELIEVE, Taken, Vms};
+use crate::hypervisor::{DiskRef, PowerState, Vm};
 use crate::upgrade::judge::members_wrong;
-use crate::upgrade::nodes::Asked;
+use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::run::{Run, Trouble};
+use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
 
-/// How long a node may take beyond the drain to prepare itself.
-const PREPARING: Duration = Duration::from_secs(180);
 /// How long a node that answers may take for what is done in a moment.
-const MOMENT: Duration = Duration::from_secs(120);
-/// So many looks a refusal may stand before it is taken for the last word.
-const LOOKS_TO_SETTLE: u32 = 60;
-/// So many looks in a row must find a node ill before it is taken for ill.
-const LOOKS_TO_BELIEVE: u32 = 10;
+pub(in crate::upgrade) const MOMENT: Duration = Duration::from_secs(120);
 
 impl Run<'_> {
-    pub(super) async fn prepare(&self, plan: &Plan, node: &PlannedNode, old: &Vm) -> Taken {
-        if old.power != PowerState::On {
-            return Err(anyhow!("{old} is {}", old.power).into());
+    /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
+    /// go back.
+    pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        match self.shut_down_if_well(plan, node, vms, progress).await {
+            Err(Trouble::Cannot(Obstacle { reason, .. }))
+                if plan.options.mode == Mode::AllAtOnce && reason.code.starts_with("upgrade.vm-") =>
+            {
+                Err(Trouble::pause(&reason.code, reason.words))
+            }
+            taken => taken,
         }
-        let request = swap::Request {
-            id: node.swap,
-            to: plan.target.image.clone(),
-            drain_seconds: plan.options.drain_seconds,
-            downgrade: plan.options.downgrade,
-            publisher: plan.options.publisher.clone().filter(|key| Some(key) != node.pinned.as_ref()),
-        };
-        let limit = PREPARING + Duration::from_secs(plan.options.drain_seconds);
-        // What stands against it just after another node's swap may be gone in a moment.
-        let patience = Instant::now() + self.pace * LOOKS_TO_SETTLE;
-        let mut begun = false;
-        let prepared = self
-            .wait(&format!("{} to be prepared", node.name), limit, async || {
-                let swap = if begun { self.nodes.facts(node.address).await?.swap } else { None };
-                match swap.filter(|swap| swap.id == node.swap) {
-                    // Asked again, it would begin anew.
-                    Some(swap) if swap.stage == Stage::Failed => {
-                        return Ok(Err(anyhow!("{} gave up: {}", node.name, swap.error.unwrap_or_default())));
-                    }
-                    Some(swap) if swap.stage != Stage::Prepared => bail!("{}", stage(swap.stage)),
-                    _ => {}
-                }
-                match self.nodes.begin_swap(node.address, &request).await? {
-                    Asked::Done => Ok(Ok(())),
-                    Asked::Begun => {
-                        begun = true;
-                        bail!("begun")
-                    }
-                    Asked::Refused(why) if Instant::now() < patience => bail!("it refuses: {why}"),
-                    Asked::Refused(why) => Ok(Err(anyhow!("{} refuses: {why}", node.name))),
-                    Asked::Unknown => Ok(Err(anyhow!("the image of {} does not know of swaps", node.name))),
-                }
-            })
-            .await?;
-        prepared?;
-        Ok("drained, no leader, without the virtual IP; it may be shut down".to_owned())
     }
 
-    /// Shuts the old VM down. What was judged when the plan was made is hours old: right before, the node must still
-    /// be prepared and everybody else well.
-    pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, old: &Vm, progress: &Progress) -> Taken {
+    /// What was judged when the plan was made is hours old: right before, the node must still be prepared and everybody
+    /// else well.
+    async fn shut_down_if_well(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        let old = vms.old_vm()?;
+        if old.power == PowerState::On {
+            unburdened(old, node)?;
+            vms.others.iter().try_for_each(|other| no_rival(node, other))?;
+        }
         // All at once: before the first one, all must be well; then they are to be off.
         let first = (0..plan.nodes.len()).all(|node| !progress.is_done(Step::of(Action::ShutDown, node)));
         if plan.options.mode == Mode::AllAtOnce && first && old.power == PowerState::On {
-            self.wait("all nodes to be well", MOMENT, async || self.others_are_well(plan, node).await).await?;
+            let all = self.vms().await?;
+            for planned in &plan.nodes {
+                all.iter().filter(|vm| vm.uuid() == planned.old).try_for_each(|vm| unburdened(vm, planned))?;
+            }
+            self.wait("all nodes to be well", MOMENT, || self.others_are_well(plan, node)).await?;
         }
         if old.power == PowerState::On && plan.options.mode == Mode::Rolling {
             let off = self
-                .wait(&format!("{} to be prepared and the others to be well", node.name), MOMENT, async || {
+                .wait(&format!("{} to be prepared and the others to be well", node.name), MOMENT, || async {
                     // An interrupted command may have asked it to shut down.
                     if self.again(old).await.is_ok_and(|vm| vm.power == PowerState::Off) {
                         return Ok(true);
@@ -86,7 +63,10 @@ impl Run<'_> {
                     let facts = self.nodes.facts(node.address).await?;
                     match facts.swap {
                         Some(swap) if swap.id == node.swap && swap.stage == Stage::Prepared => {}
-                        _ => bail!("{} is not prepared any more", node.name),
+                        _ => {
+                            let words = format!("{} is not prepared any more", node.name);
+                            return Err(Wait::again(reason::WAITING, words));
+                        }
                     }
                     self.others_are_well(plan, node).await?;
                     Ok(false)
@@ -96,204 +76,139 @@ impl Run<'_> {
                 Ok(true) => return Ok(format!("{} is off", old.name)),
                 Ok(false) => {}
                 // It is prepared again, and all is looked at anew.
-                Err(Trouble::Pause(error)) => {
+                Err(trouble @ Trouble::Cannot(_)) => {
                     self.prepare(plan, node, old).await?;
-                    return Err(Trouble::Pause(error));
+                    return Err(trouble);
                 }
                 Err(trouble) => return Err(trouble),
             }
         }
-        self.stop(old).await
+        self.stop(plan, node, old).await
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a
     /// good one.
-    async fn others_are_well(&self, plan: &Plan, node: &PlannedNode) -> anyhow::Result<()> {
+    async fn others_are_well(&self, plan: &Plan, node: &PlannedNode) -> Result<(), Wait> {
         for member in plan.members.iter().filter(|member| member.name != node.name) {
             let name = &member.name;
             let facts = self.nodes.facts(member.address).await.map_err(|error| error.context(name.clone()))?;
             if !facts.ready || facts.good.is_none() {
-                bail!("{name} is not good");
+                return Err(Wait::again(NODE_NOT_READY, format!("{name} is not good")));
             }
-            let Some(etcd) = &facts.etcd else { bail!("etcd of {name} does not answer") };
-            if let Some(wrong) = members_wrong(etcd, plan.members.len()).into_iter().next() {
-                bail!("{wrong}, seen from {name}");
+            let wrong = match &facts.etcd {
+                Some(etcd) => members_wrong(etcd, plan.members.len()).into_iter().next(),
+                None => return Err(Wait::again(MEMBER_UNHEALTHY, format!("etcd of {name} does not answer"))),
+            };
+            if let Some(wrong) = wrong {
+                return Err(Wait::again(MEMBER_UNHEALTHY, format!("{wrong}, seen from {name}")));
             }
         }
         Ok(())
     }
 
-    pub(super) async fn cancel(&self, node: &PlannedNode, old: &Vm) -> Taken {
-        if old.power == PowerState::Off {
-            self.power_on(node, old, None).await?;
-        }
+    /// Lets the old VM withdraw its swap; it is powered on first if it is off.
+    pub(super) async fn cancel(&self, node: &PlannedNode, vms: &Vms) -> Taken {
+        self.back_on(node, vms).await?;
         let asked = self
-            .wait(&format!("{} to withdraw its swap", node.name), MOMENT, async || {
+            .wait(&format!("{} to withdraw its swap", node.name), MOMENT, || async {
                 match self.nodes.cancel_swap(node.address, node.swap).await? {
-                    Asked::Begun => bail!("it is at it"),
+                    Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
                     asked => Ok(asked),
                 }
             })
             .await?;
         match asked {
-            Asked::Refused(why) => Err(anyhow!("{} refuses: {why}", node.name).into()),
+            Asked::Refused(why) => Err(Reason::from(why).of(format!("{} refuses", node.name)).into()),
             _ => Ok("withdrawn".to_owned()),
         }
     }
 
-    /// Lets a new VM that runs well hand everything over before it is stopped. One that does not is stopped as it is:
-    /// waiting would help nobody.
-    pub(super) async fn evacuate(&self, plan: &Plan, node: &PlannedNode, new: Option<&Vm>) -> Taken {
-        let Some(new) = new.filter(|new| new.power == PowerState::On) else {
-            return Ok("the new VM does not run".to_owned());
-        };
-        let mut looks = 0;
-        let well = self
-            .wait(&format!("{} to be well", node.name), MOMENT, async || {
-                looks += 1;
-                let lacks = match self.nodes.facts(node.address).await {
-                    // Begun before, it is cordoned already.
-                    Ok(Node { evacuation: Some(evacuation), .. }) if evacuation.id == node.swap => None,
-                    Ok(facts) => missing(&facts, node, new, &plan.target.image, plan.members.len()),
-                    Err(error) => Some(format!("it does not answer: {error:#}")),
-                };
-                match lacks {
-                    Some(lacks) if looks < LOOKS_TO_BELIEVE => bail!("{lacks}"),
-                    lacks => Ok(lacks),
-                }
-            })
-            .await?;
-        if let Some(lacks) = well {
-            return Ok(format!("not possible, for it does not do its part: {lacks}"));
+    /// Powers the old VM on if it is off, though nothing has stopped it on the way back: a guest that was asked to
+    /// shut down may do so late.
+    async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), Trouble> {
+        let old = vms.old_vm()?;
+        if old.power == PowerState::Off {
+            if let Some(new) = vms.new.as_ref().filter(|new| new.power == PowerState::Off) {
+                self.fence(new).await?;
+            }
+            self.power_on(node, old).await?;
         }
-        let request = swap::EvacuationRequest { id: node.swap, drain_seconds: plan.options.drain_seconds };
-        let limit = PREPARING + Duration::from_secs(plan.options.drain_seconds);
-        let mut begun = false;
-        let evacuated = self
-            .wait(&format!("{} to hand everything over", node.name), limit, async || {
-                let evacuation = if begun { self.nodes.facts(node.address).await?.evacuation } else { None };
-                match evacuation.filter(|evacuation| evacuation.id == node.swap) {
-                    // Asked again, it would begin anew.
-                    Some(failed) if failed.stage == Stage::Failed => {
-                        return Ok(Err(anyhow!("{}: {failed}", node.name)));
-                    }
-                    Some(going) if going.stage != Stage::Prepared => bail!("{}", stage(going.stage)),
-                    _ => {}
-                }
-                match self.nodes.evacuate(node.address, &request).await? {
-                    Asked::Done => Ok(Ok("drained, no leader, without the virtual IP".to_owned())),
-                    Asked::Begun => {
-                        begun = true;
-                        bail!("begun")
-                    }
-                    Asked::Unknown => {
-                        Ok(Ok("its image does not know how; pods and leader move when it stops".to_owned()))
-                    }
-                    Asked::Refused(why) => bail!("it refuses: {why}"),
-                }
-            })
-            .await?;
-        Ok(evacuated?)
+        Ok(())
+    }
+
+    /// The gate on the way back.
+    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms) -> Taken {
+        self.back_on(node, vms).await?;
+        self.gate(plan, node, vms.old_vm()?, &node.from).await
+    }
+
+    /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is
+    /// left on.
+    pub(super) async fn stop_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+        let old = vms.old_vm()?;
+        let index = plan.nodes.iter().position(|planned| planned.name == node.name);
+        let is_begun = |action| index.is_some_and(|index| progress.is_begun(Step::of(action, index)));
+        let holds = old.power == PowerState::On && old.disk(node.disk.uuid).is_some() && !is_begun(Action::Fence);
+        let answers = async || self.nodes.facts(node.address).await.is_ok_and(|facts| facts.holder == Some(old.uuid()));
+        if holds && answers().await {
+            let withdrawn = if is_begun(Action::Prepare) { self.cancel(node, vms).await? } else { "untouched".into() };
+            return Ok(format!("{} runs with its disk and stays on: {withdrawn}", old.name));
+        }
+        self.stop_member(plan, node, old).await
+    }
+
+    /// Makes sure that the new VM is off.
+    pub(super) async fn stop_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm) -> Taken {
+        if new.power == PowerState::On {
+            unburdened(new, node)?;
+        }
+        self.stop_member(plan, node, new).await
     }
 
     /// Stops a VM on the way back. One that does its part well is not stopped while another node does not: etcd
-    /// would lose its quorum. One that is ill is stopped at once.
+    /// would lose its quorum. One that is ill is stopped when etcd stands without it.
     pub(super) async fn stop_member(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Taken {
         if plan.options.mode == Mode::Rolling && vm.power == PowerState::On {
             let limit = Duration::from_secs(plan.options.gate_seconds);
-            let mut looks = 0;
-            self.wait("the other members of etcd", limit, async || {
-                looks += 1;
-                // One answer that did not come is no proof that it is ill.
-                let facts = self.nodes.facts(node.address).await.ok();
-                let well = facts.as_ref().filter(|facts| facts.good.is_some()).and_then(|facts| facts.etcd.as_ref());
-                let etcd = match well {
-                    Some(etcd) => etcd,
-                    None if looks < LOOKS_TO_BELIEVE => bail!("{} is not well itself", node.name),
-                    None => return Ok(()),
+            let looks = AtomicU32::new(0);
+            self.wait("the other members of etcd", limit, || async {
+                let looks = looks.fetch_add(1, Ordering::Relaxed) + 1;
+                let (facts, says) = match self.nodes.facts(node.address).await {
+                    Ok(facts) => (Some(facts), Says::Facts),
+                    Err(error) => (None, Says::of(&error)),
                 };
-                match members_wrong(etcd, plan.members.len()).into_iter().next() {
-                    Some(wrong) => bail!("{wrong}, and {} must not leave before it is mended", node.name),
-                    None => Ok(()),
-                }
-            })
-            .await?;
-        }
-        self.stop(vm).await
-    }
-
-    /// The gate on the way forward: a node that does not pass it goes back.
-    pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm) -> Taken {
-        match self.gate(plan, node, new, &plan.target.image).await {
-            Err(Trouble::Pause(error)) if self.somebody_answers(plan).await => Err(Trouble::Unfit(error)),
-            Err(Trouble::Pause(error)) => {
-                Err(Trouble::Pause(error.context("no control node can be reached from here")))
-            }
-            taken => taken,
-        }
-    }
-
-    /// Whether it is the node that does not answer, and not everybody: the way to them may be cut. Where all nodes are
-    /// swapped at once, or there is one only, nobody can tell.
-    async fn somebody_answers(&self, plan: &Plan) -> bool {
-        if plan.options.mode == Mode::AllAtOnce || plan.members.len() == 1 {
-            return true;
-        }
-        for member in &plan.members {
-            if self.nodes.facts(member.address).await.is_ok() {
-                return true;
-            }
-        }
-        false
-    }
-
-    pub(super) async fn gate(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, image: &Image) -> Taken {
-        let limit = Duration::from_secs(plan.options.gate_seconds);
-        let facts = self
-            .wait(&format!("{} to be found good", node.name), limit, async || {
-                let facts = self.nodes.facts(node.address).await?;
-                let missing = missing(&facts, node, vm, image, plan.members.len());
-                missing.map_or(Ok(facts), |missing| Err(anyhow!("{missing}")))
-            })
-            .await?;
-        Ok(format!(
-            "good on {image}: the same member of etcd ({}), the same disk, holder number {}",
-            node.member, facts.generation
-        ))
-    }
-
-    /// Whether all nodes are good on the new image: in the VM that was made for them, or in one that an operator has
-    /// put in the place of a lost node.
-    pub(super) async fn check(&self, plan: &Plan, progress: &Progress) -> Taken {
-        let limit = Duration::from_secs(plan.options.gate_seconds);
-        for (index, node) in plan.nodes.iter().enumerate() {
-            self.wait(&format!("{} to be good", node.name), limit, async || {
-                let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
-                let facts = self.nodes.facts(node.address).await?;
-                let image = &plan.target.image;
-                let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
-                match (&vms.new, other) {
-                    (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.good.is_some() => Ok(()),
-                    (_, Some(other)) => bail!("it runs {} in {other} and is not good there", facts.image.build()),
-                    (Some(new), None) => match missing(&facts, node, new, image, plan.members.len()) {
-                        Some(missing) => bail!("{missing}"),
-                        None => Ok(()),
+                let good = facts.as_ref().is_some_and(|facts| facts.good.is_some() && facts.etcd.is_some());
+                let why = match facts.and_then(|facts| facts.etcd) {
+                    Some(etcd) => match members_wrong(&etcd, plan.members.len()).into_iter().next() {
+                        Some(wrong) => {
+                            let words = format!("{wrong}, and {} must not leave before it is mended", node.name);
+                            Reason::new(MEMBER_UNHEALTHY, words)
+                        }
+                        None if good => return Ok(()),
+                        None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
                     },
-                    (None, None) => bail!("the VM {} is gone", node.new_name),
+                    None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
+                };
+                // One answer that did not come is no proof that it is ill.
+                if good || looks < LOOKS_TO_BELIEVE {
+                    return Err(why.into());
                 }
+                self.may_be_stopped(plan, node, says).await
             })
             .await?;
         }
-        Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
+        self.stop(plan, node, vm).await
     }
 
     pub(super) async fn commit(&self, node: &PlannedNode) -> Taken {
-        self.wait(&format!("{} to commit", node.name), MOMENT, async || {
-            match self.nodes.commit(node.address).await? {
+        self.wait(&format!("{} to commit", node.name), MOMENT, || async {
+            // Without a prepared swap the node itself has given it its name.
+            let swap = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id);
+            match self.nodes.commit(node.address, swap).await? {
                 Asked::Done => Ok(()),
-                Asked::Begun => bail!("it is at it"),
-                Asked::Refused(why) => bail!("it refuses: {why}"),
-                Asked::Unknown => bail!("its image does not know of swaps"),
+                Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
+                Asked::Refused(why) => Err(Reason::from(why).of("it refuses").into()),
+                Asked::Unknown => Err(Wait::again(reason::NODE_IMAGE, "its image does not know of swaps")),
             }
         })
         .await?;
@@ -301,12 +216,21 @@ impl Run<'_> {
     }
 
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
-    /// What cannot be done is said, not waited for: this is the way out.
-    pub(super) async fn keep(&self, plan: &Plan, node: &PlannedNode, vms: Result<Vms, Error>, disk: &DiskRef) -> Taken {
-        let left = match vms {
+    /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
+    pub(super) async fn keep(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        vms: Result<Vms, Trouble>,
+        disk: &DiskRef,
+    ) -> Taken {
+        let mut left = match vms {
             Ok(vms) => leftovers(&vms, disk),
             Err(error) => format!("look at its VMs: {error}"),
         };
+        if let Err(error) = self.hypervisor.settle().await {
+            left += &format!("; what was begun before may still be going on: {:#}", error.source);
+        }
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(error) => return Ok(format!("it does not answer and stays as it is: {error:#}; {left}")),
@@ -324,7 +248,7 @@ impl Run<'_> {
         if facts.image.build != plan.target.image.build || facts.good.is_none() {
             return Ok(format!("it runs {runs} and stays as it is; {left}"));
         }
-        let committed = match self.nodes.commit(node.address).await {
+        let committed = match self.nodes.commit(node.address, facts.swap.map(|swap| swap.id)).await {
             Ok(Asked::Done) => "its swap is final".to_owned(),
             Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
             Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),
@@ -332,6 +256,21 @@ impl Run<'_> {
         };
         Ok(format!("it runs {runs}; {committed}; {left}"))
     }
+}
+
+/// Fails while a VM that is to give its disk away has snapshots, or something is being done to it, such as by a backup:
+/// once it is off, its node waits for that.
+fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), Trouble> {
+    if !vm.tasks.is_empty() {
+        let words = format!("{vm} is being worked on: {}", vm.tasks.join(", "));
+        return Err(Trouble::elsewhere(VM_TASK, words));
+    }
+    let in_snapshot = vm.disk(node.disk.uuid).is_some_and(|disk| disk.parent.is_some());
+    if in_snapshot || !vm.snapshots.is_empty() {
+        let words = format!("{vm} has snapshots ({}): its disk could not be detached", vm.snapshots.join(", "));
+        return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
+    }
+    Ok(())
 }
 
 /// How a request to withdraw something has ended, in words.
@@ -346,25 +285,13 @@ fn withdrawn(what: &str, asked: anyhow::Result<Asked>) -> String {
 
 /// The VMs of a node that do not run, for a person to remove.
 fn leftovers(vms: &Vms, disk: &DiskRef) -> String {
-    let all = vms.old.iter().chain(&vms.new).chain(&vms.left).chain(&vms.others);
+    let all = vms.old.iter().chain(&vms.new).chain(&vms.others);
     let idle: Vec<String> = all.filter(|vm| vm.power != PowerState::On).map(Vm::to_string).collect();
     let mut left =
         if idle.is_empty() { "no other VM of it is left".to_owned() } else { format!("left: {}", idle.join(", ")) };
-    let mut all = vms.old.iter().chain(&vms.new).chain(&vms.left).chain(&vms.others);
+    let mut all = vms.old.iter().chain(&vms.new).chain(&vms.others);
     if all.all(|vm| vm.disk(disk.uuid).is_none()) {
         left += &format!("; no VM holds its disk {} at {}", disk.uuid, disk.path);
     }
     left
-}
-
-fn stage(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Judging => "it judges whether it may leave",
-        Stage::Yielding => "it hands the virtual IP over",
-        Stage::MovingLeader => "it hands the lead of etcd over",
-        Stage::Draining => "pods move away",
-        Stage::Prepared => "prepared",
-        Stage::Failed => "it gave up",
-        Stage::Taken => "another VM has its disk",
-    }
 }

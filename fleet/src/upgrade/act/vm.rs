@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::anyhow;
-
-use super::Taken;
+use super::reach::Says;
+use super::{MOMENT, Taken};
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
-use crate::upgrade::plan::PlannedNode;
-use crate::upgrade::run::{Run, Trouble};
+use crate::upgrade::nodes::Nodes as _;
+use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
+use crate::upgrade::refusal::VM_SNAPSHOT;
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::{Trouble, Wait};
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
@@ -15,22 +18,68 @@ const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 impl Run<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
     /// looked up.
-    pub(super) async fn stop(&self, vm: &Vm) -> Taken {
+    pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Taken {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
             PowerState::On => {}
-            PowerState::Suspended | PowerState::Unknown => return Err(anyhow!("{vm} is {}", vm.power).into()),
+            PowerState::Suspended | PowerState::Unknown => return Err(state(format!("{vm} is {}", vm.power))),
         }
-        let how = match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+        let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
+        if asked == ShutDown::CannotBeAsked {
+            self.is_silent(plan, node, vm).await?;
+            let now = self.again(vm).await?;
+            if now.power == PowerState::Off {
+                return Ok(format!("{} is off", vm.name));
+            }
+            asked = self.hypervisor.shut_down(&now, SHUTTING_DOWN).await?;
+        }
+        let limit = SHUTTING_DOWN.as_secs();
+        let how = match asked {
             ShutDown::Off => "shut down".to_owned(),
             ShutDown::StillOn => {
                 self.hypervisor.cut_power(&self.again(vm).await?).await?;
-                format!("power cut: it was still on after {} s", SHUTTING_DOWN.as_secs())
+                format!("power cut: it was still on after {limit} s")
+            }
+            ShutDown::CannotBeAsked => {
+                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                format!("power cut: it could not be asked to shut down, and did not answer for {limit} s")
             }
         };
         match self.again(vm).await?.power {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
-            power => Err(anyhow!("{vm} is {power}, after it was asked to shut down").into()),
+            power => Err(state(format!("{vm} is {power}, after it was asked to shut down"))),
+        }
+    }
+
+    /// Waits whether a guest that cannot be asked to shut down does anything at all. Only a new VM that is taken back
+    /// and does not answer for as long as a guest may take to shut down is as good as one that was asked and is still
+    /// on, if it is not this machine that cannot see the nodes; every other one may be at work, and is left to a person.
+    async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Result<(), Trouble> {
+        let at_work = || {
+            let words = format!(
+                "the guest of {vm} cannot be asked to shut down: VMware Tools do not run in it. Shut it down by hand; its \
+                 power is not cut from here"
+            );
+            Trouble::elsewhere(VM_UNASKABLE, words)
+        };
+        if !vm.is_of_swap(node.swap) {
+            return Err(at_work());
+        }
+        let what = format!("{} to answer, for the guest of {vm} cannot be asked to shut down", node.name);
+        let answers = || async {
+            match self.nodes.facts(node.address).await {
+                Err(error) if Says::of(&error) == Says::Nothing => Err(Wait::from(error)),
+                _ => Ok(()),
+            }
+        };
+        match self.wait(&what, SHUTTING_DOWN, answers).await {
+            Ok(()) => Err(at_work()),
+            Err(Trouble::Cannot(_)) => {
+                let stands = || self.may_be_stopped(plan, node, Says::Nothing);
+                self.wait(&format!("another control node to say that {} may be stopped", node.name), MOMENT, stands)
+                    .await
+            }
+            Err(trouble) => Err(trouble),
         }
     }
 
@@ -64,14 +113,16 @@ impl Run<'_> {
             return Ok(format!("{} does not hold the disk {}", vm.name, node.disk.uuid));
         };
         if let Some(parent) = &disk.parent {
-            return Err(Trouble::Refused(anyhow!(
+            let words = format!(
                 "the disk {} is a difference to {parent}, made by a snapshot of {vm}: it cannot be detached",
                 node.disk.uuid
-            )));
+            );
+            return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
         }
         off(vm)?;
         if disk.reference != *place {
-            return Err(anyhow!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path).into());
+            let words = format!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
         self.hypervisor.detach(vm, place).await?;
         Ok(format!("no VM holds the disk {} now", node.disk.uuid))
@@ -84,36 +135,58 @@ impl Run<'_> {
         }
         off(vm)?;
         if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
-            return Err(anyhow!("{other} holds the disk {}", node.disk.uuid).into());
+            return Err(Trouble::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
         self.hypervisor.attach(vm, place).await?;
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
     }
 
-    /// Powers a VM on that is the sole holder of the disk, and the other VM of the node is off and disconnected.
-    pub(super) async fn power_on(&self, node: &PlannedNode, vm: &Vm, other: Option<&Vm>) -> Taken {
+    /// Powers a VM on that is the sole holder of the disk; every other VM of the node is off and disconnected.
+    pub(super) async fn power_on(&self, node: &PlannedNode, vm: &Vm) -> Taken {
         if vm.power == PowerState::On {
             return Ok(format!("{} is on", vm.name));
         }
         off(vm)?;
-        let holders: Vec<Vm> = self.vms().await?.into_iter().filter(|vm| vm.disk(node.disk.uuid).is_some()).collect();
+        let all = self.vms().await?;
+        let holders: Vec<&Vm> = all.iter().filter(|vm| vm.disk(node.disk.uuid).is_some()).collect();
         if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
-            let held = holders.iter().map(Vm::to_string).collect::<Vec<_>>().join(" and ");
+            let held = holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
             let held = if held.is_empty() { "nobody".to_owned() } else { held };
-            return Err(anyhow!("{held} holds the disk {}, not {vm} alone", node.disk.uuid).into());
+            let words = format!("{held} holds the disk {}, not {vm} alone", node.disk.uuid);
+            return Err(Trouble::pause(DISK_HELD, words));
         }
-        if let Some(other) = other {
-            off(other)?;
-            if !other.is_fenced() {
-                return Err(anyhow!("a network adapter of {other} is connected: both could come up").into());
-            }
-        }
+        let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+        let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
+        others.into_iter().try_for_each(|other| no_rival(node, other))?;
         self.hypervisor.power_on(vm).await?;
         Ok(format!("{} is on now", vm.name))
     }
 }
 
+/// Proof that another VM of a node can do nothing: it is off and disconnected.
+pub(super) fn no_rival(node: &PlannedNode, other: &Vm) -> Result<(), Trouble> {
+    let words = if other.power != PowerState::Off {
+        format!("{other} is {}, and must be off", other.power)
+    } else if !other.is_fenced() {
+        format!("a network adapter of {other} is connected: both could come up")
+    } else {
+        return Ok(());
+    };
+    // A VM that the plan does not know is in the way back as well.
+    let is_known = other.uuid() == node.old || other.is_of_swap(node.swap);
+    Err(if is_known { state(words) } else { Trouble::elsewhere(VM_STATE, words) })
+}
+
 /// Proof that a VM is off.
 fn off(vm: &Vm) -> Result<(), Trouble> {
-    if vm.power == PowerState::Off { Ok(()) } else { Err(anyhow!("{vm} is {}, and must be off", vm.power).into()) }
+    if vm.power == PowerState::Off { Ok(()) } else { Err(state(format!("{vm} is {}, and must be off", vm.power))) }
 }
+
+/// A VM is not as it has to be; it may be the next time.
+fn state(words: String) -> Trouble {
+    Trouble::pause(VM_STATE, words)
+}
+
+#[cfg(test)]
+#[path = "../tests/proofs.rs"]
+mod tests;

@@ -22,13 +22,13 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
     let signer = target.signer.as_ref();
     if let Some(given) = &options.publisher {
         match signer {
-            None => judged.refuse(codes::UNSIGNED, OVA, "it is not signed, and --publisher was given"),
+            None => judged.refuse(codes::UNSIGNED, OVA, "it is not signed, and a publisher's key was given"),
             Some(signer) if signer != given => {
-                let reason = format!("it is signed with {signer}; the key that was given with --publisher is {given}");
+                let reason = format!("it is signed with {signer}; the key that was given is {given}");
                 judged.refuse(codes::PUBLISHER, OVA, reason);
             }
             Some(signer) => {
-                judged.holds(OVA, format!("{}, which was given with --publisher", signed(signer)));
+                judged.holds(OVA, format!("{}, the key that was given", signed(signer)));
                 change_of_publisher(judged, inventory, target, given, options.mode);
             }
         }
@@ -42,14 +42,9 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
         ([(Some(pinned), _)], Some(signer)) if pinned == signer => {
             judged.holds(OVA, format!("{}, the key that is pinned on all nodes", signed(signer)));
         }
-        ([(Some(pinned), _)], Some(signer)) => judged.refuse(
-            codes::PUBLISHER,
-            OVA,
-            format!(
-                "it is signed with {signer}, and {pinned} is pinned. If the publisher has changed, give the new one's \
-                 key with --publisher"
-            ),
-        ),
+        ([(Some(pinned), _)], Some(signer)) => {
+            judged.refuse(codes::PUBLISHER, OVA, format!("it is signed with {signer}, and {pinned} is pinned"))
+        }
         ([(Some(pinned), _)], None) => {
             judged.refuse(
                 codes::UNSIGNED,
@@ -61,10 +56,7 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
             let pins = several
                 .iter()
                 .map(|(key, nodes)| format!("{}: {}", nodes.join(" and "), key.as_deref().unwrap_or("none")));
-            let reason = format!(
-                "the pinned keys differ: {}; say with --publisher whose key is the one",
-                pins.collect::<Vec<_>>().join(", ")
-            );
+            let reason = format!("the pinned keys differ: {}", pins.collect::<Vec<_>>().join(", "));
             judged.refuse(codes::PINS_DIFFER, CLUSTER, reason);
         }
     }
@@ -81,7 +73,7 @@ fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
     pinned.into_iter().collect()
 }
 
-/// What `--publisher` changes. Only a node that is prepared for its swap learns of it beforehand.
+/// What a key that is given changes. Only a node that is prepared for its swap learns of it beforehand.
 fn change_of_publisher(judged: &mut Judged, inventory: &Inventory, target: &Target, given: &str, mode: Mode) {
     let facts = inventory.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
     let swapped = facts.filter(|facts| facts.image.build != target.image.build);
@@ -91,7 +83,7 @@ fn change_of_publisher(judged: &mut Judged, inventory: &Inventory, target: &Targ
             None => "where none is".to_owned(),
         };
         match mode {
-            Mode::Rolling => judged.holds(&facts.node, format!("the commit pins {given} {instead}: --publisher")),
+            Mode::Rolling => judged.holds(&facts.node, format!("the commit pins {given} {instead}, as was asked for")),
             Mode::AllAtOnce => judged.refuse(
                 codes::PUBLISHER,
                 &facts.node,
@@ -107,8 +99,8 @@ pub(super) fn judge(judged: &mut Judged, facts: &Node, target: &Target, options:
         let reason = format!("it is of {}, {node} is a {}; use that appliance's OVA", target.name, facts.image.name);
         judged.refuse(codes::PRODUCT, OVA, reason);
     }
-    let minor = minor(&facts.kubernetes.version);
-    if target.kubernetes.contains(&minor) {
+    let minor = Minor::of(&facts.kubernetes.version).map(|minor| minor.to_string());
+    if minor.is_some_and(|minor| target.kubernetes.contains(&minor)) {
         judged.holds(node, format!("Kubernetes {}, a minor that the image carries", facts.kubernetes.version));
     } else {
         let carried = target.kubernetes.join(" and ");
@@ -119,7 +111,7 @@ pub(super) fn judge(judged: &mut Judged, facts: &Node, target: &Target, options:
     match (Version::parse(&facts.image.version), Version::parse(&target.image.version)) {
         (Ok(from), Ok(to)) if to.cmp_precedence(&from).is_ge() => follows(judged, facts, target),
         (Ok(_), Ok(_)) if options.downgrade && options.mode == Mode::Rolling => {
-            judged.holds(node, format!("an older image than {runs} was asked for: --downgrade"));
+            judged.holds(node, format!("an older image than {runs} was asked for"));
         }
         (Ok(_), Ok(_)) if options.downgrade => {
             judged.refuse(
@@ -128,11 +120,9 @@ pub(super) fn judge(judged: &mut Judged, facts: &Node, target: &Target, options:
                 format!("{node} runs {runs}; nodes go to an older image one by one only"),
             );
         }
-        (Ok(_), Ok(_)) => judged.refuse(
-            codes::DOWNGRADE,
-            OVA,
-            format!("it is {}, older than what {node} runs, {runs}; if that is meant, say --downgrade", target.image),
-        ),
+        (Ok(_), Ok(_)) => {
+            judged.refuse(codes::DOWNGRADE, OVA, format!("it is {}, older than what {node} runs, {runs}", target.image))
+        }
         _ => judged.refuse(
             codes::VERSION,
             OVA,
@@ -175,8 +165,4 @@ fn follows(judged: &mut Judged, facts: &Node, target: &Target) {
         );
         judged.refuse(codes::FROM_VERSION, OVA, reason);
     }
-}
-
-fn minor(version: &str) -> String {
-    version.split('.').take(2).collect::<Vec<_>>().join(".")
 }

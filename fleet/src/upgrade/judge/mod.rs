@@ -11,6 +11,7 @@ use super::inventory::{Inventory, SeenNode};
 use super::plan::{Evidence, Mode, Options};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
+use crate::node::clean;
 
 /// All that was judged.
 #[derive(Default)]
@@ -21,11 +22,11 @@ pub(super) struct Judged {
 
 impl Judged {
     pub(super) fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
-        self.grounds.push(Evidence { subject: subject.to_owned(), evidence: evidence.into() });
+        self.grounds.push(Evidence { subject: clean(subject), evidence: clean(&evidence.into()) });
     }
 
     pub(super) fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
-        self.refusals.push(Refusal { code, subject: subject.to_owned(), reason: reason.into() });
+        self.refusals.push(Refusal { code, subject: clean(subject), reason: clean(&reason.into()) });
     }
 }
 
@@ -65,6 +66,9 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
     if let Some(denied) = &inventory.denied {
         judged.refuse(codes::DENIED, "the hypervisor", denied.clone());
     }
+    if let Some(no_place) = &inventory.no_place {
+        judged.refuse(codes::PLACEMENT, "the hypervisor", no_place.clone());
+    }
     let Some(earlier) = &inventory.earlier else { return };
     let id = earlier.id;
     match (earlier.direction, earlier.outcome) {
@@ -79,6 +83,10 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
     }
     if earlier.cluster != inventory.cluster {
         let (before, now) = (earlier.cluster, inventory.cluster);
+        if inventory.other_cluster == Some(now) {
+            judged.holds(CLUSTER, format!("the operator says that it is {now}; at the last upgrade it was {before}"));
+            return;
+        }
         let reason = format!("the deployment's last upgrade was of cluster {before}, the kubeconfig leads to {now}");
         judged.refuse(codes::OTHER_CLUSTER, CLUSTER, reason);
     }
@@ -100,16 +108,8 @@ fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node, options: &Options)
 pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, facts: &Node) {
     match (&facts.good, facts.ready) {
         (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
-        (None, true) => judged.refuse(
-            codes::NODE_NOT_READY,
-            &node.name,
-            "its boot was not found good yet; see `kaas-agent status` there, and try again when it is",
-        ),
-        (_, false) => judged.refuse(
-            codes::NODE_NOT_READY,
-            &node.name,
-            "it does not do its part of the cluster; `kaas-agent status` there says why",
-        ),
+        (None, true) => judged.refuse(codes::NODE_NOT_READY, &node.name, "its boot was not found good yet"),
+        (_, false) => judged.refuse(codes::NODE_NOT_READY, &node.name, "it does not do its part of the cluster"),
     }
     if let Some(swap) = &facts.swap {
         judged.refuse(codes::SWAP_OPEN, &node.name, format!("its swap {} is under way or not committed", swap.id));

@@ -67,3 +67,16 @@ async fn a_vm_that_has_changed_since_it_was_shown_is_not_stamped() {
     let error = format!("{:#}", deployment.adopt(&adoptions, TakeOver::FromTheDead).await.unwrap_err());
     assert!(error.contains("stamping the VM cp1") && error.contains("not as it was seen"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_node_claims_and_that_has_no_data_disk_is_not_adopted() {
+    let world = unstamped();
+    let foreign = Uuid::from_u128(0xf0e);
+    world.add_own("web", foreign, |machine| {
+        machine.vm.stamp = None;
+        machine.vm.power = PowerState::On;
+    });
+    world.lock().contents[1].holder = Some(foreign);
+    let reason = refused(&world).await;
+    assert!(reason.contains("web") && reason.contains("holds 0 data disks"), "{reason}");
+}

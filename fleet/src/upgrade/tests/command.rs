@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::fake::fault::At;
 use super::fake::{World, new, old};
-use crate::authority::{Hold, TakeOver};
+use crate::authority::{Hold, Holder, TakeOver};
 use crate::upgrade::{Arrived, Deployment, Entry, Journal, Notice, Outcome, UpgradeStatus, Verb, journal};
 
 /// How long a run waits in the fakes' time.
@@ -36,10 +36,10 @@ impl Given {
         }
     }
 
-    /// Why it paused.
+    /// Why it paused, with the code.
     pub fn paused(self) -> String {
         match self.arrived().0 {
-            Arrived::Paused(reason) => reason,
+            Arrived::Paused(reason) => reason.to_string(),
             other => panic!("{other:?}"),
         }
     }
@@ -57,9 +57,11 @@ pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync))
         hypervisor: world,
         nodes: world,
         store: world,
+        snapshots: world,
         watch,
         pace: Duration::from_secs(1),
         pause_limit: PAUSE_LIMIT,
+        other_cluster: None,
         cancelled: watch::channel(false).1,
     }
 }
@@ -74,20 +76,31 @@ pub async fn begin(world: &World) {
 
 /// Whether the last command was killed before it had said its name: for all that others know, it may be alive.
 pub fn is_nameless(world: &World) -> bool {
-    world.store().holds.values().next_back().is_some_and(|hold| !hold.contains_key("holder.json"))
+    let named = |text: &String| serde_json::from_str::<Holder>(text).is_ok();
+    world.store().holds.values().next_back().is_some_and(|hold| !hold.get("holder.json").is_some_and(named))
 }
 
 /// Gives a command with something going wrong on its way.
 pub async fn give_with(world: &World, verb: Verb, ova: Option<PathBuf>, at: Option<At>) -> Given {
+    give_within(world, verb, ova, at, PAUSE_LIMIT).await
+}
+
+/// The same, with another pause limit.
+pub async fn give_within(
+    world: &World,
+    verb: Verb,
+    ova: Option<PathBuf>,
+    at: Option<At>,
+    pause_limit: Duration,
+) -> Given {
     world.fault(at);
     let over = if is_nameless(world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
-    let deployment = deployment(world, &|_| {});
+    let deployment = Deployment { pause_limit, ..deployment(world, &|_| {}) };
     let given = tokio::select! {
         biased;
         gone = deployment.go_on(verb, ova, over) => Some(gone),
         () = world.killed() => None,
     };
-    world.bury();
     match given {
         Some(Ok((arrived, status))) => Given::Arrived(arrived, Box::new(status)),
         Some(Err(error)) => Given::Failed(error),

@@ -10,7 +10,7 @@ use super::fake::operator::STRANGERS;
 use super::fake::{Ill, World};
 use super::package;
 use crate::hypervisor::{Kind, PowerState};
-use crate::upgrade::{Arrived, Mode, Outcome, Verb};
+use crate::upgrade::{Arrived, CODES, Mode, Outcome, REASONS, Verb};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,8 @@ fn state(given: &Given) -> &'static str {
         Given::Failed(_) => "ended with an error",
         Given::Arrived(Arrived::Ended(outcome), _) => name(*outcome),
         Given::Arrived(Arrived::Paused(reason), _) => {
-            assert!(!reason.is_empty());
+            let known = REASONS.iter().chain(CODES).any(|(code, _)| *code == reason.code);
+            assert!(known || reason.code.starts_with("swap."), "{reason}");
             "paused"
         }
         Given::Arrived(Arrived::NodeIsBack(_), _) => "a node is back",
@@ -116,7 +117,9 @@ async fn point(way: Way, at: At, then: Verb, figures: &mut Figures) {
         }
         if let Given::Failed(error) = &given {
             let (error, call) = (format!("{error:#}"), world.calls().last().copied());
-            let named = ["store", "no answer", "Fenced", "taken", "InDoubt"].iter().any(|word| error.contains(word));
+            let named = ["store", "no answer", "Fenced", "taken", "at work", "InDoubt", "nothing was changed"]
+                .iter()
+                .any(|word| error.contains(word));
             assert!(named, "{error} at {call:?}");
         }
         let outcome = end(&world, then).await;
@@ -154,7 +157,7 @@ async fn everywhere(way: Way, then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>
     assert!(calls.len() > 20, "{calls:?}");
     for (number, call) in calls.into_iter().enumerate() {
         for fault in faults(call) {
-            let lasting: &[bool] = if fault.kills() { &[false] } else { &[false, true] };
+            let lasting: &[bool] = if fault.kills() || fault == Fault::Overtaken { &[false] } else { &[false, true] };
             for &lasting in lasting {
                 for &then in then {
                     point(way, At { call: number + 1, fault, lasting }, then, &mut figures).await;
@@ -166,7 +169,12 @@ async fn everywhere(way: Way, then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>
 }
 
 fn all(call: Call) -> Vec<Fault> {
-    call.kind.faults()
+    [call.kind.faults(), overtaken(call)].concat()
+}
+
+/// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
+fn overtaken(call: Call) -> Vec<Fault> {
+    if ["store.exists", "store.numbers"].contains(&call.name) { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
 /// Only what kills a command, around every call and every entry of the journal.
@@ -183,7 +191,7 @@ fn doubts(call: Call) -> Vec<Fault> {
     let doubtful = [Fault::Error(Kind::InDoubt), Fault::Done, Fault::Late, Fault::Error(Kind::Refused)];
     match call.kind {
         CallKind::Change => doubtful.to_vec(),
-        CallKind::Do => vec![Fault::Done],
+        CallKind::Do => vec![Fault::Done, Fault::Late],
         _ => Vec::new(),
     }
 }
@@ -236,6 +244,12 @@ async fn three_nodes_and_a_command_that_is_killed_at_any_call() {
     figures("three nodes, killed back", &ways, &[Verb::Rollback], kills).await;
     let way = Way { verb: Verb::Commit, ..THREE };
     figures("three nodes, killed at the commit", &[way], &[Verb::Commit], kills).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_and_another_command_that_takes_over_anywhere_also_within_a_call() {
+    let ways = [THREE, AT_ONCE, Way { verb: Verb::Rollback, ..THREE }];
+    figures("three nodes, taken over", &ways, &[Verb::Rollback], overtaken).await;
 }
 
 #[tokio::test(start_paused = true)]

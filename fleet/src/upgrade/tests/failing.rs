@@ -7,7 +7,7 @@ use crate::hypervisor::{Kind, PowerState};
 use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{Action, Arrived, Mode, OnFailure, Outcome, Step, Verb};
 
-async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
+pub async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
     let world = World::of(nodes, mode, ill);
     begin(&world).await;
     world
@@ -27,9 +27,9 @@ pub async fn stop_before(world: &World, verb: Verb, step: Step) {
     assert!(matches!(give(world, verb).await, Given::Killed), "{step:?} is never begun");
 }
 
-async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
+pub async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
     let turn = |event| match event {
-        Event::DirectionChanged { direction, only, reason } => Some((direction, only, reason)),
+        Event::DirectionChanged { direction, only, reason } => Some((direction, only, reason.to_string())),
         _ => None,
     };
     entries(world).await.into_iter().filter_map(|entry| turn(entry.event)).collect()
@@ -81,18 +81,16 @@ async fn second_is_ill(on_failure: OnFailure) -> World {
     world.options.on_failure = on_failure;
     begin(&world).await;
     stop_before(&world, Verb::Resume, Step::of(Action::Import, 1)).await;
-    world.lock().ill = Ill::OtherMember;
+    world.lock().ill = Ill::NoStart;
     world
 }
 
 #[tokio::test(start_paused = true)]
 async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
     let world = second_is_ill(OnFailure::Node).await;
-    // It is the other nodes' own member that is as before: only the second one's is not.
-    world.lock().ill = Ill::NoStart;
     let (arrived, status) = give(&world, Verb::Resume).await.arrived();
     assert_eq!(arrived, Arrived::NodeIsBack(1));
-    assert!(status.waits_for_a_person && status.reason.unwrap().contains("cp3: "));
+    assert!(status.waits_for_a_person && status.reason.unwrap().words.contains("cp3: "));
     let images: Vec<String> = world.images().into_iter().map(|(_, version)| version).collect();
     assert_eq!(images, [old().version, new().version, old().version], "cp2 stays where it is");
     // It is tried again, and fails again.
@@ -105,7 +103,6 @@ async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
 #[tokio::test(start_paused = true)]
 async fn a_rollback_after_one_node_went_back_takes_all_back() {
     let world = second_is_ill(OnFailure::Node).await;
-    world.lock().ill = Ill::NoStart;
     assert_eq!(give(&world, Verb::Resume).await.arrived().0, Arrived::NodeIsBack(1));
     assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
 }
@@ -113,7 +110,6 @@ async fn a_rollback_after_one_node_went_back_takes_all_back() {
 #[tokio::test(start_paused = true)]
 async fn all_nodes_go_back_when_the_operator_says_so() {
     let world = second_is_ill(OnFailure::All).await;
-    world.lock().ill = Ill::NoStart;
     assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
 }
 
@@ -122,7 +118,7 @@ async fn a_drain_that_stays_blocked_pauses_and_upgraded_nodes_stay_where_they_ar
     let world = before(3, Step::of(Action::Import, 1)).await;
     world.lock().stuck = Some("cp3");
     let reason = give(&world, Verb::Resume).await.paused();
-    assert!(reason.contains("cp3 gave up") && reason.contains("PodDisruptionBudget"), "{reason}");
+    assert!(reason.contains("cp3 gave up: a PodDisruptionBudget keeps web/a [drain.blocked]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     assert_eq!(world.images()[1], ("cp2", new().version));
     assert_eq!(world.called("shut_down"), 0);
@@ -176,7 +172,7 @@ async fn a_node_that_gets_well_within_the_pause_is_gone_on_with_by_itself() {
 }
 
 /// The number of the first call of this name.
-async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
+pub async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
     let world = world(1, Mode::Rolling, ill).await;
     give(&world, verb).await.arrived();
     world.calls().iter().position(|call| call.name == name).expect("a call") + 1
@@ -200,19 +196,23 @@ async fn only_a_vm_that_is_still_on_at_the_limit_has_its_power_cut() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_node_is_away_turns_back() {
-    // A full datastore: nothing is away yet.
+    // A full datastore, or what will never be done: nothing is away yet.
     let import = call_of("import", Verb::Resume, Ill::Well).await;
-    let full = At { call: import, fault: Fault::Error(Kind::Refused), lasting: true };
-    let paused = world(1, Mode::Rolling, Ill::Well).await;
-    give_with(&paused, Verb::Resume, None, Some(full)).await.paused();
-    assert!(turns(&paused).await.is_empty());
-    assert_eq!(end(&paused, Verb::Resume).await, Outcome::Upgraded);
-    // A vCenter that is restarted is no reason to turn back, one that stays away is when the gate's time is over.
+    for kind in [Kind::Transient, Kind::Refused] {
+        let at = At { call: import, fault: Fault::Error(kind), lasting: true };
+        let paused = world(1, Mode::Rolling, Ill::Well).await;
+        give_with(&paused, Verb::Resume, None, Some(at)).await.paused();
+        assert!(turns(&paused).await.is_empty());
+        assert_eq!(end(&paused, Verb::Resume).await, Outcome::Upgraded);
+    }
+    // A vCenter that is restarted is no reason to turn back.
     let attach = call_of("attach", Verb::Resume, Ill::Well).await;
     for (fault, lasting, outcome) in [
         (Kind::Transient, false, Outcome::Upgraded),
         (Kind::InDoubt, false, Outcome::Upgraded),
-        (Kind::Denied, false, Outcome::RolledBack),
+        (Kind::Denied, false, Outcome::Upgraded),
+        (Kind::Refused, false, Outcome::RolledBack),
+        (Kind::NotFound, false, Outcome::RolledBack),
     ] {
         let world = world(1, Mode::Rolling, Ill::Well).await;
         let at = At { call: attach, fault: Fault::Error(fault), lasting };
@@ -288,15 +288,19 @@ async fn a_disk_that_became_part_of_a_snapshot_is_not_detached() {
     world.change_vm(old_vm("cp1"), |machine| {
         machine.vm.disks[1].parent = Some("[datastore1] cp1/data-base.vmdk".to_owned());
     });
-    // The node is away: it goes back to the VM that still holds its disk.
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+    // A backup's ends by itself.
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("made by a snapshot") && reason.ends_with("[upgrade.vm-snapshot]"), "{reason}");
     assert_eq!(world.called("detach"), 0);
-    assert!(turns(&world).await[0].2.contains("snapshot"), "{:?}", turns(&world).await);
+    assert!(turns(&world).await.is_empty(), "the old image would do no better");
+    world.change_vm(old_vm("cp1"), |machine| machine.vm.disks[1].parent = None);
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned() {
     for verb in [Verb::Resume, Verb::Rollback] {
+        let (mut abandoned, mut ended) = (0, 0);
         for number in 1.. {
             let world = world(3, Mode::Rolling, Ill::Well).await;
             if verb == Verb::Rollback {
@@ -315,9 +319,11 @@ async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned
             let given = give(&world, Verb::Abandon).await;
             if let Given::Failed(error) = &given {
                 assert!(error.to_string().contains("has ended"), "{error}");
+                ended += 1;
                 continue;
             }
             assert_eq!(given.outcome(), Outcome::Abandoned);
+            abandoned += 1;
             // Where all nodes do their part, nothing of it is in the way of the next one.
             if world.images().len() == 3 {
                 let refusals = super::stamp::refusals(&world).await;
@@ -327,6 +333,8 @@ async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned
                 assert!(["cp1", "cp2", "cp3"].iter().all(|node| !state.is_cordoned(node)), "{verb:?} entry {before}");
             }
         }
+        println!("abandoned after {verb:?} at {abandoned} entries; {ended} times it had ended");
+        assert!(abandoned > 40, "{verb:?}: {abandoned} {ended}");
     }
 }
 

@@ -1,20 +1,16 @@
 //! Two commands on one deployment: who was overtaken does nothing more, also when he was frozen and wakes up.
 
-use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use super::command::{PAUSE_LIMIT, begin, deployment, end, entries, give};
+use super::command::{begin, deployment, end, entries, give};
+use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
 use crate::authority::{Hold, Lost, Store, TakeOver};
-use crate::upgrade::deployment::turn;
-use crate::upgrade::fenced::Fenced;
-use crate::upgrade::fenced_nodes::FencedNodes;
-use crate::upgrade::{Arrived, Journal, Mode, Outcome, Run, Verb};
+use crate::upgrade::{Arrived, Deployment, Journal, KubernetesOptions, Mode, Outcome, Run, Verb};
 
 /// How long a confirmation is good here.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -51,6 +47,14 @@ impl Store for Freezing<'_> {
         self.answer(self.world.numbers().await).await
     }
 
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.answer(self.world.exists(number).await).await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.answer(Store::remove(self.world, number).await).await
+    }
+
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
         self.answer(self.world.make(number).await).await
     }
@@ -63,12 +67,8 @@ impl Store for Freezing<'_> {
         self.answer(self.world.write(number, file, text).await).await
     }
 
-    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        self.answer(Store::kept(self.world, name).await).await
-    }
-
-    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        self.answer(self.world.keep(name, file).await).await
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.answer(self.world.files(number).await).await
     }
 }
 
@@ -76,18 +76,9 @@ impl Store for Freezing<'_> {
 async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Result<Arrived> {
     let hold = Hold::take_with(store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
     let mut journal = Journal::continued(&hold).await?;
-    let run = Run {
-        hypervisor: &Fenced::new(world, &hold),
-        nodes: &FencedNodes::new(world, &hold),
-        hold: &hold,
-        ova: None,
-        watch: &|_| {},
-        pace: Duration::from_secs(1),
-        pause_limit: PAUSE_LIMIT,
-        away_until: Mutex::new(None),
-        cancelled: watch::channel(false).1,
-    };
-    turn(&run, &mut journal, verb).await?;
+    let deployment = Deployment { store, ..deployment(world, &|_| {}) };
+    let run = Run::new(&deployment, &hold, None);
+    assert_eq!(run.ask(&mut journal, verb).await?, None);
     let gone = run.go(&mut journal).await;
     run.show_last(&journal).await;
     hold.release().await;
@@ -96,9 +87,7 @@ async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Res
 
 /// The calls that change something.
 fn changes(world: &World) -> usize {
-    let changing = ["import", "power_on", "shut_down", "cut_power", "connect", "detach", "attach", "destroy", "stamp"];
-    let of_nodes = ["begin_swap", "cancel_swap", "evacuate", "cancel_evacuation", "commit"];
-    changing.iter().chain(&of_nodes).map(|name| world.called(name)).sum()
+    world.calls().iter().filter(|call| matches!(call.kind, CallKind::Change | CallKind::Do)).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,6 +128,43 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
         }
         assert_eq!(entries(&world).await, journal, "{calls}");
         assert_eq!(world.lock().published, published, "{calls}: what people see is the other's journal");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no_node_any_more() {
+    let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
+    for calls in 1.. {
+        let world = World::of(2, Mode::Rolling, Ill::Well);
+        let store = Freezing::after(&world, calls);
+        let command = async {
+            let hold = Hold::take_with(&store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
+            let deployment = Deployment { store: &store, ..deployment(&world, &|_| {}) };
+            let gone = deployment.upgrade_kubernetes_under(&hold, &options).await;
+            hold.release().await;
+            gone
+        };
+        let mut frozen = Box::pin(command);
+        tokio::select! {
+            biased;
+            () = store.freezes.notified() => {}
+            ended = &mut frozen => {
+                ended.unwrap();
+                assert!(calls > 12, "{calls}");
+                println!("Kubernetes, frozen at {} answers of the store: nothing more was done", calls - 1);
+                return;
+            }
+        }
+        std::thread::sleep(WINDOW + Duration::from_millis(2));
+        // The other one takes over, and does it all, unless it is done.
+        let other = deployment(&world, &|_| {}).upgrade_kubernetes(&options, TakeOver::FromAnyone).await;
+        if let Err(error) = other {
+            assert!(error.to_string().contains("upgrade.nothing-to-do"), "{calls}: {error:#}");
+        }
+        world.fault(None);
+        store.wakes.notify_one();
+        drop(frozen.await);
+        assert_eq!(changes(&world), 0, "{calls}: {:?}", world.calls());
     }
 }
 

@@ -2,8 +2,11 @@ use uuid::Uuid;
 
 use super::*;
 use crate::authority::TakeOver;
+use crate::hypervisor::Kind;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
+use crate::upgrade::reason::Reason;
+use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World, disk};
 use crate::upgrade::{Mode, Plan};
 
@@ -24,8 +27,16 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
         Event::Begun { step: Step::whole(Action::Verify), disk: None },
         Event::Done { step: Step::whole(Action::Verify), note: "whole".into(), vm: None, replaced: false },
         Event::Begun { step: Step::of(Action::Detach, 1), disk: Some(disk("cp2")) },
-        Event::Paused { step: Step::of(Action::Detach, 1), reason: "a task is in progress".into() },
-        Event::DirectionChanged { direction: Direction::Back, only: Some(1), reason: "a test".into() },
+        Event::Paused {
+            step: Step::of(Action::Detach, 1),
+            reason: Reason::new("upgrade.vm-task", "a task is in progress"),
+            looked: 0,
+        },
+        Event::DirectionChanged {
+            direction: Direction::Back,
+            only: Some(1),
+            reason: Reason::new("upgrade.asked", "a test"),
+        },
         Event::Ended { outcome: Outcome::RolledBack },
     ] {
         journal.append(event).await.unwrap();
@@ -37,7 +48,8 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
     let next = take(&world).await;
     let again = Journal::continued(&next).await.unwrap();
     assert_eq!((again.text(), again.entries(), again.plan()), (&*text, &*entries, &plan));
-    assert_eq!(world.store().holds[&2]["journal.jsonl"], text, "a copy of its own");
+    let own = &world.store().holds[&2][FILE];
+    assert_eq!(own, &format!("{{\"form\":2,\"entries\":7}}\n{text}"), "a copy of its own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,5 +98,176 @@ async fn the_journal_before_stays_in_its_hold() {
     let second = take(&world).await;
     let other = Plan { id: Uuid::from_u128(2), ..plan };
     assert_eq!(Journal::begin(&second, other.clone()).await.unwrap().plan(), &other);
-    assert_eq!(world.store().holds[&1][FILE], before);
+    assert!(world.store().holds[&1][FILE].ends_with(&before));
+}
+
+/// A journal with a plan and three entries, and its hold.
+async fn written<'a>(hold: &'a Hold<'a>, plan: Plan) -> Journal<'a> {
+    let mut journal = Journal::begin(hold, plan).await.unwrap();
+    for action in [Action::Verify, Action::Snapshot, Action::Check] {
+        journal.append(Event::Begun { step: Step::whole(action), disk: None }).await.unwrap();
+    }
+    journal
+}
+
+fn put(world: &World, hold: u64, file: &str, text: &str) {
+    world.lock().store.holds.get_mut(&hold).unwrap().insert(file.to_owned(), text.to_owned());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_entry_is_a_file_that_no_other_entry_changes() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    let mut journal = written(&hold, plan).await;
+    let before = world.store().holds[&1].clone();
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    let mut after = world.store().holds[&1].clone();
+    assert!(after.remove("journal-000004.json").unwrap().contains("abandoned"));
+    assert_eq!(after, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_last_entry_that_was_cut_is_dropped_and_may_be_written_again() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    let mut journal = written(&hold, plan).await;
+    let text = journal.text().to_owned();
+    for half in ["", "{", "{\"at\":1,\"hold\":1,\"event\":\"end"] {
+        put(&world, 1, "journal-000004.json", half);
+        assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*text), "{half}");
+    }
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    // What is whole and not understood is another version's, and no cut write.
+    put(&world, 1, "journal-000004.json", "{\"at\":1,\"hold\":1,\"event\":\"of another version\"}\n");
+    let error = parse(&last(&world).await.unwrap().unwrap()).unwrap_err();
+    assert!(format!("{error:#}").contains("line 5 is not understood"), "{error:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_in_the_middle_that_cannot_be_read_is_named() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    written(&hold, plan).await;
+    put(&world, 1, "journal-000002.json", "{\"at\":1,");
+    let error = format!("{:#}", last(&world).await.unwrap_err());
+    assert!(error.contains("hold 1: journal-000002.json is damaged, and journal-000003.json follows it"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_is_missing_before_others_is_named() {
+    for (missing, follows) in [(&[1][..], 2), (&[2], 3), (&[1, 2], 3)] {
+        let world = world();
+        let (plan, hold) = (world.plan().await, take(&world).await);
+        written(&hold, plan).await;
+        for number in missing {
+            world.lock().store.holds.get_mut(&1).unwrap().remove(&added(*number, 1)).unwrap();
+        }
+        let error = format!("{:#}", last(&world).await.unwrap_err());
+        let words = format!("hold 1: {} is missing, and {} follows it", added(missing[0], 1), added(follows, 1));
+        assert!(error.contains(&words), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing() {
+    let world = world();
+    let (plan, hold) = (world.plan().await, take(&world).await);
+    let mut journal = written(&hold, plan).await;
+    // Two attempts fail, of which one is dropped half-way; another event takes the place.
+    world.fault(Some(At { call: 2, fault: Fault::Error(Kind::Transient), lasting: false }));
+    journal.append(Event::Ended { outcome: Outcome::Upgraded }).await.unwrap_err();
+    world.fault(Some(At { call: 2, fault: Fault::CutHalf, lasting: false }));
+    let dropped = tokio::time::timeout(
+        std::time::Duration::from_secs(1),
+        journal.append(Event::Ended { outcome: Outcome::Upgraded }),
+    );
+    assert!(dropped.await.is_err());
+    world.fault(None);
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    let late = line(&entry(&hold, Event::Ended { outcome: Outcome::Upgraded })).unwrap();
+    for text in [&late[..9], &late] {
+        put(&world, 1, "journal-000004.json", text);
+        put(&world, 1, "journal-000004-2.json", text);
+        assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    }
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    assert!(world.store().holds[&1].contains_key("journal-000005.json"), "the next entry begins anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
+    let world = world();
+    let (plan, first) = (world.plan().await, take(&world).await);
+    let text = written(&first, plan).await.text().to_owned();
+    let second = take(&world).await;
+    let journal = Journal::continued(&second).await.unwrap();
+    assert_eq!(journal.text(), text);
+    let whole = world.store().holds[&2][FILE].clone();
+    for end in 0..whole.len() {
+        put(&world, 2, FILE, &whole[..end]);
+        let (number, found) = find(&world).await.unwrap().unwrap();
+        assert_eq!((number, &*found), (1, &*text), "{end}");
+    }
+    put(&world, 2, FILE, &whole);
+    assert_eq!(find(&world).await.unwrap().unwrap().0, 2);
+    // Entries are only added once its beginning is kept.
+    put(&world, 2, FILE, &whole[..whole.len() / 2]);
+    put(&world, 2, "journal-000001.json", "{}");
+    let error = format!("{:#}", last(&world).await.unwrap_err());
+    assert!(error.contains("hold 2: journal.jsonl was cut, and entries follow it"), "{error}");
+    put(&world, 2, FILE, &whole.replace("{\"form\":2", "{\"form\":3"));
+    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 3, and 2 is known"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_of_version_0_1_is_gone_on_with() {
+    let world = world();
+    world.make(1).await.unwrap();
+    let old = include_str!("testdata/journal-0.1.jsonl");
+    put(&world, 1, FILE, old);
+    put(&world, 1, "released", "");
+    let hold = take(&world).await;
+    let mut journal = Journal::continued(&hold).await.unwrap();
+    assert_eq!((journal.text(), journal.entries().len()), (old, 6));
+    journal.append(Event::Ended { outcome: Outcome::RolledBack }).await.unwrap();
+    assert_eq!(world.store().holds[&1][FILE], old, "it stays as it was");
+    assert_eq!(last(&world).await.unwrap().unwrap().lines().count(), 7);
+    // A command of that version stops at what it does not know, rather than going by the hold before.
+    let new = world.store().holds[&2][FILE].clone();
+    assert!(format!("{:#}", parse(&new).unwrap_err()).contains("line 1 is not understood"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_holds_go_but_not_the_one_with_the_journal() {
+    let world = world();
+    let (plan, first) = (world.plan().await, take(&world).await);
+    let text = written(&first, plan).await.text().to_owned();
+    first.release().await;
+    for _ in 0..40 {
+        let hold = take(&world).await;
+        prune(&hold).await;
+        hold.release().await;
+    }
+    assert_eq!(world.store().holds.len(), 41, "all since then stay, for they have no journal");
+    let hold = take(&world).await;
+    assert_eq!(Journal::continued(&hold).await.unwrap().text(), text);
+    prune(&hold).await;
+    let holds = world.store().holds;
+    assert_eq!((holds.len(), *holds.keys().next().unwrap()), (20, 23));
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_remove_old_holds_and_their_journals() {
+    use crate::upgrade::tests::command::{begin, give};
+    use crate::upgrade::{Outcome, Verb};
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    for _ in 0..30 {
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    }
+    let numbers: Vec<u64> = world.store().holds.into_keys().collect();
+    assert_eq!(numbers, (12..=31).collect::<Vec<_>>());
+    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
 }

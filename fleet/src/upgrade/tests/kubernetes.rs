@@ -79,9 +79,8 @@ async fn the_snapshot_before_a_kubernetes_upgrade_is_one_for_each_run() {
 async fn a_command_that_was_overtaken_upgrades_no_further_node() {
     let world = world();
     let overtaking = |notice: &Notice<'_>| {
-        let Notice::Said(line) = notice else { return };
-        if line.starts_with("[2/3]") {
-            world.lock().store.holds.entry(7).or_default();
+        if matches!(notice, Notice::Kubernetes { index: 1, total: 3, .. }) {
+            world.lock().store.holds.entry(2).or_default();
         }
     };
     let error = deployment(&world, &overtaking).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await;

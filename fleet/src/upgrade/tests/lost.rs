@@ -33,7 +33,7 @@ async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_targ
             given = give(&world, Verb::Resume).await.arrived().0;
         }
         let Arrived::Ended(outcome) = given else { panic!("{call}: {given:?}") };
-        // The node that was at the gate when the other one was lost could not be found good, and goes back.
+        // A node that was away for another reason may have gone back.
         if back && outcome != Outcome::Upgraded {
             assert_eq!(outcome, Outcome::RolledBack, "{call}");
             figures.2 += 1;
@@ -55,10 +55,14 @@ async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_targ
 
 #[tokio::test(start_paused = true)]
 async fn after_a_lost_node_was_replaced_the_others_can_go_back() {
-    for call in [60, 100, 130] {
+    let mut back = 0;
+    for call in (10..220).step_by(7) {
         let Some(world) = replaced(call).await else { continue };
         assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack, "{call}");
+        back += 1;
     }
+    println!("a lost node, replaced: {back} points rolled back by a person");
+    assert!(back > 10, "{back}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,13 +2,26 @@
 //! the rules of the data disk, and every way in which a call can fail or a command be cut.
 
 mod adopt;
+mod all_at_once;
+mod blame;
+mod cancel;
 pub(super) mod command;
+mod controller;
 mod crash;
-mod failing;
+pub(super) mod failing;
 pub(super) mod fake;
 mod fencing;
+mod gone;
+mod limits;
 mod lost;
+mod obstacles;
+mod other_cluster;
 mod ova;
 pub(super) mod package;
+mod permit;
+mod salvage;
 mod stamp;
 mod stories;
+mod unaskable;
+mod unreached;
+mod words;

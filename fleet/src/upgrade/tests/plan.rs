@@ -282,7 +282,7 @@ fn another_publisher_is_told_to_the_node_and_kept_in_the_journal() {
     let options = Options { publisher: target().signer, ..options(Mode::Rolling) };
     let decided = plan(&inventory, &target(), &options, Uuid::from_u128(1)).unwrap();
     assert_eq!(decided.nodes[0].pinned.as_deref(), Some("SHA256:former"));
-    let words = "the commit pins SHA256:publisher in place of SHA256:former: --publisher";
+    let words = "the commit pins SHA256:publisher in place of SHA256:former, as was asked for";
     assert!(decided.grounds.iter().any(|ground| ground.evidence == words), "{:?}", decided.grounds);
     let journal = serde_json::to_value(&decided).unwrap();
     assert_eq!(journal["options"]["publisher"], "SHA256:publisher");
@@ -296,4 +296,30 @@ fn all_reasons_are_said_at_once() {
         target.signer = None;
     });
     assert_eq!(refused, ["upgrade.unsigned", "upgrade.node-silent", "upgrade.node-not-ready"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_plan_names_the_pods_that_a_drain_deletes_for_good() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let says = |inventory: &Inventory, mode| {
+        let plan = plan(inventory, &world.target, &options(mode), Uuid::from_u128(1)).unwrap();
+        let grounds = plan.grounds.into_iter().filter(|ground| ground.subject == "cp2");
+        grounds.map(|ground| ground.evidence).collect::<Vec<_>>().join("\n")
+    };
+    let inventory = world.inventory().await;
+    assert!(!says(&inventory, Mode::Rolling).contains("drain"));
+    let many: Vec<String> = (0..200).map(|number| format!("web/bare-{number}")).collect();
+    world.lock().losses =
+        contract::swap::Losses { bare_pods: many.clone(), empty_dirs: vec!["shop/cache-0".to_owned()] };
+    let inventory = world.inventory().await;
+    let text = says(&inventory, Mode::Rolling);
+    assert!(many.iter().all(|pod| text.contains(pod)) && text.contains("shop/cache-0"), "{text}");
+    assert!(text.contains("when it is drained, these pods have no controller and are deleted: web/bare-0,"), "{text}");
+    // All at once nothing is drained.
+    assert!(!says(&inventory, Mode::AllAtOnce).contains("web/bare-0"));
+    let mut unknown = inventory.clone();
+    for node in &mut unknown.nodes {
+        node.facts.as_mut().unwrap().pods = None;
+    }
+    assert!(says(&unknown, Mode::Rolling).contains("cannot be known now"));
 }

@@ -1,6 +1,12 @@
 //! What goes wrong at a call: an error with or without its effect, an effect that comes late, a command that is killed.
 
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
 use super::State;
+use crate::authority::MARGIN;
 use crate::hypervisor::Kind;
 
 /// What goes wrong.
@@ -10,19 +16,27 @@ pub enum Fault {
     Error(Kind),
     /// It happens, and the answer is lost.
     Done,
+    /// Half of it is written, and an error is told.
+    Half,
     /// The answer is lost, and it happens later.
     Late,
     /// The command is killed, and nothing happens.
     CutBefore,
+    /// Another command takes over right before, does nothing and gives the deployment back.
+    Overtaken,
     /// It happens, and the command is killed.
     CutAfter,
+    /// Half of it is written, and the command is killed.
+    CutHalf,
     /// The command is killed, and it happens later.
     CutLate,
+    /// The command is killed while its request is on the way: nobody can know of it until it arrives.
+    CutOnTheWay,
 }
 
 impl Fault {
     pub fn kills(self) -> bool {
-        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutLate)
+        matches!(self, Self::CutBefore | Self::CutAfter | Self::CutHalf | Self::CutLate | Self::CutOnTheWay)
     }
 }
 
@@ -50,8 +64,10 @@ pub enum CallKind {
     Do,
     /// The store tells.
     Read,
-    /// The store keeps something.
+    /// The store makes, removes or keeps something whole.
     Keep,
+    /// The store writes a small file, or half of it.
+    Write,
 }
 
 pub const KINDS: [Kind; 7] =
@@ -64,10 +80,19 @@ impl CallKind {
         match self {
             Self::Look => [&errors[..], &[Fault::CutBefore]].concat(),
             Self::Change => {
-                [&errors[..], &[Fault::Done, Fault::Late, Fault::CutBefore, Fault::CutAfter, Fault::CutLate]].concat()
+                let cut = [Fault::CutBefore, Fault::CutAfter, Fault::CutLate, Fault::CutOnTheWay];
+                [&errors[..], &[Fault::Done, Fault::Late], &cut[..]].concat()
             }
             Self::Ask | Self::Read => vec![errors[0], Fault::CutBefore],
-            Self::Do | Self::Keep => vec![errors[0], Fault::Done, Fault::CutBefore, Fault::CutAfter],
+            Self::Do => {
+                let cut = [Fault::CutBefore, Fault::CutAfter, Fault::CutOnTheWay];
+                [&[errors[0], Fault::Done, Fault::Late], &cut[..]].concat()
+            }
+            Self::Keep => vec![errors[0], Fault::Done, Fault::CutBefore, Fault::CutAfter],
+            Self::Write => {
+                let cut = [Fault::CutBefore, Fault::CutHalf, Fault::CutAfter];
+                [&[errors[0], Fault::Half, Fault::Done, Fault::Late], &cut[..]].concat()
+            }
         }
     }
 }
@@ -81,8 +106,10 @@ pub struct Call {
 
 /// Something that was begun and has not happened yet.
 pub struct Late {
-    /// Calls until it does.
-    pub left: usize,
+    /// Calls until it does; none if it is on the way, and nobody but time brings it.
+    pub left: Option<usize>,
+    /// When it does at the latest.
+    pub until: Instant,
     /// The VM that it is done to, by its identifier, and in which words the inventory shows that.
     pub task: Option<(String, &'static str)>,
     /// Whether settling waits for it: a guest that was asked to shut down is no task of the hypervisor.
@@ -97,6 +124,8 @@ pub struct Faults {
     /// The name of the calls that fail, of a lasting fault.
     name: Option<&'static str>,
     pub late: Vec<Late>,
+    /// The command is asked to end during the call of this number.
+    pub cancel: Option<(usize, watch::Sender<bool>)>,
     /// The command is killed right after an entry of the journal that ends with this.
     pub kill_after_entry: Option<String>,
 }
@@ -105,6 +134,9 @@ impl Faults {
     /// Counts a call, and says what goes wrong.
     pub fn count(&mut self, call: Call) -> Option<Fault> {
         self.calls.push(call);
+        if let Some((_, asked)) = self.cancel.as_ref().filter(|(at, _)| *at == self.calls.len()) {
+            asked.send_replace(true);
+        }
         let at = self.at?;
         if at.call == self.calls.len() {
             self.name = at.lasting.then_some(call.name);
@@ -124,9 +156,29 @@ impl State {
     /// Another call passes: what is late comes nearer.
     pub fn pass(&mut self) {
         for late in &mut self.faults.late {
-            late.left = late.left.saturating_sub(1);
+            late.left = late.left.map(|left| left.saturating_sub(1));
         }
-        self.land(|late| late.left == 0);
+        self.land(|late| late.left == Some(0));
+        self.arrive();
+    }
+
+    /// What was on the way for as long as anything may be arrives.
+    pub fn arrive(&mut self) {
+        let now = Instant::now();
+        self.land(|late| late.until <= now);
+    }
+
+    /// Sends a request that arrives when its sender is dead, and as late as it may.
+    pub fn send(&mut self, effect: impl FnOnce(&mut State) + Send + 'static) {
+        let until = Instant::now() + MARGIN - Duration::from_millis(1);
+        let effect = Box::new(effect);
+        self.faults.late.push(Late { left: None, until, task: None, settles: false, effect });
+    }
+
+    /// Somebody begins to work: nothing of who was there before may be on its way.
+    pub fn is_alone(&self) {
+        let on_the_way = self.faults.late.iter().filter(|late| late.left.is_none()).count();
+        assert_eq!(on_the_way, 0, "a command begins while requests of a dead one are on their way");
     }
 
     /// What settling waits for happens.

@@ -4,12 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
-use super::{DEPLOYMENT, HOME, Ill, Machine, State, World, data, new, old};
+use super::{DEPLOYMENT, HOME, Ill, Machine, State, Template, World, data, new, old};
+use crate::authority::MARGIN;
 use crate::hypervisor::{
-    DiskKind, DiskRef, Error, Hypervisor, Kind, PowerState, Replacement, Result, ShutDown, Stamp, Vm,
+    DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
+    Stamp, Vm, VmRef,
 };
 
 fn changed(why: impl std::fmt::Display) -> Error {
@@ -20,11 +23,12 @@ fn failing(name: &str, kind: Kind) -> Error {
     Error::new(kind, anyhow::anyhow!("the hypervisor: {kind:?} at {name}"))
 }
 
-fn late(name: &'static str, vm: &Vm, effect: Box<dyn FnOnce(&mut State) + Send>) -> Late {
+fn late(name: &'static str, vm: Option<&Vm>, effect: Box<dyn FnOnce(&mut State) + Send>) -> Late {
+    let until = Instant::now() + MARGIN;
     // A guest takes its time, whoever looks meanwhile; of a task the hypervisor knows.
     match name {
-        "shut_down" => Late { left: 6, task: None, settles: false, effect },
-        _ => Late { left: 40, task: Some((vm.reference.id.clone(), name)), settles: true, effect },
+        "shut_down" => Late { left: Some(6), until, task: None, settles: false, effect },
+        _ => Late { left: Some(40), until, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
     }
 }
 
@@ -42,19 +46,30 @@ impl World {
         }
     }
 
-    /// One change: `may` says whether the hypervisor takes the request, `effect` is what then happens.
+    /// One change of a VM: `may` says whether the hypervisor takes the request, `effect` is what then happens.
     async fn change<T: Send>(
         &self,
-        name: &'static str,
-        vm: &Vm,
+        (name, vm, permit): (&'static str, &Vm, &dyn Permit),
         may: impl FnOnce(&mut State) -> Result<()> + Send,
         effect: impl FnOnce(&mut State, bool) -> T + Send + 'static,
     ) -> Result<T> {
+        self.request((name, Some(vm), permit), |state| state.is_ours(name, vm).and_then(|()| may(state)), effect).await
+    }
+
+    /// One request that changes something. A call may make several.
+    async fn request<T: Send>(
+        &self,
+        (name, vm, permit): (&'static str, Option<&Vm>, &dyn Permit),
+        may: impl FnOnce(&mut State) -> Result<()> + Send,
+        effect: impl FnOnce(&mut State, bool) -> T + Send + 'static,
+    ) -> Result<T> {
+        permit.still().await?;
         let (fault, done) = {
             let mut state = self.lock();
             state.pass();
             let fault = state.faults.count(Call { name, kind: CallKind::Change });
-            let taken = state.is_ours(name, vm).and_then(|()| may(&mut state));
+            assert!(!state.overtaken, "{name}: changed by a command that was overtaken");
+            let taken = may(&mut state);
             let done = match fault {
                 Some(Fault::CutBefore | Fault::Error(_)) => None,
                 _ if taken.is_err() => Some(taken.map(|()| unreachable!())),
@@ -64,6 +79,13 @@ impl World {
                         state.check();
                     });
                     state.faults.late.push(late(name, vm, effect));
+                    None
+                }
+                Some(Fault::CutOnTheWay) => {
+                    state.send(move |state| {
+                        effect(state, false);
+                        state.check();
+                    });
                     None
                 }
                 fault => Some(Ok(effect(&mut state, fault.is_none()))),
@@ -121,71 +143,136 @@ impl Hypervisor for World {
         DEPLOYMENT
     }
 
-    async fn preflight(&self) -> Result<()> {
-        self.look("preflight", |_| Ok(())).await
+    async fn preflight(&self, placement: &Placement) -> Result<()> {
+        let known = placement.datastore.as_ref().is_none_or(|name| name.starts_with("datastore"));
+        let answer = if known { Ok(()) } else { Err(Error::refused(format!("no place {placement}"))) };
+        self.look("preflight", |_| answer).await
     }
 
     async fn vms(&self) -> Result<Vec<Vm>> {
         self.look("vms", |state| {
             let stamped = |machine: &&Machine| machine.vm.stamp.as_ref().is_some_and(|s| s.deployment == DEPLOYMENT);
-            Ok(state.machines.iter().filter(stamped).map(|machine| state.seen(machine)).collect())
+            let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.uuid());
+            Ok(state.machines.iter().filter(stamped).filter(listed).map(|machine| state.seen(machine)).collect())
+        })
+        .await
+    }
+
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        self.look("vm", |state| {
+            let found = state.machine(&vm.id).filter(|machine| machine.vm.reference == *vm);
+            found.map(|machine| state.seen(machine)).ok_or_else(|| Error::not_found("there is no such VM"))
         })
         .await
     }
 
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.look("with_bios_uuid", |state| {
-            let with = state.machines.iter().filter(|machine| machine.vm.uuid() == uuid);
+            let found = |machine: &&Machine| machine.vm.uuid() == uuid && !state.unfound.contains(&uuid);
+            let with = state.machines.iter().filter(found);
             Ok(with.map(|machine| state.seen(machine)).collect())
         })
         .await
     }
 
-    async fn settle(&self) -> Result<()> {
+    async fn settle(&self, _permit: &dyn Permit) -> Result<()> {
         self.look("settle", |_| Ok(())).await?;
         self.lock().settle();
         Ok(())
     }
 
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
         let (id, stamp) = (vm.reference.id.clone(), stamp.clone());
         let may = |state: &mut State| match &state.machine(&vm.reference.id).expect("a VM").vm.stamp {
             Some(stamp) => Err(Error::refused(format!("it is stamped as {}", stamp.node))),
             None => Ok(()),
         };
-        self.change("stamp", vm, may, move |state, _| reconfigure(state, &id, |m| m.vm.stamp = Some(stamp))).await
+        self.change(("stamp", vm, permit), may, move |state, _| reconfigure(state, &id, |m| m.vm.stamp = Some(stamp)))
+            .await
     }
 
-    /// Lays nothing ready: what it does is not seen in the inventory.
-    async fn stage(&self, _ova: &Path, _digest: &str) -> Result<()> {
-        self.look("stage", |_| Ok(())).await
+    /// Two requests: the template is made, and then marked as whole.
+    async fn stage(
+        &self,
+        _ova: &Path,
+        digest: &str,
+        _like: &Vm,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
+        let (wanted, at) = (digest.to_owned(), placement.clone());
+        let staged =
+            |template: &Template| Staged { digest: template.digest.clone(), reference: template.reference.clone() };
+        let is_it = move |template: &&mut Template| template.digest == wanted && template.placement == at;
+        let ready = self
+            .look("stage", |state| Ok(state.templates.iter_mut().find(&is_it).filter(|t| t.whole).map(|t| staged(t))))
+            .await?;
+        if let Some(ready) = ready {
+            return Ok(ready);
+        }
+        let (digest, placement) = (digest.to_owned(), placement.clone());
+        let make = move |state: &mut State, _| {
+            state.templates.retain(|template| template.digest != digest || template.placement != placement);
+            state.made += 1;
+            let reference = format!("template-{}", state.made);
+            state.templates.push(Template { digest, placement, reference: reference.clone(), whole: false });
+            reference
+        };
+        let reference = self.request(("stage.make", None, permit), |_| Ok(()), make).await?;
+        let finish = move |state: &mut State, whole| {
+            let template = state.templates.iter_mut().find(|template| template.reference == reference)?;
+            template.whole = whole;
+            Some(staged(template))
+        };
+        self.request(("stage.finish", None, permit), |_| Ok(()), finish).await?.ok_or_else(|| Error::not_found("it"))
     }
 
-    async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
-        let name = replacement.name.to_owned();
+    /// Two requests: the VM is made, and then given what the one has whose place it takes.
+    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
         let may = |state: &mut State| {
-            let taken = state.machines.iter().find(|machine| machine.folder == HOME && machine.vm.name == name);
+            let Staged { digest, reference } = replacement.image;
+            match state.templates.iter().find(|template| template.reference == *reference) {
+                None => return Err(Error::not_found(format!("there is no {reference}"))),
+                Some(template) if template.digest != *digest => {
+                    return Err(Error::refused(format!("{reference} is another image now")));
+                }
+                Some(template) => assert!(template.whole, "a VM is made from half a template"),
+            }
+            let has_name = |machine: &&Machine| machine.folder == HOME && machine.vm.name == replacement.name;
+            let taken = state.machines.iter().find(has_name);
             taken.map_or(Ok(()), |taken| Err(Error::refused(format!("the name is taken, by {}", taken.vm))))
         };
-        let (like, stamp, name) = (replacement.like.clone(), replacement.stamp.clone(), name.clone());
-        self.change("import", replacement.like, may, move |state, whole| {
+        let (stamp, name) = (replacement.stamp.clone(), replacement.name.to_owned());
+        let make = move |state: &mut State, _| {
             state.imported += 1;
             let uuid = Uuid::from_u128(0xb00 + state.imported);
             let mut machine = state.machine_named(&name, uuid, new());
-            for (adapter, like) in machine.vm.adapters.iter_mut().zip(&like.adapters) {
-                adapter.connected = like.connected;
+            for adapter in &mut machine.vm.adapters {
+                adapter.connected = false;
             }
             machine.node.clone_from(&stamp.node);
             machine.vm.stamp = Some(stamp);
-            // Nobody has heard that it is whole.
-            (machine.ours, machine.folder, machine.whole) = (true, HOME, whole);
+            (machine.ours, machine.folder, machine.whole) = (true, HOME, false);
+            let seen = state.seen(&machine);
             state.machines.push(machine);
-            uuid
-        })
-        .await
+            seen
+        };
+        let made = self.change(("import", replacement.like, permit), may, make).await?;
+        let (id, like) = (made.reference.id.clone(), replacement.like.clone());
+        let finish = move |state: &mut State, whole| {
+            reconfigure(state, &id, |machine| {
+                for (adapter, like) in machine.vm.adapters.iter_mut().zip(&like.adapters) {
+                    adapter.connected = like.connected;
+                }
+                // Nobody has heard that it is whole.
+                machine.whole = whole;
+            });
+        };
+        self.change(("import.finish", &made, permit), |_| Ok(()), finish).await?;
+        Ok(made.uuid())
     }
 
-    async fn power_on(&self, vm: &Vm) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -195,7 +282,7 @@ impl Hypervisor for World {
             }
             Ok(())
         };
-        self.change("power_on", vm, may, move |state, _| {
+        self.change(("power_on", vm, permit), may, move |state, _| {
             if state.machine(&id).is_some_and(|machine| machine.vm.power == PowerState::Off) {
                 state.boot(&id);
             }
@@ -203,39 +290,46 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn shut_down(&self, vm: &Vm, _limit: Duration) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, _limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::On)?;
             state.may_stop(&vm.reference.id);
             Ok(())
         };
-        self.change("shut_down", vm, may, move |state, _| match state.shut_down(&id) {
+        let unaskable =
+            |state: &State| state.machine(&id).is_some_and(|machine| Some(&machine.image) == state.unaskable.as_ref());
+        if unaskable(&self.lock()) {
+            return self.look("shut_down", |_| Ok(ShutDown::CannotBeAsked)).await;
+        }
+        self.change(("shut_down", vm, permit), may, move |state, _| match state.shut_down(&id) {
             true => ShutDown::Off,
             false => ShutDown::StillOn,
         })
         .await
     }
 
-    async fn cut_power(&self, vm: &Vm) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::On)?;
             state.may_stop(&vm.reference.id);
             let machine = state.machine(&vm.reference.id).expect("a VM");
-            assert!(machine.still_on, "the power is cut of a VM that did not refuse to shut down: {machine:?}");
+            let unaskable = state.unaskable.as_ref() == Some(&machine.image) && state.ill == Ill::Silent;
+            let may_be_cut = machine.still_on || unaskable;
+            assert!(may_be_cut, "the power is cut of a VM that did not refuse to shut down: {machine:?}");
             Ok(())
         };
-        self.change("cut_power", vm, may, move |state, _| state.power_off(&id)).await
+        self.change(("cut_power", vm, permit), may, move |state, _| state.power_off(&id)).await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
         let (id, key) = (vm.reference.id.clone(), adapter.to_owned());
         let may = |_: &mut State| match vm.adapters.iter().any(|known| known.key == adapter) {
             true => Ok(()),
             false => Err(Error::not_found(format!("{vm} has no adapter {adapter}"))),
         };
-        self.change("connect", vm, may, move |state, _| {
+        self.change(("connect", vm, permit), may, move |state, _| {
             reconfigure(state, &id, |machine| {
                 for adapter in machine.vm.adapters.iter_mut().filter(|adapter| adapter.key == key) {
                     adapter.connected = connected;
@@ -245,7 +339,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let (id, at) = (vm.reference.id.clone(), disk.clone());
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -255,13 +349,13 @@ impl Hypervisor for World {
                 None => Err(Error::not_found(format!("{vm} holds no disk {}", disk.path))),
             }
         };
-        self.change("detach", vm, may, move |state, _| {
+        self.change(("detach", vm, permit), may, move |state, _| {
             reconfigure(state, &id, |machine| machine.vm.disks.retain(|held| held.reference != at));
         })
         .await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let (id, at) = (vm.reference.id.clone(), disk.clone());
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -274,13 +368,13 @@ impl Hypervisor for World {
                 None => Ok(()),
             }
         };
-        self.change("attach", vm, may, move |state, _| {
+        self.change(("attach", vm, permit), may, move |state, _| {
             reconfigure(state, &id, |machine| machine.vm.disks.push(data(at)));
         })
         .await
     }
 
-    async fn destroy(&self, vm: &Vm) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -288,7 +382,7 @@ impl Hypervisor for World {
             assert!(disks.iter().all(|disk| disk.kind == DiskKind::System), "a disk would go with {vm}: {disks:?}");
             Ok(())
         };
-        self.change("destroy", vm, may, move |state, _| {
+        self.change(("destroy", vm, permit), may, move |state, _| {
             state.machines.retain(|machine| machine.vm.reference.id != id);
         })
         .await

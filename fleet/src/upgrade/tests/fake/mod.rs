@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use self::fault::{At, Call, Fault, Faults};
 use self::store::Kept;
-use crate::hypervisor::{Adapter, DiskKind, DiskRef, Hypervisor as _, Placement, PowerState, Stamp, Vm, VmRef};
+use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, plan};
 
 /// What is wrong with the new image.
@@ -77,8 +77,23 @@ pub struct Content {
     pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
+/// What was laid ready.
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub digest: String,
+    pub placement: Placement,
+    pub reference: String,
+    /// Whether its making was not interrupted.
+    pub whole: bool,
+}
+
 pub struct State {
     pub machines: Vec<Machine>,
+    pub templates: Vec<Template>,
+    /// The image whose guests cannot be asked to shut down.
+    pub unaskable: Option<Image>,
+    /// Whether another command has taken over from the one that is at work: it may change nothing more.
+    pub overtaken: bool,
     pub contents: Vec<Content>,
     /// The control nodes that Kubernetes knows.
     pub nodes: Vec<&'static str>,
@@ -90,11 +105,23 @@ pub struct State {
     pub stuck: Option<&'static str>,
     /// Nodes that do not do their part of the cluster.
     pub sick: BTreeSet<&'static str>,
+    /// VMs that the inventory leaves out, and those that are not found by their BIOS UUID either.
+    pub unlisted: BTreeSet<Uuid>,
+    pub unfound: BTreeSet<Uuid>,
+    /// Nodes that cannot be reached from where the command is, and those that answer with an error.
+    pub unreached: BTreeSet<&'static str>,
+    pub refusing: BTreeSet<&'static str>,
     /// So many members etcd's lists have; all of them if it is none.
     pub members_shown: Option<usize>,
     /// Whether the Kubernetes API is away though a majority serves.
     pub api_away: bool,
     pub published: Option<String>,
+    /// Whether a snapshot is asked for and never comes.
+    pub no_snapshot: bool,
+    /// What the API calls the cluster.
+    pub cluster: Uuid,
+    /// What a drain deletes for good, on each node.
+    pub losses: swap::Losses,
     /// The most nodes that were away at once.
     pub most_away: usize,
     imported: u128,
@@ -172,6 +199,9 @@ impl World {
         let names = &NODES[..nodes];
         let mut state = State {
             machines: Vec::new(),
+            templates: Vec::new(),
+            unaskable: None,
+            overtaken: false,
             contents: Vec::new(),
             nodes: names.to_vec(),
             leader: "cp1",
@@ -180,9 +210,16 @@ impl World {
             mode,
             stuck: None,
             sick: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
+            unfound: BTreeSet::new(),
+            unreached: BTreeSet::new(),
+            refusing: BTreeSet::new(),
             members_shown: None,
             api_away: false,
             published: None,
+            no_snapshot: false,
+            cluster: Uuid::from_u128(0xc0),
+            losses: swap::Losses::default(),
             most_away: 0,
             imported: 0,
             made: 0,
@@ -206,7 +243,7 @@ impl World {
     }
 
     pub async fn inventory(&self) -> Inventory {
-        Inventory::take(self, self, self, None).await.unwrap()
+        Inventory::take(self, self, self, &self.options.placement, None).await.unwrap()
     }
 
     pub async fn plan(&self) -> Plan {
@@ -221,7 +258,9 @@ impl World {
 
     /// Lets something go wrong, or nothing any more. Calls are counted anew.
     pub fn fault(&self, at: Option<At>) {
-        self.lock().faults.set(at);
+        let mut state = self.lock();
+        state.faults.set(at);
+        state.overtaken = false;
     }
 
     /// The calls that were made since the last fault was set.
@@ -259,7 +298,7 @@ impl World {
             assert!(facts.ready && facts.good.is_some(), "{node}");
             assert_eq!(facts.etcd.unwrap().member, member(node), "{node}");
         }
-        self.settle().await.unwrap();
+        self.lock().settle();
         let state = self.lock();
         let own: Vec<&Machine> = state.machines.iter().filter(|machine| machine.ours).collect();
         for machine in &own {

@@ -8,26 +8,60 @@ use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage, VirtualAddress};
 use contract::swap::{self, Losses, Refused, Stage, Use};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::fault::{Call, CallKind, Fault};
+use super::fault::{Call, CallKind, Fault, Late};
 use super::{Content, Ill, Machine, NODES, State, World, address, connected, new, old};
+use crate::authority::MARGIN;
 use crate::hypervisor::PowerState;
+use crate::upgrade::nodes::Answered;
 use crate::upgrade::{Asked, Nodes};
 
 impl World {
+    /// A node tells something.
     async fn node<T: Send>(
         &self,
         name: &'static str,
-        kind: CallKind,
-        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send,
+        tell: impl FnOnce(&mut State) -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
+        let (fault, told) = {
+            let mut state = self.lock();
+            state.pass();
+            (state.faults.count(Call { name, kind: CallKind::Ask }), tell(&mut state))
+        };
+        match fault {
+            Some(fault) if fault.kills() => self.die(fault).await,
+            Some(_) => bail!("no answer ({name})"),
+            None => told,
+        }
+    }
+
+    /// A node is asked to do something: it may hear that late.
+    async fn doing(
+        &self,
+        name: &'static str,
+        act: impl FnOnce(&mut State) -> anyhow::Result<Asked> + Send + 'static,
+    ) -> anyhow::Result<Asked> {
         let (fault, done) = {
             let mut state = self.lock();
             state.pass();
-            let fault = state.faults.count(Call { name, kind });
-            let happens = !matches!(fault, Some(Fault::Error(_) | Fault::CutBefore | Fault::CutLate));
-            let done = happens.then(|| act(&mut state));
+            let fault = state.faults.count(Call { name, kind: CallKind::Do });
+            assert!(!state.overtaken, "{name}: asked by a command that was overtaken");
+            let done = match fault {
+                Some(Fault::Error(_) | Fault::CutBefore) => None,
+                Some(Fault::Late) => {
+                    let effect = Box::new(move |state: &mut State| drop(act(state)));
+                    let until = Instant::now() + MARGIN;
+                    state.faults.late.push(Late { left: Some(4), until, task: None, settles: false, effect });
+                    None
+                }
+                Some(Fault::CutOnTheWay) => {
+                    state.send(move |state| drop(act(state)));
+                    None
+                }
+                _ => Some(act(&mut state)),
+            };
             state.check();
             (fault, done)
         };
@@ -47,7 +81,9 @@ impl State {
                 && machine.serves
                 && connected(&machine.vm).next().is_some()
                 && !(machine.image == new() && self.ill == Ill::Silent)
-                && self.content_of(machine).is_some_and(|content| address(content.node) == node)
+                && self
+                    .content_of(machine)
+                    .is_some_and(|content| address(content.node) == node && !self.unreached.contains(content.node))
         };
         let machine = self.machines.iter().find(up).context("no answer")?;
         let at = &self.content_of(machine).context("no answer")?.at;
@@ -110,11 +146,11 @@ fn refuse(code: &str, reason: impl Into<String>) -> anyhow::Result<Asked> {
 #[async_trait]
 impl Nodes for World {
     async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.node("cluster", CallKind::Ask, |state| state.api().map(|()| Uuid::from_u128(0xc0))).await
+        self.node("cluster", |state| state.api().map(|()| state.cluster)).await
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        self.node("control_nodes", CallKind::Ask, |state| {
+        self.node("control_nodes", |state| {
             state.api()?;
             Ok(state.nodes.iter().map(|node| ((*node).to_owned(), address(node))).collect())
         })
@@ -122,8 +158,11 @@ impl Nodes for World {
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.node("facts", CallKind::Ask, |state| {
+        self.node("facts", |state| {
             let (machine, index) = state.answering(node)?;
+            if state.refusing.contains(state.contents[index].node) {
+                return Err(Answered { status: 403, words: "another client certificate".into() }.into());
+            }
             let (machine, disk) = (machine.clone(), state.contents[index].clone());
             let serves = state.serves(&machine);
             let is_new = machine.image == new();
@@ -174,14 +213,15 @@ impl Nodes for World {
                     code: None,
                     losses: Losses::default(),
                 }),
-                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(Losses::default()) }),
+                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(state.losses.clone()) }),
             })
         })
         .await
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
-        self.node("begin_swap", CallKind::Do, |state| {
+        let request = request.clone();
+        self.doing("begin_swap", move |state| {
             let index = state.answering(node)?.1;
             let own = state.contents[index].clone();
             let ill = state.nodes.iter().find(|node| !state.is_served(node));
@@ -223,7 +263,7 @@ impl Nodes for World {
     }
 
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.node("cancel_swap", CallKind::Do, |state| {
+        self.doing("cancel_swap", move |state| {
             let disk = state.content_at(node)?;
             match &disk.swap {
                 Some(open) if open.id == swap && open.stage == Stage::Taken => refuse("swap.taken", "taken"),
@@ -238,7 +278,8 @@ impl Nodes for World {
     }
 
     async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.node("evacuate", CallKind::Do, |state| {
+        let request = request.clone();
+        self.doing("evacuate", move |state| {
             let index = state.answering(node)?.1;
             let own = state.contents[index].node;
             if state.nodes.iter().any(|node| !state.is_served(node)) {
@@ -254,7 +295,7 @@ impl Nodes for World {
     }
 
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.node("cancel_evacuation", CallKind::Do, |state| {
+        self.doing("cancel_evacuation", move |state| {
             let disk = state.content_at(node)?;
             if disk.evacuation == Some(id) {
                 (disk.evacuation, disk.cordoned) = (None, false);
@@ -264,11 +305,13 @@ impl Nodes for World {
         .await
     }
 
-    async fn commit(&self, node: Ipv4Addr) -> anyhow::Result<Asked> {
-        self.node("commit", CallKind::Do, |state| {
+    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
+        self.doing("commit", move |state| {
             let disk = state.content_at(node)?;
             match &disk.swap {
-                Some(swap) if swap.stage != Stage::Taken => refuse("swap.open", "it is not taken"),
+                Some(open) if open.stage != Stage::Taken => refuse("swap.open", "it is not taken"),
+                Some(open) if swap.is_none() => panic!("{open} is committed whichever it is"),
+                Some(open) if swap != Some(open.id) => refuse("swap.another", "another swap was meant"),
                 _ => {
                     disk.swap = None;
                     Ok(Asked::Done)
@@ -279,7 +322,8 @@ impl Nodes for World {
     }
 
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.node("upgrade_kubernetes", CallKind::Do, |state| {
+        let request = request.clone();
+        self.doing("upgrade_kubernetes", move |state| {
             let disk = state.content_at(node)?;
             if request.check {
                 return Ok(Asked::Done);
@@ -291,7 +335,10 @@ impl Nodes for World {
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.node("snapshot", CallKind::Do, |state| {
+        if self.lock().no_snapshot {
+            return std::future::pending().await;
+        }
+        self.node("snapshot", |state| {
             state.answering(node)?;
             std::fs::write(to, "a store")?;
             Ok(7)

@@ -80,17 +80,40 @@ impl World {
 
     /// The data disk of a node is moved to another datastore.
     pub fn move_disk(&self, node: &str) {
+        self.move_disk_to(node, "datastore2");
+    }
+
+    /// The same, to this one.
+    pub fn move_disk_to(&self, node: &str, datastore: &str) {
         let mut state = self.lock();
-        let to = DiskRef { path: format!("[datastore2] {node}/data.vmdk"), ..disk(node) };
+        let to = DiskRef { path: format!("[{datastore}] {node}/data.vmdk"), ..disk(node) };
         for content in state.contents.iter_mut().filter(|content| content.node == node) {
             content.at = to.clone();
         }
         for machine in state.machines.iter_mut().filter(|machine| machine.ours) {
-            for held in machine.vm.disks.iter_mut().filter(|held| held.reference == disk(node)) {
+            for held in machine.vm.disks.iter_mut().filter(|held| held.reference.uuid == disk(node).uuid) {
                 held.reference = to.clone();
                 machine.version += 1;
             }
         }
+    }
+
+    /// The plan that is being carried out.
+    pub async fn plan_of_journal(&self) -> Plan {
+        let text = crate::upgrade::journal::last(self).await.unwrap().unwrap();
+        crate::upgrade::entry::plan_of(&crate::upgrade::entry::parse(&text).unwrap()).unwrap().clone()
+    }
+
+    /// Somebody deletes a VM of the deployment; its data disk stays.
+    pub fn delete_vm(&self, uuid: Uuid) {
+        self.lock().machines.retain(|machine| !machine.ours || machine.vm.uuid() != uuid);
+    }
+
+    /// The VM that was made for a node's swap.
+    pub fn new_vm(&self, node: &str) -> Vm {
+        let state = self.lock();
+        let its = |machine: &&Machine| machine.ours && machine.node == node && machine.image == new();
+        state.seen(state.machines.iter().find(its).expect("the new VM"))
     }
 
     /// A node is lost for good: its VMs, its disk.

@@ -1,0 +1,42 @@
+//! The holds that this process has taken, or is taking: what is told of them by others is that the process lives.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The attempts that are under way, and the last number that was given.
+static LIVING: Mutex<(BTreeSet<u64>, u64)> = Mutex::new((BTreeSet::new(), 0));
+
+fn living() -> MutexGuard<'static, (BTreeSet<u64>, u64)> {
+    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An attempt to take a hold, and the hold that it has led to: it ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Attempt(u64);
+
+impl Attempt {
+    /// Begins one.
+    pub(super) fn begin() -> Self {
+        let mut living = living();
+        living.1 += 1;
+        let number = living.1;
+        living.0.insert(number);
+        Self(number)
+    }
+
+    /// Its number, which no other attempt of this process has.
+    pub(super) fn number(&self) -> u64 {
+        self.0
+    }
+
+    /// Whether the one of this number has not ended.
+    pub(super) fn lives(number: u64) -> bool {
+        living().0.contains(&number)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        living().0.remove(&self.0);
+    }
+}

@@ -1,0 +1,144 @@
+//! Who is at work on a deployment, as far as that can be told from its numbered directories.
+
+use std::fmt;
+
+use super::{Holder, Store};
+
+/// Who it is: written once, so that no later write that is cut takes the name away.
+pub(super) const HOLDER: &str = "holder.json";
+/// When it last confirmed that it holds the deployment: seconds of Unix time, written again and again.
+pub(super) const SEEN: &str = "seen";
+pub(super) const RELEASED: &str = "released";
+/// There when its maker has ended before it was permitted anything: it says nothing of the one before it.
+pub(super) const WITHDRAWN: &str = "withdrawn";
+/// There when somebody does not know whether he has made the directory. Whoever has made it, and has said his name, goes
+/// on only if he does not find this then: so nobody goes on with one that has this and no name.
+pub(super) const DOUBTED: &str = "doubted";
+/// There once whoever was taken over from can have begun nothing more.
+pub(super) const ALONE: &str = "alone";
+
+/// Who holds a deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody.
+    Free,
+    /// A command that has not given it back, and is not known to have ended.
+    Held(Held),
+}
+
+impl Standing {
+    /// Who is at work, for people; none if nobody is.
+    pub fn holder(self) -> Option<String> {
+        match self {
+            Self::Free => None,
+            Self::Held(held) => Some(held.who()),
+        }
+    }
+}
+
+/// The deployment is another command's now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Lost(pub Option<Holder>);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(holder) => write!(f, "{holder} has taken over; nothing more is done here"),
+            None => write!(f, "another command has taken over; nothing more is done here"),
+        }
+    }
+}
+
+/// The deployment is held by another command, which may be alive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Held {
+    /// The number of its directory.
+    pub number: u64,
+    /// Who it is. None while it has not said its name; for ever if it was killed, or its write cut, before it
+    /// had. Nothing tells one from the other, so it counts as alive.
+    pub holder: Option<Holder>,
+}
+
+impl Held {
+    /// Who it is, for people.
+    pub fn who(&self) -> String {
+        self.holder
+            .as_ref()
+            .map_or_else(|| format!("a command without a name (hold {})", self.number), Holder::to_string)
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is at work on this deployment", self.who())?;
+        if self.holder.is_none() {
+            write!(f, ": it has just begun, or was killed before it had said its name")?;
+        }
+        Ok(())
+    }
+}
+
+/// Who holds the deployment.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
+    Ok(judged(store).await?.standing)
+}
+
+/// What the numbered directories say.
+pub(super) struct Judged {
+    /// The highest number; 0 if there is none.
+    pub(super) highest: u64,
+    /// Who holds the deployment.
+    pub(super) standing: Standing,
+    /// Who has ended without giving it back, if nobody holds it: what it asked for last may still arrive.
+    pub(super) ended: Option<Holder>,
+}
+
+/// Looks who holds the deployment. A command that ended while it waited to take over, or withdrew, says nothing of the
+/// one before it: that one may be alive.
+pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<Judged> {
+    let numbers = sorted(store).await?;
+    let highest = numbers.last().copied().unwrap_or_default();
+    let free = |ended| Ok(Judged { highest, standing: Standing::Free, ended });
+    for number in numbers.into_iter().rev() {
+        if store.read(number, RELEASED).await?.is_some() {
+            break;
+        }
+        if store.read(number, WITHDRAWN).await?.is_some() || is_nobodys(store, number).await? {
+            continue;
+        }
+        match holder(store, number).await? {
+            Some(dead) if store.has_ended(&dead).await? => {
+                if store.read(number, ALONE).await?.is_some() {
+                    return free(Some(dead));
+                }
+            }
+            holder => return Ok(Judged { highest, standing: Standing::Held(Held { number, holder }), ended: None }),
+        }
+    }
+    free(None)
+}
+
+/// Whether nobody will ever go on with a number: it has no name, and one is said only in vain from now on.
+async fn is_nobodys(store: &dyn Store, number: u64) -> anyhow::Result<bool> {
+    Ok(store.read(number, DOUBTED).await?.is_some() && holder(store, number).await?.is_none())
+}
+
+/// Who has a number; none if that was not written, or only in part.
+pub(super) async fn holder(store: &dyn Store, number: u64) -> anyhow::Result<Option<Holder>> {
+    let text = store.read(number, HOLDER).await?;
+    let Some(mut holder) = text.and_then(|text| serde_json::from_str::<Holder>(&text).ok()) else { return Ok(None) };
+    // A part of a number is a lower one.
+    let seen = store.read(number, SEEN).await?.and_then(|text| text.parse().ok());
+    holder.seen = holder.seen.max(seen.unwrap_or_default());
+    Ok(Some(holder))
+}
+
+/// The numbers, the lowest first.
+pub(super) async fn sorted(store: &dyn Store) -> anyhow::Result<Vec<u64>> {
+    let mut numbers = store.numbers().await?;
+    numbers.sort_unstable();
+    Ok(numbers)
+}

@@ -1,0 +1,23 @@
+//! The permission to change something, for as long as one call lasts.
+
+use async_trait::async_trait;
+
+use super::Result;
+
+/// Says during a call whether its caller may still change anything.
+///
+/// A successor is sound by two times. What a permit allows is begun within [`crate::authority::WINDOW`]; and each
+/// request has arrived or failed within [`crate::authority::MARGIN`] of its beginning, also when its sender ends
+/// meanwhile: a request that lasts longer than that ends with an error, and is never sent a second time by a library
+/// or a proxy. An upload is many requests in that sense: its pieces are. After [`crate::authority::REACH`] the successor
+/// begins, and [`super::Hypervisor::settle`] waits for what has arrived.
+#[async_trait]
+pub trait Permit: Send + Sync {
+    /// Asked right before each request that changes something, and at least every few seconds of a request that lasts,
+    /// such as an upload; what it permits must be begun at once.
+    ///
+    /// # Errors
+    /// The call ends with this error as it is. [`super::Kind::Fenced`]: the caller may not, nor ever again. Otherwise
+    /// nobody can say now: [`super::Kind::Transient`] at the first request of a call, [`super::Kind::InDoubt`] later.
+    async fn still(&self) -> Result<()>;
+}

@@ -1,0 +1,43 @@
+//! Where new VMs are put.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a VM is put; what is left out is as with the VM whose place it takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The datastore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datastore: Option<String>,
+    /// The resource pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_pool: Option<String>,
+    /// The folder of the inventory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+}
+
+impl Placement {
+    /// Whether everything is as with the VM whose place is taken.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// For "VMs are put: …".
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.datastore.as_ref().map(|name| format!("on the datastore {name}")),
+            self.resource_pool.as_ref().map(|name| format!("into the resource pool {name}")),
+            self.folder.as_ref().map(|name| format!("into the folder {name}")),
+        ];
+        let given: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(&if given.is_empty() {
+            "beside the VMs whose place they take".to_owned()
+        } else {
+            given.join(", ")
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Whose fault it is that a node is not found good: its own, or another one's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
+use crate::upgrade::refusal::NODE_SILENT;
+use crate::upgrade::trouble::{Trouble, Wait};
+
+/// So many looks in a row must find another node silent before that is believed.
+const LOOKS_TO_BELIEVE: u32 = 3;
+
+/// How another node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    Well,
+    /// It answers, and is not well.
+    Ill,
+    /// It does not answer.
+    Silent,
+}
+
+/// How much of the time in which a node is not found good counts against it.
+pub(super) struct Blame {
+    limit: Duration,
+    most: Duration,
+    own: Duration,
+    excused: Duration,
+    last: Instant,
+    /// How often in a row the others did not answer.
+    silent: BTreeMap<String, u32>,
+}
+
+impl Blame {
+    /// `limit` is how much may count against it, `most` how much one look may count for at most.
+    pub(super) fn new(limit: Duration, most: Duration) -> Self {
+        let (own, excused) = (Duration::ZERO, Duration::ZERO);
+        Self { limit, most, own, excused, last: Instant::now(), silent: BTreeMap::new() }
+    }
+
+    /// What a look comes to at which the node lacks something.
+    pub(super) fn judge(&mut self, what: &str, lacks: Reason, others: Vec<(String, Health)>) -> Wait {
+        let passed = self.last.elapsed().min(self.most);
+        self.last = Instant::now();
+        let (spent, excuse) = match self.excuse(&lacks, others) {
+            Some(excuse) => (&mut self.excused, Some(excuse)),
+            None => (&mut self.own, None),
+        };
+        *spent += passed;
+        let ends = *spent >= self.limit;
+        let waited = format!("waited {} s for {what}", spent.as_secs());
+        match excuse {
+            Some(why) if ends => Trouble::elsewhere(&why.code.clone(), why.of(waited).words).into(),
+            None if ends => Trouble::refused(&lacks.code.clone(), lacks.of(waited).words).into(),
+            excuse => Wait::Again(excuse.unwrap_or(lacks)),
+        }
+    }
+
+    /// Why it is not the node's fault, if it is not.
+    fn excuse(&mut self, lacks: &Reason, others: Vec<(String, Health)>) -> Option<Reason> {
+        let (all, mut ill, mut silent) = (others.len(), Vec::new(), 0);
+        for (name, health) in others {
+            let looks = self.silent.entry(name.clone()).or_default();
+            *looks = if health == Health::Silent { *looks + 1 } else { 0 };
+            match health {
+                Health::Ill => ill.push(format!("{name} is not well")),
+                Health::Silent if *looks >= LOOKS_TO_BELIEVE => {
+                    silent += 1;
+                    ill.push(format!("{name} does not answer"));
+                }
+                Health::Silent | Health::Well => {}
+            }
+        }
+        match &*lacks.code {
+            // Whoever is the only one has nobody else to blame.
+            NODE_SILENT if all > 0 && silent == all => {
+                let words = format!("no control node can be reached from here: {}", lacks.words);
+                Some(Reason::new(reason::UNREACHABLE, words))
+            }
+            // What it says of itself alone, and that it says nothing, no other node can cause.
+            NODE_SILENT | NODE_DIFFERS => None,
+            // It does its part; that it takes no pods is somebody's will.
+            reason::NODE_CORDONED => Some(lacks.clone()),
+            _ if ill.is_empty() => None,
+            _ => {
+                let words = format!("{}, which is to be mended first: {}", ill.join(" and "), lacks.words);
+                Some(Reason::new(reason::OTHER_NODE, words))
+            }
+        }
+    }
+}

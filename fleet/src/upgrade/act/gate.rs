@@ -1,0 +1,152 @@
+//! Whether a node is good: the gate on each way, and the look before the commit. What a node lacks may be its own
+//! fault, or another node's.
+
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use contract::node::Node;
+use contract::swap::Image;
+
+use super::blame::{Blame, Health};
+use super::{Taken, Vms};
+use crate::hypervisor::Vm;
+use crate::upgrade::judge::members_wrong;
+use crate::upgrade::nodes::Nodes as _;
+use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::progress::Progress;
+use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::Wait;
+
+impl Run<'_> {
+    /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
+    /// which it is does not count, up to as much again.
+    pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
+        let image = &plan.target.image;
+        let blame = &Mutex::new(Blame::new(Duration::from_secs(plan.options.gate_seconds), self.most_of_a_look()));
+        let what = &format!("{} to be found good", node.name);
+        let facts = self
+            .wait(what, Duration::MAX, || async move {
+                let lacks = match self.nodes.facts(node.address).await {
+                    Ok(facts) => match missing(&facts, node, new, image, plan.members.len()) {
+                        Some(lacks) => lacks,
+                        None => return Ok(facts),
+                    },
+                    Err(error) => Reason::new(NODE_SILENT, format!("{error:#}")),
+                };
+                let others = self.look_at_others(plan, node, progress).await;
+                Err(blame.lock().unwrap_or_else(PoisonError::into_inner).judge(what, lacks, others))
+            })
+            .await?;
+        Ok(good(node, image, &facts))
+    }
+
+    /// How the other nodes do that were to be well all the time.
+    async fn look_at_others(&self, plan: &Plan, node: &PlannedNode, progress: &Progress) -> Vec<(String, Health)> {
+        let mut seen = Vec::new();
+        for (name, address) in others(plan, node) {
+            if plan.nodes.iter().position(|node| node.name == name).is_some_and(|at| progress.is_away(at)) {
+                continue;
+            }
+            let health = match self.nodes.facts(address).await {
+                Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Health::Well,
+                Ok(_) => Health::Ill,
+                Err(_) => Health::Silent,
+            };
+            seen.push((name.to_owned(), health));
+        }
+        seen
+    }
+
+    pub(super) async fn gate(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, image: &Image) -> Taken {
+        let limit = Duration::from_secs(plan.options.gate_seconds);
+        let facts = self
+            .wait(&format!("{} to be found good", node.name), limit, || async {
+                let facts = self.nodes.facts(node.address).await?;
+                match missing(&facts, node, vm, image, plan.members.len()) {
+                    Some(missing) => Err(Wait::Again(missing)),
+                    None => Ok(facts),
+                }
+            })
+            .await?;
+        Ok(good(node, image, &facts))
+    }
+
+    /// Whether all nodes are good on the new image: in the VM that was made for them, or in one that an operator has
+    /// put in the place of a lost node.
+    pub(super) async fn check(&self, plan: &Plan, progress: &Progress) -> Taken {
+        let limit = Duration::from_secs(plan.options.gate_seconds);
+        for (index, node) in plan.nodes.iter().enumerate() {
+            self.wait(&format!("{} to be good", node.name), limit, || async move {
+                let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
+                let facts = self.nodes.facts(node.address).await?;
+                let image = &plan.target.image;
+                let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
+                match (&vms.new, other) {
+                    (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.good.is_some() => Ok(()),
+                    (_, Some(other)) => {
+                        let words = format!("it runs {} in {other} and is not good there", facts.image.build());
+                        Err(Wait::again(NODE_NOT_READY, words))
+                    }
+                    (Some(new), None) => {
+                        missing(&facts, node, new, image, plan.members.len()).map_or(Ok(()), |lacks| Err(lacks.into()))
+                    }
+                    (None, None) => Err(Wait::again(reason::VM_GONE, format!("the VM {} is gone", node.new_name))),
+                }
+            })
+            .await?;
+        }
+        Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
+    }
+}
+
+/// All other control nodes, by name and address.
+pub(super) fn others<'p>(plan: &'p Plan, node: &'p PlannedNode) -> impl Iterator<Item = (&'p str, Ipv4Addr)> {
+    let others = plan.members.iter().filter(move |member| member.name != node.name);
+    others.map(|member| (&*member.name, member.address))
+}
+
+fn good(node: &PlannedNode, image: &Image, facts: &Node) -> String {
+    let (member, generation) = (&node.member, facts.generation);
+    format!("good on {image}: the same member of etcd ({member}), the same disk, holder number {generation}")
+}
+
+/// What a node lacks to be good in this VM, on this image; none if nothing. `members` is how many control nodes there
+/// are.
+pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, members: usize) -> Option<Reason> {
+    let differs = |words: String| Some(Reason::new(reason::NODE_DIFFERS, words));
+    let lacks = |code: &str, words: &str| Some(Reason::new(code, words));
+    if facts.image.build != image.build {
+        return differs(format!("it runs {}", facts.image.build()));
+    }
+    if facts.holder != Some(vm.uuid()) {
+        let holder = facts.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+        return differs(format!("{holder} holds its disk, not {}", vm.uuid()));
+    }
+    if facts.disk != node.identity {
+        return differs("it has another data disk than before".to_owned());
+    }
+    let Some(etcd) = &facts.etcd else { return lacks(MEMBER_UNHEALTHY, "its etcd does not answer") };
+    if etcd.member != node.member {
+        return differs(format!("it is etcd's member {}, before it was {}", etcd.member, node.member));
+    }
+    if let Some(wrong) = members_wrong(etcd, members).into_iter().next() {
+        return lacks(MEMBER_UNHEALTHY, &wrong);
+    }
+    if !facts.ready {
+        return lacks(NODE_NOT_READY, "it is not ready");
+    }
+    if facts.good.is_none() {
+        return lacks(NODE_NOT_READY, "it was not found good yet");
+    }
+    // An image that does not tell of its pods is taken at its word.
+    let cordoned = facts.pods.as_ref().map_or(Some(false), |pods| pods.cordoned);
+    match cordoned {
+        _ if node.cordoned => None,
+        Some(false) => None,
+        Some(true) => lacks(reason::NODE_CORDONED, "it is cordoned, and takes no pods yet"),
+        None => lacks(NODE_NOT_READY, "it cannot say whether it takes pods"),
+    }
+}

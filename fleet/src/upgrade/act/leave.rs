@@ -1,0 +1,184 @@
+//! A node leaves its work to the others, before its VM is stopped: prepared for its swap on the way forward, evacuated
+//! on the way back.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use contract::node::Node;
+use contract::swap::{self, Stage};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::gate::missing;
+use super::node::MOMENT;
+use super::reach::Says;
+use super::{LOOKS_TO_BELIEVE, Taken};
+use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::{Trouble, Wait};
+
+/// How long a node may take beyond the drain.
+const LEAVING: Duration = Duration::from_secs(180);
+/// So many looks a refusal may stand before it is taken for the last word.
+const LOOKS_TO_SETTLE: u32 = 60;
+
+/// What a node is asked for.
+enum Leave {
+    Swap(swap::Request),
+    Evacuation(swap::EvacuationRequest),
+}
+
+/// How far it is.
+struct Going {
+    id: Uuid,
+    stage: Stage,
+    error: Option<String>,
+    code: Option<String>,
+}
+
+impl Leave {
+    fn id(&self) -> Uuid {
+        match self {
+            Self::Swap(swap) => swap.id,
+            Self::Evacuation(evacuation) => evacuation.id,
+        }
+    }
+
+    fn going(&self, facts: Node) -> Option<Going> {
+        let going = match self {
+            Self::Swap(_) => facts.swap.map(|swap::SwapState { id, stage, error, code, .. }| (id, stage, error, code)),
+            Self::Evacuation(_) => {
+                facts.evacuation.map(|swap::EvacuationState { id, stage, error, code, .. }| (id, stage, error, code))
+            }
+        };
+        going.map(|(id, stage, error, code)| Going { id, stage, error, code }).filter(|going| going.id == self.id())
+    }
+}
+
+impl Run<'_> {
+    pub(super) async fn prepare(&self, plan: &Plan, node: &PlannedNode, old: &Vm) -> Taken {
+        if old.power != PowerState::On {
+            return Err(Trouble::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
+        }
+        let request = Leave::Swap(swap::Request {
+            id: node.swap,
+            to: plan.target.image.clone(),
+            drain_seconds: plan.options.drain_seconds,
+            downgrade: plan.options.downgrade,
+            publisher: plan.options.publisher.clone().filter(|key| Some(key) != node.pinned.as_ref()),
+        });
+        // What stands against it just after another node's swap may be gone in a moment.
+        let patience = self.pace * LOOKS_TO_SETTLE;
+        if !self.leave(plan, node, &request, "to be prepared", patience).await? {
+            let words = format!("the image of {} does not know of swaps", node.name);
+            return Err(Trouble::pause(reason::NODE_IMAGE, words));
+        }
+        Ok("drained, no leader, without the virtual IP; it may be shut down".to_owned())
+    }
+
+    /// Lets a new VM that runs well hand everything over before it is stopped. One that does not is stopped as it is:
+    /// waiting would help nobody.
+    pub(super) async fn evacuate(&self, plan: &Plan, node: &PlannedNode, new: Option<&Vm>) -> Taken {
+        let Some(new) = new.filter(|new| new.power == PowerState::On) else {
+            return Ok("the new VM does not run".to_owned());
+        };
+        let looks = AtomicU32::new(0);
+        let well = self
+            .wait(&format!("{} to be well", node.name), MOMENT, || async {
+                let mut says = Says::Facts;
+                let lacks = match self.nodes.facts(node.address).await {
+                    // Begun before, it is cordoned already.
+                    Ok(Node { evacuation: Some(evacuation), .. }) if evacuation.id == node.swap => None,
+                    Ok(facts) => missing(&facts, node, new, &plan.target.image, plan.members.len()),
+                    Err(error) => {
+                        says = Says::of(&error);
+                        let words = format!("it does not answer: {error:#}");
+                        Some(Reason::new(crate::upgrade::refusal::NODE_SILENT, words))
+                    }
+                };
+                match lacks {
+                    Some(lacks) if looks.fetch_add(1, Ordering::Relaxed) + 1 < LOOKS_TO_BELIEVE => Err(lacks.into()),
+                    Some(lacks) => {
+                        if says != Says::Facts {
+                            self.may_be_stopped(plan, node, says).await?;
+                        }
+                        Ok(Some(lacks))
+                    }
+                    None => Ok(None),
+                }
+            })
+            .await?;
+        if let Some(lacks) = well {
+            return Ok(format!("not possible, for it does not do its part: {}", lacks.words));
+        }
+        let drain_seconds = plan.options.drain_seconds;
+        let request = Leave::Evacuation(swap::EvacuationRequest { id: node.swap, drain_seconds });
+        Ok(match self.leave(plan, node, &request, "to hand everything over", Duration::MAX).await? {
+            true => "drained, no leader, without the virtual IP".to_owned(),
+            false => "its image does not know how; pods and leader move when it stops".to_owned(),
+        })
+    }
+
+    /// Lets a node leave, and waits until it has. A refusal that stands for longer than `patience` is its last word.
+    /// False if its image does not know how.
+    async fn leave(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        what: &Leave,
+        until: &str,
+        patience: Duration,
+    ) -> Result<bool, Trouble> {
+        let limit = LEAVING + Duration::from_secs(plan.options.drain_seconds);
+        let (begun, since) = (&AtomicBool::new(false), Instant::now());
+        self.wait(&format!("{} {until}", node.name), limit, || async move {
+            if begun.load(Ordering::Relaxed) {
+                match what.going(self.nodes.facts(node.address).await?) {
+                    // Asked again, it would begin anew.
+                    Some(Going { stage: Stage::Failed, error, code, .. }) => {
+                        let code = code.as_deref().unwrap_or(reason::NODE_GAVE_UP);
+                        let words = format!("{} gave up: {}", node.name, error.unwrap_or_default());
+                        return Err(Trouble::pause(code, words).into());
+                    }
+                    Some(Going { stage, .. }) if stage != Stage::Prepared => {
+                        return Err(Wait::again(reason::WAITING, words(stage)));
+                    }
+                    _ => {}
+                }
+            }
+            let asked = match what {
+                Leave::Swap(swap) => self.nodes.begin_swap(node.address, swap).await?,
+                Leave::Evacuation(evacuation) => self.nodes.evacuate(node.address, evacuation).await?,
+            };
+            match asked {
+                Asked::Done => Ok(true),
+                Asked::Unknown => Ok(false),
+                Asked::Begun => {
+                    begun.store(true, Ordering::Relaxed);
+                    Err(Wait::again(reason::WAITING, "begun"))
+                }
+                Asked::Refused(why) => {
+                    let why = Reason::from(why).of(format!("{} refuses", node.name));
+                    let stands = since.elapsed() >= patience;
+                    Err(if stands { Wait::End(why.into()) } else { Wait::Again(why) })
+                }
+            }
+        })
+        .await
+    }
+}
+
+fn words(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Judging => "it judges whether it may leave",
+        Stage::Yielding => "it hands the virtual IP over",
+        Stage::MovingLeader => "it hands the lead of etcd over",
+        Stage::Draining => "pods move away",
+        Stage::Prepared => "prepared",
+        Stage::Failed => "it gave up",
+        Stage::Taken => "another VM has its disk",
+    }
+}

@@ -1,0 +1,83 @@
+//! Whether a VM that the inventory does not show is really gone, and whether the way back can be gone to its end.
+
+use uuid::Uuid;
+
+use super::Vms;
+use crate::upgrade::nodes::Nodes as _;
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
+use crate::upgrade::progress::Progress;
+use crate::upgrade::reason;
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::Trouble;
+
+/// So many looks lie between two that find a VM gone.
+const LOOKS_APART: u32 = 5;
+
+impl Run<'_> {
+    /// Fails unless every node that would go back still has its old VM, or was replaced: otherwise some would go back,
+    /// and one would be stuck half-way.
+    pub(in crate::upgrade) async fn way_back_is_open(
+        &self,
+        plan: &Plan,
+        progress: &Progress,
+        only: Option<usize>,
+    ) -> Result<(), Trouble> {
+        let all = self.vms().await?;
+        let mut gone = Vec::new();
+        for index in progress.needs_old(plan, only) {
+            let node = &plan.nodes[index];
+            let vms = Vms::of(node, all.clone(), progress.made(index))?;
+            if vms.old.is_some() {
+                continue;
+            }
+            let facts = self.nodes.facts(node.address).await.ok();
+            let holder = facts.and_then(|facts| facts.holder);
+            if !vms.others.iter().any(|vm| Some(vm.uuid()) == holder) {
+                gone.push(format!("the VM {} ({}) of {}", node.old_name, node.old, node.name));
+            }
+        }
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));
+        Err(Trouble::blocked(reason::VM_GONE, words))
+    }
+
+    /// Fails unless a new VM that the inventory does not show is gone: neither the hypervisor knows a VM with its BIOS
+    /// UUID that could be it, at two looks, nor does the node answer from it.
+    pub(super) async fn new_is_gone(&self, plan: &Plan, node: &PlannedNode, made: Uuid) -> Result<(), Trouble> {
+        let lives = |how: &str| {
+            let words = format!("the inventory does not show {} ({made}), yet {how}: it may run", node.new_name);
+            Trouble::elsewhere(reason::VM_GONE, words)
+        };
+        for look in 0..2 {
+            if look > 0 {
+                tokio::time::sleep(self.pace * LOOKS_APART).await;
+            }
+            self.hypervisor.settle().await?;
+            let with = self.hypervisor.with_bios_uuid(made).await?;
+            let foreign = |stamp: &crate::hypervisor::Stamp| stamp.deployment != plan.deployment;
+            if let Some(vm) = with.iter().find(|vm| !vm.stamp.as_ref().is_some_and(foreign)) {
+                return Err(lives(&format!("there is {}", vm.name)));
+            }
+            if self.vms().await?.iter().any(|vm| vm.uuid() == made) {
+                return Err(lives("it is there now"));
+            }
+        }
+        match self.nodes.facts(node.address).await {
+            Ok(facts) if facts.holder == Some(made) => Err(lives(&format!("{} answers from it", node.name))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a step goes by where the new VM is: one that is not seen there is no proof that there is none.
+pub(super) fn goes_by_new(step: Step, progress: &Progress) -> bool {
+    use Action::{Attach, AttachOld, DestroyNew, DetachNew, EvacuateNew, FenceNew, Gate, PowerOn, PowerOnOld, StopNew};
+    let goes_by = matches!(
+        step.action,
+        Attach | PowerOn | Gate | EvacuateNew | StopNew | FenceNew | DetachNew | AttachOld | PowerOnOld | DestroyNew
+    );
+    // This program may have removed it itself.
+    goes_by && !step.node.is_some_and(|node| progress.is_begun(Step::of(Action::DestroyNew, node)))
+}

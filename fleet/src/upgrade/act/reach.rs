@@ -1,0 +1,92 @@
+//! Who can be reached. A node that says nothing may be ill, or only out of this machine's sight: the other control nodes
+//! tell which.
+
+use std::io;
+
+use contract::node::Etcd;
+
+use super::gate::others;
+use crate::upgrade::nodes::{Answered, Nodes as _};
+use crate::upgrade::plan::{Mode, Plan, PlannedNode};
+use crate::upgrade::reason::UNREACHABLE;
+use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
+use crate::upgrade::run::Run;
+use crate::upgrade::trouble::{Trouble, Wait};
+
+/// What a node that does not do its part says when it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// What it lacks.
+    Facts,
+    /// Something else: it refuses to tell, or is not trusted. It may be at work.
+    SomethingElse,
+    /// Nothing.
+    Nothing,
+}
+
+impl Says {
+    /// What this error of asking a node says.
+    pub(super) fn of(error: &anyhow::Error) -> Self {
+        let answers = error.chain().any(|cause| {
+            cause.downcast_ref::<io::Error>().is_some_and(is_tls)
+                || cause.is::<Answered>()
+                || cause.is::<serde_json::Error>()
+        });
+        if answers { Self::SomethingElse } else { Self::Nothing }
+    }
+}
+
+/// Whether TLS has not accepted what somebody said: data that is not valid, wrapped in other errors of a connection.
+fn is_tls(error: &io::Error) -> bool {
+    let wrapped = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+    error.kind() == io::ErrorKind::InvalidData || wrapped.is_some_and(is_tls)
+}
+
+impl Run<'_> {
+    /// Whether the VM of a node may be stopped that does not do its part, as far as can be seen from here: another
+    /// control node must say that etcd stands without it. All at once, etcd does not stand, and it is enough that
+    /// another one can be reached. Who is the only one may be stopped if it says nothing, or what it lacks.
+    pub(super) async fn may_be_stopped(&self, plan: &Plan, node: &PlannedNode, says: Says) -> Result<(), Wait> {
+        let (mut all, mut silent) = (0, 0);
+        for (name, address) in others(plan, node) {
+            all += 1;
+            match self.nodes.facts(address).await {
+                Ok(facts) => {
+                    let stands = |etcd: &Etcd| stands_without(etcd, &node.member, plan.members.len());
+                    if plan.options.mode == Mode::AllAtOnce || facts.etcd.as_ref().is_some_and(stands) {
+                        return Ok(());
+                    }
+                    log::debug!("{name} does not say that etcd stands without {}", node.name);
+                }
+                Err(error) if Says::of(&error) == Says::SomethingElse => {}
+                Err(_) => silent += 1,
+            }
+        }
+        let name = &node.name;
+        match (all, says) {
+            (0, Says::SomethingElse) => {
+                let words = format!("{name} answers, though not what it is asked for: it may be at work");
+                Err(Trouble::elsewhere(NODE_NOT_READY, words).into())
+            }
+            (0, _) => Ok(()),
+            (_, Says::Nothing) if silent == all => {
+                let words = format!("no control node can be reached from here: whether {name} is at work is not known");
+                Err(Wait::again(UNREACHABLE, words))
+            }
+            _ => {
+                let words = format!("no other control node says that etcd stands without {name}");
+                Err(Wait::again(MEMBER_UNHEALTHY, words))
+            }
+        }
+    }
+}
+
+/// Whether a majority of etcd's members is well without this one.
+fn stands_without(etcd: &Etcd, member: &str, expected: usize) -> bool {
+    let well = etcd.members.iter().filter(|other| other.id != member && other.healthy && !other.learner).count();
+    etcd.members.len() == expected && 2 * well > expected
+}
+
+#[cfg(test)]
+#[path = "../tests/reach.rs"]
+mod tests;

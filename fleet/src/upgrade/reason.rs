@@ -1,0 +1,85 @@
+//! Why a run waits, pauses or turns: a stable code for programs, and words for people.
+
+use std::fmt;
+
+use contract::swap::Refused;
+use serde::{Deserialize, Serialize};
+
+use super::refusal::codes;
+use crate::node::told;
+
+/// A reason. As JSON it has the members `code` and `reason`, as a node's refusal has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Stable code: of [`REASONS`], of [`super::CODES`], or the node's own, such as `drain.blocked`.
+    #[serde(default = "uncoded")]
+    pub code: String,
+    /// In one sentence.
+    #[serde(rename = "reason")]
+    pub words: String,
+}
+
+impl Reason {
+    /// A reason in these words, which may be somebody else's: they are cut, and lose their control characters.
+    pub fn new(code: &str, words: impl fmt::Display) -> Self {
+        Self { code: code.to_owned(), words: told(&words.to_string()) }
+    }
+
+    /// The same, with what it is about in front.
+    #[must_use]
+    pub(super) fn of(self, what: impl fmt::Display) -> Self {
+        Self::new(&self.code, format!("{what}: {}", self.words))
+    }
+}
+
+/// For people: the words, and the code to look up.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.words, self.code)
+    }
+}
+
+/// A node's refusal keeps its own code.
+impl From<Refused> for Reason {
+    fn from(Refused { code, reason }: Refused) -> Self {
+        Self::new(&code, reason)
+    }
+}
+
+/// The code of what an earlier version noted without one.
+fn uncoded() -> String {
+    UNCODED.to_owned()
+}
+
+codes! {
+    REASONS;
+    HYPERVISOR_TRANSIENT, "hypervisor.transient", "The hypervisor cannot do it now. It is tried again.";
+    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed by somebody else since it was looked at. It is looked at again.";
+    HYPERVISOR_IN_DOUBT, "hypervisor.in-doubt", "The hypervisor's answer is lost. Whether it has done what was asked is looked up.";
+    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is away goes back; otherwise a person is waited for.";
+    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the way back needs it as well.";
+    HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk is not there any more.";
+    STORE, "store.unavailable", "Who may change the deployment, or the journal, cannot be read or written where it is kept.";
+    WAITING, "upgrade.waiting", "What is waited for has not happened yet; nobody says why.";
+    ASKED, "upgrade.asked", "A person asked for it.";
+    OTHER_NODE, "upgrade.other-node", "A node that is swapped cannot be found good because another control node is lost or not well. It does not go back for that.";
+    UNREACHABLE, "upgrade.unreachable", "No control node can be reached from where the upgrade is driven.";
+    NODE_CORDONED, "upgrade.node-cordoned", "A node that is swapped is good, and takes no pods: somebody has cordoned it. It does not go back for that.";
+    NODE_DIFFERS, "upgrade.node-differs", "A node runs another image, or with another VM, data disk or member of etcd, than the plan says.";
+    NODE_GAVE_UP, "upgrade.node-gave-up", "A node gave up what it was asked for, and gives no code of its own.";
+    NODE_IMAGE, "upgrade.node-image", "A node's image does not know of what it is asked for.";
+    VM_STATE, "upgrade.vm-state", "A VM is not as the step needs it: on, off, disconnected, or without another disk.";
+    VM_UNASKABLE, "upgrade.vm-unaskable", "A guest cannot be asked to shut down: VMware Tools do not run in it. Its power is not cut for that.";
+    VM_COPIED, "upgrade.vm-copied", "Two VMs carry the same identity: one is a copy of the other. Neither is touched until one is removed.";
+    VM_GONE, "upgrade.vm-gone", "A VM that the upgrade needs is gone.";
+    VM_LEFT, "upgrade.vm-left", "There is a VM of the swap already, before one was made.";
+    DISK_HELD, "upgrade.disk-held", "A data disk is not where the step needs it: another VM holds it, or it has just moved.";
+    OVA, "upgrade.ova", "The OVA cannot be read, is damaged, or is not the one that was planned with.";
+    HERE, "upgrade.here", "The machine that drives the upgrade cannot do its part: it has no room, for example.";
+    PLAN, "upgrade.plan", "The plan has a step that this version of the program does not take.";
+    UNCODED, "upgrade.uncoded", "An earlier version of the program noted the reason, without a code.";
+}
+
+#[cfg(test)]
+#[path = "tests/reason.rs"]
+mod tests;

@@ -1,0 +1,80 @@
+//! Obstacles while some nodes are off already; and guests that nothing was done to yet, which stay on.
+
+use super::command::{end, give};
+use super::failing::{before, stop_before, turns, world};
+use super::fake::{Ill, old, old_vm};
+use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_off() {
+    for node in [1, 2] {
+        let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+        stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, node)).await;
+        world.lock().unaskable = Some(old());
+        assert_eq!(end_back(&world).await, Outcome::RolledBack, "{node}");
+        assert_eq!(world.called("shut_down") + world.called("cut_power"), 0, "those that are on stay on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_the_last_nodes_backup_is_seen_before_the_first_one_is_off() {
+    let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, 0)).await;
+    for node in ["cp1", "cp2", "cp3"] {
+        world.change_vm(old_vm(node), |machine| machine.vm.snapshots.push("backup".to_owned()));
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains(&format!("{node} (")) && reason.ends_with("[upgrade.vm-snapshot]"), "{reason}");
+        assert_eq!(world.most_away(), 0);
+        world.change_vm(old_vm(node), |machine| machine.vm.snapshots.clear());
+    }
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_backup_that_stays_at_a_later_node_turns_all_back() {
+    let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, 1)).await;
+    let plan = world.plan_of_journal().await;
+    world.change_vm(plan.nodes[1].old, |machine| machine.vm.snapshots.push("backup".to_owned()));
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}
+
+/// It goes back by itself, and is as it was.
+async fn end_back(world: &super::fake::World) -> Outcome {
+    let given = give(world, Verb::Resume).await;
+    assert!(turns(world).await[0].2.contains("cannot be asked to shut down"));
+    let asked = world.calls().iter().filter(|call| call.name == "power_on").count();
+    assert!(asked > 0, "what is off is powered on");
+    let outcome = given.outcome();
+    world.all_run(&old(), false).await;
+    outcome
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_could_not_be_asked_stays_on_when_its_node_goes_back() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    world.lock().unaskable = Some(old());
+    give(&world, Verb::Resume).await.paused();
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_with_a_snapshot_or_a_task_is_not_shut_down_for_its_disk_could_not_move() {
+    for (snapshot, code) in [(true, "[upgrade.vm-snapshot]"), (false, "[upgrade.vm-task]")] {
+        let burden = move |machine: &mut super::fake::Machine, is_there: bool| {
+            let list = if snapshot { &mut machine.vm.snapshots } else { &mut machine.vm.tasks };
+            list.clear();
+            list.extend(is_there.then(|| "backup".to_owned()));
+        };
+        let world = before(3, Step::of(Action::ShutDown, 0)).await;
+        for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+            let vm = if verb == Verb::Resume { old_vm("cp2") } else { world.new_vm("cp2").uuid() };
+            world.change_vm(vm, |machine| burden(machine, true));
+            let reason = give(&world, verb).await.paused();
+            assert!(reason.ends_with(code), "{reason}");
+            assert!(world.lock().is_served("cp2"), "{verb:?}");
+            world.change_vm(vm, |machine| burden(machine, false));
+            assert_eq!(end(&world, verb).await, outcome);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A node at its gate, and another one that is lost or ill meanwhile: whose fault it is that it is not found good.
+
+use std::time::Duration;
+
+use super::command::{begin, deployment, end, give};
+use super::failing::{before, stop_before, turns};
+use super::fake::{Ill, World};
+use crate::upgrade::{Action, Direction, Mode, Outcome, Step, Verb};
+
+#[tokio::test(start_paused = true)]
+async fn a_node_does_not_go_back_because_another_one_became_ill() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lock().sick.insert("cp3");
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("cp3 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(turns(&world).await.is_empty(), "it would not be found good on the old image either");
+    world.lock().sick.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_does_not_go_back_because_another_one_is_lost() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lose("cp3");
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("cp3 does not answer") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_says_nothing_itself_goes_back_whatever_the_others_do() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lock().sick.insert("cp3");
+    world.lock().ill = Ill::Silent;
+    give(&world, Verb::Resume).await;
+    let turned = turns(&world).await;
+    assert!(matches!(turned[..], [(Direction::Back, None, _)]) && turned[0].2.contains("cp2: "), "{turned:?}");
+}
+
+/// All nodes are swapped at once, up to the gate of one of them.
+async fn at_the_gate_of(node: usize) -> World {
+    let world = World::of(3, Mode::AllAtOnce, Ill::Well);
+    begin(&world).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::Gate, node)).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_node_that_had_passed_its_gate_and_is_lost_then_turns_nobody_back() {
+    let world = at_the_gate_of(1).await;
+    world.lock().sick.insert("cp2");
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("cp2 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+    world.lock().sick.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_swapped_node_that_was_not_found_good_yet_turns_all_back() {
+    let world = at_the_gate_of(0).await;
+    world.lock().sick.insert("cp3");
+    give(&world, Verb::Resume).await;
+    assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Back);
+    world.lock().sick.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_in_which_another_node_is_ill_does_not_count_against_the_one_at_its_gate() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lock().sick.insert("cp3");
+    world.lock().ill = Ill::NeverGood;
+    let mended = async {
+        // Of 120 s, none is spent when the other one is well again.
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        world.lock().sick.clear();
+        tokio::time::sleep(Duration::from_secs(80)).await;
+        world.lock().ill = Ill::Well;
+    };
+    let (given, ()) = tokio::join!(give(&world, Verb::Resume), mended);
+    assert_eq!(given.outcome(), Outcome::Upgraded);
+    assert!(turns(&world).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_once_at_the_end_excuses_nobody() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lock().ill = Ill::NeverGood;
+    let lost = async {
+        tokio::time::sleep(Duration::from_millis(118_500)).await;
+        world.lock().unreached.insert("cp3");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.lock().unreached.clear();
+    };
+    let (given, ()) = tokio::join!(give(&world, Verb::Resume), lost);
+    assert_eq!(given.outcome(), Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_node_that_a_person_has_cordoned_does_not_go_back() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    let cordon = |cordoned| {
+        world.lock().contents.iter_mut().filter(|content| content.node == "cp2").for_each(|c| c.cordoned = cordoned);
+    };
+    cordon(true);
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.ends_with("[upgrade.node-cordoned]"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+    cordon(false);
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}

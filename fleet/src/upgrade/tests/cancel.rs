@@ -1,0 +1,154 @@
+//! A command that is asked to end, at any moment: it ends at one at which it can be continued, and soon.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::command::{begin, deployment, end, entries};
+use super::failing;
+use super::fake::{Ill, World};
+use crate::authority::{Hold, TakeOver};
+use crate::upgrade::{Arrived, Cancelled, Deployment, KubernetesOptions, Mode, Outcome, UpgradeStatus, Verb};
+
+/// A world at the beginning of a way.
+async fn world(nodes: usize, mode: Mode, ill: Ill, verb: Verb) -> World {
+    let world = World::of(nodes, mode, ill);
+    begin(&world).await;
+    if verb != Verb::Resume {
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+    world
+}
+
+/// Gives a command that is asked to end at a call; how many calls it has made in all, and how long it took after that.
+async fn cancelled(world: &World, verb: Verb, call: usize) -> (anyhow::Result<(Arrived, UpgradeStatus)>, usize) {
+    world.fault(None);
+    let (cancel, cancelled) = watch::channel(false);
+    world.lock().faults.cancel = Some((call, cancel));
+    let deployment = Deployment { cancelled, ..deployment(world, &|_| {}) };
+    let gone = deployment.go_on(verb, None, TakeOver::FromTheDead).await;
+    world.lock().faults.cancel = None;
+    (gone, world.calls().len())
+}
+
+/// Asks a command to end at every call that it makes, and goes on then; how often that was.
+async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Verb, then: Verb, ends: &[Outcome]) -> usize {
+    let mut most = 0;
+    for call in 1.. {
+        let world = world(nodes, mode, ill, verb).await;
+        let (gone, calls) = cancelled(&world, verb, call).await;
+        let told = format!("{nodes} {mode:?} {ill:?} {verb:?} then {then:?}, asked at call {call} of {calls}");
+        if calls < call {
+            println!("{told}: at most {most} calls followed");
+            return call - 1;
+        }
+        let (arrived, status) = gone.unwrap_or_else(|error| panic!("{told}: {error:#}"));
+        assert!(matches!(arrived, Arrived::Cancelled | Arrived::Ended(_)), "{told}: {arrived:?}");
+        assert_eq!(status.entries, entries(&world).await, "{told}");
+        most = most.max(calls - call);
+        let outcome = end(&world, then).await;
+        assert!(ends.contains(&outcome), "{told}: {outcome:?}");
+        assert!(nodes == 1 || mode == Mode::AllAtOnce || world.most_away() <= 1, "{told}");
+    }
+    unreachable!()
+}
+
+const BOTH: [Outcome; 2] = [Outcome::Upgraded, Outcome::RolledBack];
+
+#[tokio::test(start_paused = true)]
+async fn one_node_and_a_command_that_is_asked_to_end_at_any_call() {
+    let (roll, well) = (Mode::Rolling, Ill::Well);
+    let mut points = everywhere(1, roll, well, Verb::Resume, Verb::Resume, &BOTH[..1]).await;
+    points += everywhere(1, roll, well, Verb::Resume, Verb::Rollback, &BOTH).await;
+    points += everywhere(1, roll, well, Verb::Rollback, Verb::Rollback, &BOTH[1..]).await;
+    points += everywhere(1, roll, well, Verb::Commit, Verb::Commit, &[Outcome::Committed]).await;
+    points += everywhere(1, roll, Ill::NeverGood, Verb::Resume, Verb::Resume, &BOTH[1..]).await;
+    println!("one node, asked to end: {points} points");
+    assert!(points > 300, "{points}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_and_a_command_that_is_asked_to_end_at_any_call() {
+    let mut points = everywhere(3, Mode::Rolling, Ill::Well, Verb::Resume, Verb::Resume, &BOTH[..1]).await;
+    points += everywhere(3, Mode::AllAtOnce, Ill::Well, Verb::Resume, Verb::Rollback, &BOTH).await;
+    println!("three nodes, asked to end: {points} points");
+    assert!(points > 300, "{points}");
+}
+
+/// Asks to end after a while what `work` does; how long that took then.
+async fn after(work: impl Future<Output = ()>, cancel: &watch::Sender<bool>) -> Duration {
+    let asked = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        cancel.send_replace(true);
+        Instant::now()
+    };
+    let ((), asked) = tokio::join!(work, asked);
+    asked.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() {
+    let soon = Duration::from_secs(5);
+    // Pods that do not move away.
+    let world = failing::world(3, Mode::Rolling, Ill::Well).await;
+    world.lock().stuck = Some("cp2");
+    let (cancel, cancelled) = watch::channel(false);
+    let pods = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+    let gone = async {
+        assert_eq!(pods.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap().0, Arrived::Cancelled)
+    };
+    assert!(after(gone, &cancel).await < soon);
+    // A node that never sends its snapshot.
+    let world = failing::world(1, Mode::Rolling, Ill::Well).await;
+    world.lock().no_snapshot = true;
+    let (cancel, cancelled) = watch::channel(false);
+    let snapshot = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+    let gone = async {
+        assert_eq!(snapshot.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap().0, Arrived::Cancelled);
+    };
+    assert!(after(gone, &cancel).await < soon);
+    world.lock().no_snapshot = false;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    // A command that is at work elsewhere.
+    let world = failing::world(1, Mode::Rolling, Ill::Well).await;
+    let alive = Hold::take(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let (cancel, cancelled) = watch::channel(false);
+    let waits = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+    let gone = async {
+        let error = waits.go_on(Verb::Resume, None, TakeOver::FromAnyone).await.unwrap_err();
+        assert!(error.is::<Cancelled>(), "{error:#}");
+    };
+    assert!(after(gone, &cancel).await < soon);
+    alive.release().await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_of_kubernetes_that_is_asked_to_end_is_gone_on_with() {
+    for call in 1.. {
+        let world = World::of(3, Mode::Rolling, Ill::Well);
+        let (cancel, cancelled) = watch::channel(false);
+        world.lock().faults.cancel = Some((call, cancel));
+        let options =
+            KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
+        let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+        let gone = asked.upgrade_kubernetes(&options, TakeOver::FromTheDead).await;
+        let calls = world.calls().len();
+        world.lock().faults.cancel = None;
+        if calls < call {
+            assert!(call > 40, "{call}");
+            return;
+        }
+        match gone {
+            Err(error) if error.is::<Cancelled>() => {
+                let again = deployment(&world, &|_| {}).upgrade_kubernetes(&options, TakeOver::FromTheDead).await;
+                // Asked during the last look, all nodes may run it.
+                let done = |error: &anyhow::Error| error.to_string().contains("upgrade.nothing-to-do");
+                assert!(again.as_ref().err().is_none_or(done), "{call}: {again:?}");
+            }
+            gone => drop(gone.unwrap_or_else(|error| panic!("{call}: {error:#}"))),
+        }
+        assert!(world.lock().contents.iter().all(|content| content.kubernetes == "1.36.3"), "{call}");
+    }
+}

@@ -1,0 +1,49 @@
+//! Upgrades driven by a program that runs many of them as tasks of one runtime.
+
+use std::path::Path;
+
+use super::command::{begin, deployment};
+use super::fake::{Ill, World};
+use crate::authority::{Hold, TakeOver};
+use crate::upgrade::{Arrived, Journal, Mode, Outcome, Pausing, Run, Verb};
+
+fn assert_send<T: Send>(_: &T) {}
+
+#[tokio::test(start_paused = true)]
+async fn all_verbs_and_steps_may_go_from_thread_to_thread() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let (deployment, over, ova) = (deployment(&world, &|_| {}), TakeOver::FromTheDead, Path::new("new.ova"));
+    assert_send(&deployment.plan(ova, &world.options));
+    assert_send(&deployment.apply(ova, &world.options, over));
+    assert_send(&deployment.go_on(Verb::Resume, None, over));
+    assert_send(&deployment.abandon(uuid::Uuid::nil(), over));
+    assert_send(&deployment.status());
+    assert_send(&deployment.adoptable());
+    assert_send(&deployment.adopt(&[], over));
+    let hold = Hold::take(&world, "a test", over, &|_| {}).await.unwrap();
+    let mut journal = Journal::continued(&hold).await.unwrap();
+    let run = Run::new(&deployment, &hold, None);
+    assert_send(&run.ask(&mut journal, Verb::Rollback));
+    assert_send(&run.step(&mut journal, &mut Pausing::default()));
+    assert_send(&run.go(&mut journal));
+    let minor = crate::upgrade::KubernetesOptions { to: None, drain_seconds: 1, limit: std::time::Duration::ZERO };
+    assert_send(&deployment.plan_kubernetes(&minor));
+    assert_send(&deployment.upgrade_kubernetes(&minor, over));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_deployments_are_upgraded_at_the_same_time_in_one_runtime() {
+    let upgrade = |ill| async move {
+        let world = World::of(3, Mode::Rolling, ill);
+        begin(&world).await;
+        let gone = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await;
+        gone.unwrap().0
+    };
+    let ills = [Ill::Well, Ill::NeverGood, Ill::Well, Ill::Hangs];
+    let tasks = ills.map(|ill| tokio::spawn(upgrade(ill)));
+    for (ill, task) in ills.into_iter().zip(tasks) {
+        let outcome = if ill == Ill::Well { Outcome::Upgraded } else { Outcome::RolledBack };
+        assert_eq!(task.await.unwrap(), Arrived::Ended(outcome), "{ill:?}");
+    }
+}

@@ -1,0 +1,98 @@
+//! VMs that the inventory does not show any more: gone, or only out of sight.
+
+use super::command::{Given, deployment, end, give};
+use super::failing::{before, turns, world};
+use super::fake::{Ill, World, old_vm};
+use crate::hypervisor::PowerState;
+use crate::upgrade::entry::{Entry, Event};
+use crate::upgrade::{Action, Direction, Mode, Outcome, Progress, Reason, Step, Verb};
+
+async fn upgraded(nodes: usize) -> World {
+    let world = world(nodes, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
+    for found_by_uuid in [true, false] {
+        let world = upgraded(1).await;
+        let new = world.new_vm("cp1").uuid();
+        world.lock().unlisted.insert(new);
+        if !found_by_uuid {
+            world.lock().unfound.insert(new);
+        }
+        let reason = give(&world, Verb::Rollback).await.paused();
+        let how = if found_by_uuid { "there is cp1-bbbbbbb" } else { "cp1 answers from it" };
+        assert!(reason.contains(how) && reason.ends_with("[upgrade.vm-gone]"), "{reason}");
+        assert_eq!(world.old_vm("cp1").power, PowerState::Off);
+        assert_eq!(world.called("attach") + world.called("power_on"), 0);
+        world.lock().unlisted.clear();
+        world.lock().unfound.clear();
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_vm_that_somebody_deleted_is_no_dead_end() {
+    let world = before(1, Step::of(Action::Attach, 0)).await;
+    world.delete_vm(world.new_vm("cp1").uuid());
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() {
+    for action in [Action::Attach, Action::PowerOn, Action::Gate] {
+        let world = before(3, Step::of(action, 0)).await;
+        world.delete_vm(old_vm("cp2"));
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded, "{action:?}");
+        assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_ill_does_not_go_back_to_a_vm_that_is_gone() {
+    let world = before(1, Step::of(Action::Gate, 0)).await;
+    world.lock().ill = Ill::NeverGood;
+    world.delete_vm(old_vm("cp1"));
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("there is no way back") && reason.contains("of cp1"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+    world.lock().ill = Ill::Well;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_that_would_stick_half_way_is_refused_before_anything_is_changed() {
+    let world = upgraded(3).await;
+    world.delete_vm(old_vm("cp1"));
+    let Given::Failed(error) = give(&world, Verb::Rollback).await else { panic!("it is taken") };
+    let error = error.to_string();
+    assert!(error.contains("of cp1") && error.ends_with("nothing was changed"), "{error}");
+    assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Forward);
+    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
+    let plan = World::of(1, Mode::Rolling, Ill::Well).plan().await;
+    let done = |action| {
+        let step = Step::of(action, 0);
+        let note = "it was replaced".to_owned();
+        [Event::Begun { step, disk: None }, Event::Done { step, note, vm: None, replaced: true }]
+    };
+    let turn = |direction| {
+        let reason = Reason::new("upgrade.asked", "a test");
+        Event::DirectionChanged { direction, only: Some(0), reason }
+    };
+    let mut events = vec![Event::Planned { plan: Box::new(plan.clone()) }];
+    events.extend(done(Action::Import));
+    events.push(turn(Direction::Back));
+    events.extend(done(Action::DestroyNew));
+    let entries = |events: &[Event]| -> Vec<Entry> {
+        events.iter().map(|event| Entry { at: 0, hold: 1, event: event.clone() }).collect()
+    };
+    assert!(Progress::of(&plan, &entries(&events)).is_replaced(0));
+    events.push(turn(Direction::Forward));
+    assert!(!Progress::of(&plan, &entries(&events)).is_replaced(0));
+}

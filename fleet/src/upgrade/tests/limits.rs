@@ -1,0 +1,88 @@
+//! How long is waited before a node goes back, whatever the pause limit; what passes while nobody looks does not count.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::command::{PAUSE_LIMIT, end, give, give_within};
+use super::failing::{before, call_of, turns, world};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, data, disk, old_vm};
+use crate::hypervisor::Kind;
+use crate::upgrade::{Action, Arrived, Mode, Outcome, Step, Verb};
+
+const SHORT: Duration = Duration::from_secs(10);
+
+#[tokio::test(start_paused = true)]
+async fn a_hypervisor_that_stays_away_turns_no_node_back_whatever_the_pause_limit() {
+    for name in ["attach", "power_on"] {
+        let call = call_of(name, Verb::Resume, Ill::Well).await;
+        for kind in [Kind::Transient, Kind::Changed, Kind::InDoubt] {
+            for limit in [Duration::ZERO, SHORT, PAUSE_LIMIT] {
+                let world = world(1, Mode::Rolling, Ill::Well).await;
+                let at = Some(At { call, fault: Fault::Error(kind), lasting: true });
+                let reason = give_within(&world, Verb::Resume, None, at, limit).await.paused();
+                assert!(reason.contains("[hypervisor."), "{reason}");
+                assert!(turns(&world).await.is_empty(), "{name}: the way back needs it as well");
+                assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+            }
+        }
+    }
+}
+
+/// A node that is away, and another VM holds its disk.
+async fn held_elsewhere() -> World {
+    let world = before(1, Step::of(Action::Attach, 0)).await;
+    world.add_own("stray", Uuid::from_u128(0x57), |machine| machine.vm.disks.push(data(disk("cp1"))));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_pause_limit_pauses_and_the_time_that_counts_goes_on_at_the_next_command() {
+    let world = held_elsewhere().await;
+    let mut paused = 0;
+    while turns(&world).await.is_empty() {
+        let given = give_within(&world, Verb::Resume, None, None, SHORT).await;
+        assert!(matches!(given.arrived().0, Arrived::Paused(_)));
+        paused += 1;
+        assert!(paused < 20, "it never turns");
+    }
+    assert!(paused > 10, "it turns after {paused} times {SHORT:?}; the gate's time is 120 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_pause_limit_lets_the_node_go_back_when_the_gates_time_is_over() {
+    let world = held_elsewhere().await;
+    give(&world, Verb::Resume).await.paused();
+    assert_eq!(turns(&world).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_was_stopped_for_an_hour_has_not_looked_for_an_hour() {
+    let world = held_elsewhere().await;
+    let hour = Duration::from_secs(3600);
+    let stopped = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        tokio::time::advance(hour).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(turns(&world).await.is_empty());
+        world.lock().machines.pop();
+    };
+    let (given, ()) = tokio::join!(give_within(&world, Verb::Resume, None, None, 2 * hour), stopped);
+    assert_eq!(given.outcome(), Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_was_moved_and_moved_back_is_found() {
+    let world = before(1, Step::of(Action::Fence, 0)).await;
+    let backup = |parent: Option<&str>| {
+        world.change_vm(old_vm("cp1"), |machine| machine.vm.disks[1].parent = parent.map(ToOwned::to_owned));
+    };
+    backup(Some("[datastore1] cp1/data-base.vmdk"));
+    give(&world, Verb::Resume).await.paused();
+    world.move_disk("cp1");
+    give(&world, Verb::Resume).await.paused();
+    backup(None);
+    world.move_disk_to("cp1", "datastore1");
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}

@@ -1,0 +1,97 @@
+//! What does not pass by itself: a hypervisor that refuses for good, a missing privilege, a copy of a VM, a store that is
+//! away. The command ends soon, says why, and is gone on with.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::command::{Given, PAUSE_LIMIT, end, give, give_with};
+use super::failing::{call_of, turns, world};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, stamp};
+use crate::hypervisor::Kind;
+use crate::upgrade::{Arrived, Mode, Outcome, Verb};
+
+fn lasting(call: usize, kind: Kind) -> Option<At> {
+    Some(At { call, fault: Fault::Error(kind), lasting: true })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_final_refusal_is_looked_at_once_more_and_ends_the_command() {
+    let import = call_of("import", Verb::Resume, Ill::Well).await;
+    for (kind, code) in [
+        (Kind::Refused, "hypervisor.refused"),
+        (Kind::Denied, "hypervisor.denied"),
+        (Kind::NotFound, "hypervisor.not-found"),
+    ] {
+        let world = world(1, Mode::Rolling, Ill::Well).await;
+        let began = Instant::now();
+        let reason = give_with(&world, Verb::Resume, None, lasting(import, kind)).await.paused();
+        assert!(reason.ends_with(&format!("[{code}]")), "{reason}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        let names: Vec<&str> = world.calls().iter().map(|call| call.name).collect();
+        let tries: Vec<usize> = (0..names.len()).filter(|at| names[*at] == "import").collect();
+        assert_eq!(tries.len(), 2, "{kind:?}");
+        assert!(names[tries[0]..tries[1]].contains(&"settle"), "{names:?}");
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_by_itself_is_waited_for_as_before() {
+    let import = call_of("import", Verb::Resume, Ill::Well).await;
+    let world = world(1, Mode::Rolling, Ill::Well).await;
+    let began = Instant::now();
+    let reason = give_with(&world, Verb::Resume, None, lasting(import, Kind::Transient)).await.paused();
+    assert!(reason.ends_with("[hypervisor.transient]"), "{reason}");
+    assert!(began.elapsed() >= PAUSE_LIMIT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_privilege_does_not_turn_a_node_back_that_is_away() {
+    for name in ["attach", "power_on"] {
+        let call = call_of(name, Verb::Resume, Ill::Well).await;
+        let world = world(1, Mode::Rolling, Ill::Well).await;
+        let reason = give_with(&world, Verb::Resume, None, lasting(call, Kind::Denied)).await.paused();
+        assert!(reason.ends_with("[hypervisor.denied]"), "{reason}");
+        assert!(turns(&world).await.is_empty(), "{name}: the way back needs it as well");
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stays_away_pauses_the_upgrade_and_resuming_goes_on() {
+    for (name, number) in [("store.journal", 4), ("store.exists", 9)] {
+        let twin = world(1, Mode::Rolling, Ill::Well).await;
+        give(&twin, Verb::Resume).await.arrived();
+        let calls = twin.calls();
+        let of_name = calls.iter().enumerate().filter(|(_, call)| call.name == name);
+        let call = of_name.map(|(place, _)| place + 1).nth(number).expect("a call");
+        let world = world(1, Mode::Rolling, Ill::Well).await;
+        let given = give_with(&world, Verb::Resume, None, lasting(call, Kind::Transient)).await;
+        let (Arrived::Paused(reason), status) = given.arrived() else { panic!("{name}") };
+        assert_eq!(reason.code, "store.unavailable", "{reason}");
+        assert_eq!(status.paused, Some(reason), "what could not be written down is said");
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_somebody_made_of_a_new_vm_is_not_removed_with_it() {
+    let import = call_of("import", Verb::Resume, Ill::Well).await;
+    let world = world(1, Mode::Rolling, Ill::Well).await;
+    // Nobody has noted which VM the import made.
+    let at = At { call: import, fault: Fault::CutAfter, lasting: false };
+    assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+    let swap = world.plan_of_journal().await.nodes[0].swap;
+    world.add_own("clone", Uuid::from_u128(0xc1), |machine| machine.vm.stamp = stamp("cp1", Some(swap)));
+    for verb in [Verb::Resume, Verb::Rollback] {
+        let reason = give(&world, verb).await.paused();
+        let both = reason.contains("cp1-bbbbbbb (") && reason.contains("clone (");
+        assert!(both && reason.ends_with("[upgrade.vm-copied]"), "{reason}");
+        assert_eq!(world.called("destroy"), 0);
+    }
+    world.lock().machines.pop();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+}

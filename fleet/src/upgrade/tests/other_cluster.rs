@@ -1,0 +1,102 @@
+//! An API that calls its cluster otherwise than before: a kubeconfig that leads elsewhere, or a tenant who lies. The
+//! operator's word decides, for whose the VMs are their stamp says.
+
+use uuid::Uuid;
+
+use super::command::{begin, deployment, end, give};
+use super::failing::before;
+use super::fake::{Ill, World};
+use crate::authority::TakeOver;
+use crate::upgrade::{
+    Action, Arrived, Deployment, KubernetesOptions, Mode, OtherCluster, Outcome, Refusals, Step, Verb,
+};
+
+const OTHER: Uuid = Uuid::from_u128(0xbad);
+
+fn told<'a>(world: &'a World) -> Deployment<'a> {
+    Deployment { other_cluster: Some(OTHER), ..deployment(world, &|_| {}) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_upgrade_goes_on_when_the_operator_says_that_the_cluster_is_the_one() {
+    for verb in [Verb::Resume, Verb::Rollback] {
+        let world = before(3, Step::of(Action::Attach, 1)).await;
+        world.lock().cluster = OTHER;
+        world.fault(None);
+        let refused = give_failed(&world, verb).await;
+        let expected = OtherCluster { of: Uuid::from_u128(0xc0), here: OTHER };
+        assert_eq!(refused.downcast_ref::<OtherCluster>(), Some(&expected), "{refused:#}");
+        assert_eq!(world.called("attach") + world.called("power_on"), 0);
+        // The word is for one cluster, not for any.
+        world.lock().cluster = Uuid::from_u128(0xbad2);
+        let gone = told(&world).go_on(verb, None, TakeOver::FromTheDead).await;
+        assert!(gone.unwrap_err().is::<OtherCluster>());
+        world.lock().cluster = OTHER;
+        let (arrived, _) = told(&world).go_on(verb, None, TakeOver::FromTheDead).await.unwrap();
+        let outcome = if verb == Verb::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
+        assert_eq!(arrived, Arrived::Ended(outcome));
+    }
+}
+
+async fn give_failed(world: &World, verb: Verb) -> anyhow::Error {
+    deployment(world, &|_| {}).go_on(verb, None, TakeOver::FromTheDead).await.unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn abandoning_asks_no_node_of_a_cluster_that_calls_itself_otherwise() {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    let id = world_id(&world).await;
+    world.lock().cluster = OTHER;
+    assert!(deployment(&world, &|_| {}).abandon(id, TakeOver::FromTheDead).await.unwrap_err().is::<OtherCluster>());
+    world.fault(None);
+    let (arrived, status) = told(&world).abandon(id, TakeOver::FromTheDead).await.unwrap();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Abandoned));
+    for name in ["cluster", "control_nodes", "facts", "commit", "cancel_swap", "cancel_evacuation"] {
+        assert_eq!(world.called(name), 0, "{name}");
+    }
+    let notes = serde_json::to_string(&status.entries).unwrap();
+    assert!(notes.contains("calls itself otherwise") && notes.contains("no VM holds its disk"), "{notes}");
+}
+
+async fn world_id(world: &World) -> Uuid {
+    deployment(world, &|_| {}).status().await.unwrap().id
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_upgrade_that_has_ended_the_same_word_permits_the_next_one() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    world.lock().cluster = OTHER;
+    let ova = world.target.ova.clone();
+    let refused = deployment(&world, &|_| {}).plan(&ova, &world.options).await.unwrap_err();
+    let codes: Vec<&str> = refused.downcast_ref::<Refusals>().unwrap().0.iter().map(|one| one.code).collect();
+    assert_eq!(codes, ["upgrade.other-cluster"]);
+    let options =
+        KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };
+    assert!(deployment(&world, &|_| {}).plan_kubernetes(&options).await.is_err());
+    told(&world).plan_kubernetes(&options).await.unwrap();
+    let plan = told(&world).plan(&ova, &world.options).await.unwrap();
+    assert!(plan.grounds.iter().any(|ground| ground.evidence.contains("the operator says")), "{:?}", plan.grounds);
+    let (arrived, _) = told(&world).apply(&ova, &world.options, TakeOver::FromTheDead).await.unwrap();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+    // From now on it is the deployment's.
+    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_refused_stops_nobody_who_is_at_work() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    let alive = crate::authority::Hold::take(&world, "at work", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let ova = world.target.ova.clone();
+    let options =
+        KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };
+    let applied = deployment(&world, &|_| {}).apply(&ova, &world.options, TakeOver::FromAnyone).await.unwrap_err();
+    let kubernetes = deployment(&world, &|_| {}).upgrade_kubernetes(&options, TakeOver::FromAnyone).await.unwrap_err();
+    for refused in [applied, kubernetes] {
+        let codes: Vec<&str> = refused.downcast_ref::<Refusals>().unwrap().0.iter().map(|one| one.code).collect();
+        assert_eq!(codes, ["upgrade.unfinished"]);
+    }
+    alive.confirm().await.unwrap();
+}

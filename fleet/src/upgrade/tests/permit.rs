@@ -1,0 +1,130 @@
+//! One call is many requests: whoever is overtaken in the middle of one makes no further request. And what is laid
+//! ready is where it was wanted, and what it was.
+
+use super::command::{begin, end, give, give_with};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, stamp};
+use crate::authority::{Hold, Lost, TakeOver};
+use crate::hypervisor::{Kind, Placement, Replacement, Vm};
+use crate::upgrade::fenced::Fenced;
+use crate::upgrade::{Mode, Outcome, Verb};
+
+fn world() -> World {
+    World::of(1, Mode::Rolling, Ill::Well)
+}
+
+/// What goes wrong at the n-th time that a call asks for its permit, and what became of the call: the kind of its
+/// error, if it has one, and the requests that it made.
+async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'static str>) {
+    let world = world();
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let fenced = Fenced::new(&world, &hold);
+    let (digest, placement) = (&world.target.digest, Placement::default());
+    let like = world.old_vm("cp1");
+    let staged = match call {
+        "import" => Some(fenced.stage(&world.target.ova, digest, &like, &placement).await.unwrap()),
+        _ => None,
+    };
+    // A first look counts the calls; each permit is one answer of the store.
+    let mut at = None;
+    for _ in 0..2 {
+        world.fault(at);
+        let done = match &staged {
+            Some(image) => {
+                let swap = Some(uuid::Uuid::from_u128(1));
+                let stamp = stamp("cp1", swap).unwrap();
+                let name = if at.is_some() { "second" } else { "first" };
+                let replacement = Replacement { name, image, like: &like, stamp, placement: &placement };
+                fenced.import(&replacement).await.map(drop)
+            }
+            None => {
+                world.lock().templates.clear();
+                fenced.stage(&world.target.ova, digest, &like, &placement).await.map(drop)
+            }
+        };
+        match at {
+            None => {
+                done.unwrap();
+                let permits = world.calls().into_iter().enumerate().filter(|(_, call)| call.name == "store.exists");
+                let index = permits.map(|(index, _)| index).nth(number - 1).expect("a permit");
+                at = Some(At { call: index + 1, fault, lasting: false });
+            }
+            Some(_) => {
+                let made = world.calls().into_iter().map(|call| call.name);
+                let made = made.filter(|name| !name.starts_with("store") && *name != "stage").collect();
+                return (done.err().map(|error| error.kind), made);
+            }
+        }
+    }
+    unreachable!("both rounds return or go on")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_caller_is_overtaken_in_the_middle_makes_no_further_request() {
+    assert_eq!(asked("import", 1, Fault::Overtaken).await, (Some(Kind::Fenced), vec![]));
+    assert_eq!(asked("import", 2, Fault::Overtaken).await, (Some(Kind::Fenced), vec!["import"]));
+    assert_eq!(asked("stage", 1, Fault::Overtaken).await, (Some(Kind::Fenced), vec![]));
+    assert_eq!(asked("stage", 2, Fault::Overtaken).await, (Some(Kind::Fenced), vec!["stage.make"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_nobody_can_give_now_begins_no_call_and_ends_none_that_has_just_begun() {
+    let silent = Fault::Error(Kind::Transient);
+    assert_eq!(asked("import", 1, silent).await, (Some(Kind::Transient), vec![]));
+    assert_eq!(asked("import", 2, silent).await, (None, vec!["import", "import.finish"]));
+    assert_eq!(asked("stage", 2, silent).await, (None, vec!["stage.make", "stage.finish"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_import_left_whose_caller_was_overtaken_is_removed_and_made_anew() {
+    let twin = world();
+    begin(&twin).await;
+    give(&twin, Verb::Resume).await.arrived();
+    let finish = twin.calls().iter().position(|call| call.name == "import.finish").unwrap();
+    let world = world();
+    begin(&world).await;
+    let at = At { call: finish, fault: Fault::Overtaken, lasting: false };
+    let given = give_with(&world, Verb::Resume, None, Some(at)).await;
+    let super::command::Given::Failed(error) = given else { panic!("{given:?}") };
+    assert!(error.is::<Lost>(), "{error:#}");
+    let half = |world: &World| world.lock().machines.iter().filter(|machine| !machine.whole).count();
+    assert_eq!((half(&world), world.called("import.finish")), (1, 0));
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(half(&world), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
+    let mut world = World::of(3, Mode::Rolling, Ill::Well);
+    world.options.placement.datastore = Some("datastore2".into());
+    begin(&world).await;
+    // Removed, or changed, between the laying ready and the import.
+    let twin = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&twin).await;
+    give(&twin, Verb::Resume).await.arrived();
+    let import = twin.calls().iter().position(|call| call.name == "import").unwrap() + 1;
+    let at = At { call: import, fault: Fault::CutBefore, lasting: false };
+    give_with(&world, Verb::Resume, None, Some(at)).await;
+    world.lock().templates.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let templates = world.lock().templates.clone();
+    assert!(matches!(templates.as_slice(), [one] if one.whole && one.placement == world.options.placement));
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let (fenced, placement) = (Fenced::new(&world, &hold), &world.options.placement);
+    let like: Vm = world.old_vm("cp1");
+    let image = fenced.stage(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
+    world.lock().templates[0].digest = "another".to_owned();
+    let replacement =
+        |image| Replacement { name: "x", image, like: &like, stamp: stamp("cp1", None).unwrap(), placement };
+    assert_eq!(fenced.import(&replacement(&image)).await.unwrap_err().kind, Kind::Refused);
+    world.lock().templates.clear();
+    assert_eq!(fenced.import(&replacement(&image)).await.unwrap_err().kind, Kind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_there_is_not_is_refused_when_it_is_planned() {
+    let mut world = world();
+    assert!(super::stamp::refusals(&world).await.is_empty());
+    world.options.placement.datastore = Some("nowhere".into());
+    assert_eq!(super::stamp::refusals(&world).await, ["upgrade.placement"]);
+}

@@ -1,0 +1,105 @@
+//! What is proved right before a VM is powered on, loses its disk or is removed: one test for each branch.
+
+use uuid::Uuid;
+
+use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::act::Vms;
+use crate::upgrade::plan::PlannedNode;
+use crate::upgrade::tests::command::{deployment, end, give};
+use crate::upgrade::tests::failing::{before, turns, world};
+use crate::upgrade::tests::fake::{Ill, World, data, disk, old_vm, stamp};
+use crate::upgrade::{Action, Mode, Outcome, Run, Step, Verb};
+
+/// Before the new VM of the only node is powered on.
+async fn before_power_on() -> World {
+    before(1, Step::of(Action::PowerOn, 0)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
+    for power in [PowerState::On, PowerState::Off] {
+        let world = before_power_on().await;
+        world.add_own("again", Uuid::from_u128(0x57), |machine| {
+            machine.vm.stamp = stamp("cp1", None);
+            machine.vm.power = power;
+        });
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains("again (") && reason.ends_with("[upgrade.vm-state]"), "{reason}");
+        assert_eq!(world.called("power_on"), 0);
+        assert!(turns(&world).await.is_empty(), "it is in the way back as well");
+        world.lock().machines.pop();
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
+    let world = before(1, Step::of(Action::ShutDown, 0)).await;
+    world.add_own("again", Uuid::from_u128(0x57), |machine| machine.vm.stamp = stamp("cp1", None));
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("a network adapter of again (") && reason.contains("both could come up"), "{reason}");
+    assert_eq!(world.called("shut_down"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_new_vm_is_powered_on_while_the_old_one_is_connected() {
+    let world = before_power_on().await;
+    world.change_vm(old_vm("cp1"), |machine| machine.vm.adapters[0].connected = true);
+    give(&world, Verb::Resume).await;
+    let turned = turns(&world).await;
+    assert!(turned[0].2.contains("a network adapter of cp1 ") && turned[0].2.contains("both could"), "{turned:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_powered_on_that_does_not_hold_the_disk_alone() {
+    let world = before_power_on().await;
+    world.change_vm(world.new_vm("cp1").uuid(), |machine| machine.vm.disks.truncate(1));
+    world.add_own("stray", Uuid::from_u128(0x57), |machine| machine.vm.disks.push(data(disk("cp1"))));
+    give(&world, Verb::Resume).await;
+    let turned = turns(&world).await;
+    assert!(turned[0].2.contains("stray (") && turned[0].2.contains("alone"), "{turned:?}");
+}
+
+/// Lets a run act on the only node as it is, and says what stands against it.
+async fn refused(world: &World, act: impl AsyncFnOnce(&Run<'_>, &PlannedNode, &Vms) -> super::Taken) -> String {
+    let plan = world.plan_of_journal().await;
+    let (deployment, node) = (deployment(world, &|_| {}), &plan.nodes[0]);
+    let hold = Hold::take(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap();
+    let run = Run::new(&deployment, &hold, None);
+    let Ok(vms) = Vms::of(node, run.vms().await.unwrap(), None) else { panic!("no VMs") };
+    let refused = act(&run, node, &vms).await;
+    assert_eq!(world.called("detach") + world.called("destroy"), 0);
+    refused.expect_err("it is refused").to_string()
+}
+
+fn of(vm: &Option<Vm>) -> &Vm {
+    vm.as_ref().expect("a VM")
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_disk_is_taken_away_that_moved_since_it_was_noted() {
+    let world = before(1, Step::of(Action::Fence, 0)).await;
+    world.fault(None);
+    world.move_disk("cp1");
+    let why = refused(&world, async |run, node, vms| run.detach(node, of(&vms.old), &disk("cp1")).await).await;
+    assert!(why.contains("has just moved to [datastore2]"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_removed_that_runs_or_holds_a_disk_or_is_needed() {
+    let upgraded = world(1, Mode::Rolling, Ill::Well).await;
+    end(&upgraded, Verb::Resume).await;
+    let new = upgraded.new_vm("cp1").uuid();
+    let new_goes = async || refused(&upgraded, async |run, node, vms| run.destroy_new(node, vms).await).await;
+    let old_goes = async || refused(&upgraded, async |run, node, vms| run.destroy_old(node, vms).await).await;
+    upgraded.fault(None);
+    assert!(new_goes().await.contains("only a VM that is off is removed"));
+    upgraded.change_vm(new, |machine| machine.vm.power = PowerState::Off);
+    assert!(new_goes().await.contains("data.vmdk, which would go with it"));
+    let why = old_goes().await;
+    assert!(why.contains("no other VM of cp1 runs with a data disk"), "{why}");
+    upgraded.change_vm(new, |machine| machine.vm.disks.truncate(1));
+    let why = new_goes().await;
+    assert!(why.contains("cp1 does not hold the disk of cp1") && why.contains("stays until it does"), "{why}");
+}

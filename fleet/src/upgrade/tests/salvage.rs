@@ -1,0 +1,116 @@
+//! The way out needs nothing to work: not the hypervisor, not the nodes, not the journal.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::command::{deployment, entries, give};
+use super::failing::before;
+use super::fake::World;
+use super::fake::fault::{At, Fault};
+use crate::authority::TakeOver;
+use crate::hypervisor::Kind;
+use crate::upgrade::{Action, Arrived, Deployment, Outcome, Step, Verb};
+
+async fn abandoned(world: &World, id: Uuid) -> anyhow::Result<String> {
+    // As the command line gives it: it waits for nothing.
+    let deployment = Deployment { pause_limit: Duration::ZERO, ..deployment(world, &|_| {}) };
+    let (arrived, status) = deployment.abandon(id, TakeOver::FromTheDead).await?;
+    assert_eq!(arrived, Arrived::Ended(Outcome::Abandoned));
+    assert_eq!(status.entries, entries(world).await);
+    Ok(serde_json::to_string(&status.entries)?)
+}
+
+async fn id(world: &World) -> Uuid {
+    deployment(world, &|_| {}).status().await.unwrap().id
+}
+
+/// The number of the first call of this name of an abandoning command.
+async fn call_of(name: &str) -> usize {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    let id = id(&world).await;
+    world.fault(None);
+    abandoned(&world, id).await.unwrap();
+    world.calls().iter().position(|call| call.name == name).unwrap() + 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_is_abandoned_whatever_the_hypervisor_says() {
+    for (name, words) in [("settle", "may still be going on"), ("vms", "reading the hypervisor's inventory")] {
+        let call = call_of(name).await;
+        for kind in [Kind::Transient, Kind::Refused, Kind::Denied, Kind::InDoubt] {
+            let world = before(3, Step::of(Action::Attach, 1)).await;
+            let id = id(&world).await;
+            world.fault(Some(At { call, fault: Fault::Error(kind), lasting: true }));
+            let notes = abandoned(&world, id).await.unwrap();
+            assert!(notes.contains(words), "{name} {kind:?}: {notes}");
+        }
+    }
+}
+
+/// A journal whose entry in the middle is damaged, and the upgrade's identifier.
+async fn damaged() -> (World, Uuid) {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    let id = id(&world).await;
+    let mut state = world.lock();
+    let hold = state.store.holds.values_mut().rfind(|hold| hold.contains_key("journal-000003.json")).unwrap();
+    hold.insert("journal-000003.json".to_owned(), "{\"at\":1,".to_owned());
+    drop(state);
+    (world, id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_whose_journal_is_damaged_is_abandoned_by_its_plan_and_another_one_can_be_planned() {
+    let (world, id) = damaged().await;
+    for verb in [Verb::Resume, Verb::Rollback] {
+        let error = deployment(&world, &|_| {}).go_on(verb, None, TakeOver::FromTheDead).await.unwrap_err();
+        assert!(format!("{error:#}").contains("journal-000003.json is damaged"), "{error:#}");
+    }
+    let other = abandoned(&world, Uuid::from_u128(1)).await.unwrap_err();
+    assert!(other.to_string().contains(&format!("the upgrade is {id}")), "{other:#}");
+    let notes = abandoned(&world, id).await.unwrap();
+    for words in ["is not known", "journal-000003.json is damaged", "no VM holds its disk"] {
+        assert!(notes.contains(words), "{words}: {notes}");
+    }
+    // A node is down, and what was made is still there: that is in the way now, and nothing else.
+    let refusals = super::stamp::refusals(&world).await;
+    assert!(!refusals.is_empty() && !refusals.iter().any(|code| code.contains("unfinished")), "{refusals:?}");
+    assert!(matches!(give(&world, Verb::Resume).await, super::command::Given::Failed(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
+    for call in 1.. {
+        let (world, id) = damaged().await;
+        world.fault(Some(At { call, fault: Fault::CutHalf, lasting: false }));
+        let deployment = deployment(&world, &|_| {});
+        let cut = tokio::select! {
+            biased;
+            gone = deployment.abandon(id, TakeOver::FromTheDead) => { gone.unwrap(); false }
+            () = world.killed() => true,
+        };
+        if !cut {
+            assert!(call > 20, "{call}");
+            return;
+        }
+        world.fault(None);
+        let over = if super::command::is_nameless(&world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
+        // Before its first entry it is damaged still; afterwards resuming ends it.
+        match deployment.go_on(Verb::Resume, None, over).await {
+            Err(error) => assert!(
+                ["damaged", "was abandoned"].iter().any(|word| format!("{error:#}").contains(word)),
+                "{call}: {error:#}"
+            ),
+            Ok((arrived, _)) => assert_eq!(arrived, Arrived::Ended(Outcome::Abandoned), "{call}"),
+        }
+        assert_eq!(world.called("import") + world.called("attach") + world.called("power_on"), 0, "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_is_no_damaged_journal() {
+    let (world, id) = damaged().await;
+    world.fault(Some(At { call: 1, fault: Fault::Error(Kind::Transient), lasting: true }));
+    let error = abandoned(&world, id).await.unwrap_err();
+    assert!(format!("{error:#}").contains("does not answer"), "{error:#}");
+}

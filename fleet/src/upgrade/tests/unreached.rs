@@ -1,0 +1,77 @@
+//! The way back, and the nodes cannot be seen from where the command is: what is not seen is not taken for ill.
+
+use super::command::{end, give};
+use super::failing::{before, turns, world};
+use super::fake::{Ill, NODES, World, new};
+use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+
+async fn upgraded(nodes: usize, mode: Mode) -> World {
+    let world = world(nodes, mode, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_new_vm_is_stopped_while_no_node_can_be_reached() {
+    for mode in [Mode::Rolling, Mode::AllAtOnce] {
+        let world = upgraded(3, mode).await;
+        world.lock().unreached = NODES.into();
+        // All at once none is drained; power is what is not cut then.
+        world.lock().unaskable = (mode == Mode::AllAtOnce).then(new);
+        let reason = give(&world, Verb::Rollback).await.paused();
+        assert!(reason.ends_with("[upgrade.unreachable]"), "{reason}");
+        assert!(NODES.iter().all(|node| world.lock().is_served(node)));
+        world.lock().unreached.clear();
+        world.lock().unaskable = None;
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
+    let world = upgraded(3, Mode::Rolling).await;
+    // It is at work, though it is not seen; another one is down.
+    world.lock().unreached.insert("cp1");
+    world.lock().sick.insert("cp3");
+    let reason = give(&world, Verb::Rollback).await.paused();
+    assert!(reason.contains("etcd stands without cp1"), "{reason}");
+    assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
+    world.lock().sick.clear();
+    // The others say that it may go; that it is good on the old image it has to say itself.
+    let reason = give(&world, Verb::Rollback).await.paused();
+    assert!(reason.contains("cp1 to be found good") && world.called("shut_down") == 1, "{reason}");
+    world.lock().unreached.clear();
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_no_node_accepts_any_more_turns_nobody_back() {
+    let world = before(3, Step::of(Action::Gate, 0)).await;
+    world.lock().refusing = NODES.into();
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("403") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
+    assert!(turns(&world).await.is_empty());
+    world.lock().refusing.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_only_node_is_not_stopped_undrained_while_it_answers_with_an_error() {
+    let world = upgraded(1, Mode::Rolling).await;
+    world.lock().refusing.insert("cp1");
+    let reason = give(&world, Verb::Rollback).await.paused();
+    assert!(reason.contains("it may be at work"), "{reason}");
+    assert_eq!(world.called("shut_down"), 0);
+    world.lock().refusing.clear();
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_power_of_a_guest_that_answers_with_an_error_is_not_cut() {
+    let world = upgraded(1, Mode::AllAtOnce).await;
+    world.lock().refusing.insert("cp1");
+    world.lock().unaskable = Some(new());
+    let reason = give(&world, Verb::Rollback).await.paused();
+    assert!(reason.ends_with("[upgrade.vm-unaskable]"), "{reason}");
+    assert_eq!(world.called("cut_power"), 0);
+}

@@ -1,0 +1,178 @@
+//! Why a step was not done, and what follows from that: whether it may pass by itself, and whether a node that is away
+//! goes back for it.
+
+use std::fmt;
+
+use super::reason::{self, Reason};
+use super::refusal;
+use crate::authority::Lost;
+use crate::hypervisor::{Error, Kind};
+
+/// Why a step was not done.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Something is in its way.
+    Cannot(Obstacle),
+    /// The journal could not be written for as long as the run waits: nothing can follow.
+    Unwritten(Reason),
+    /// This command may not go on.
+    Stop(anyhow::Error),
+    /// This command was asked to end.
+    Cancelled,
+}
+
+/// What is in the way of a step.
+#[derive(Debug)]
+pub(super) struct Obstacle {
+    /// What it is.
+    pub(super) reason: Reason,
+    /// Whether it may pass by itself, or by what a person does elsewhere.
+    pub(super) passes: bool,
+    /// Whether a node that is away goes back for it.
+    pub(super) turns: Turns,
+}
+
+/// When a node that is away goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turns {
+    /// At once: the way forward is closed.
+    AtOnce,
+    /// When it lasts for as long as the node may take to be found good.
+    WhenItLasts,
+    /// Never: going back would mend nothing, or is in the way of the same.
+    Never,
+}
+
+impl Trouble {
+    /// It may pass by itself.
+    pub(super) fn pause(code: &str, words: impl fmt::Display) -> Self {
+        Self::cannot(Reason::new(code, words), true, Turns::WhenItLasts)
+    }
+
+    /// It will not pass, and the way back is open.
+    pub(super) fn refused(code: &str, words: impl fmt::Display) -> Self {
+        Self::cannot(Reason::new(code, words), false, Turns::AtOnce)
+    }
+
+    /// It will not pass, and is in the way back as well: a person has to see to it.
+    pub(super) fn blocked(code: &str, words: impl fmt::Display) -> Self {
+        Self::cannot(Reason::new(code, words), false, Turns::Never)
+    }
+
+    /// It may pass, and is no fault of the node that is away.
+    pub(super) fn elsewhere(code: &str, words: impl fmt::Display) -> Self {
+        Self::cannot(Reason::new(code, words), true, Turns::Never)
+    }
+
+    /// The store does not do its part.
+    pub(super) fn store(error: &anyhow::Error) -> Self {
+        Self::elsewhere(reason::STORE, format!("{error:#}"))
+    }
+
+    fn cannot(reason: Reason, passes: bool, turns: Turns) -> Self {
+        Self::Cannot(Obstacle { reason, passes, turns })
+    }
+}
+
+/// A node's refusal may pass: whoever needs it waits.
+impl From<Reason> for Trouble {
+    fn from(reason: Reason) -> Self {
+        Self::cannot(reason, true, Turns::WhenItLasts)
+    }
+}
+
+/// What the hypervisor cannot do now it cannot do for the way back either.
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        let words = format!("{:#}", error.source);
+        match error.kind {
+            Kind::Fenced => Self::Stop(error.source),
+            Kind::Refused => Self::refused(reason::HYPERVISOR_REFUSED, words),
+            Kind::NotFound => Self::refused(reason::HYPERVISOR_NOT_FOUND, words),
+            Kind::Denied => Self::blocked(reason::HYPERVISOR_DENIED, words),
+            Kind::Transient if error.source.is::<Unconfirmed>() => Self::elsewhere(reason::STORE, words),
+            Kind::Transient => Self::elsewhere(reason::HYPERVISOR_TRANSIENT, words),
+            Kind::Changed => Self::elsewhere(reason::HYPERVISOR_CHANGED, words),
+            Kind::InDoubt => Self::elsewhere(reason::HYPERVISOR_IN_DOUBT, words),
+        }
+    }
+}
+
+/// A node that does not answer is no last word: whoever needs it waits.
+impl From<anyhow::Error> for Trouble {
+    fn from(error: anyhow::Error) -> Self {
+        if error.is::<Lost>() {
+            return Self::Stop(error);
+        }
+        let words = format!("{error:#}");
+        if error.is::<Unconfirmed>() {
+            return Self::elsewhere(reason::STORE, words);
+        }
+        Self::pause(refusal::NODE_SILENT, words)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cannot(Obstacle { reason, .. }) | Self::Unwritten(reason) => f.write_str(&reason.words),
+            Self::Stop(error) => write!(f, "{error:#}"),
+            Self::Cancelled => f.write_str("the command was asked to end"),
+        }
+    }
+}
+
+/// Nobody could say whether this command still holds the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing is changed while it cannot be confirmed that nobody has taken over")]
+pub(super) struct Unconfirmed;
+
+/// Why a look does not see yet what is waited for.
+#[derive(Debug)]
+pub(super) enum Wait {
+    /// It may at the next look.
+    Again(Reason),
+    /// No further look helps.
+    End(Trouble),
+}
+
+impl Wait {
+    /// Not yet, in these words.
+    pub(super) fn again(code: &str, words: impl fmt::Display) -> Self {
+        Self::Again(Reason::new(code, words))
+    }
+}
+
+impl From<Reason> for Wait {
+    fn from(reason: Reason) -> Self {
+        Self::Again(reason)
+    }
+}
+
+impl From<Trouble> for Wait {
+    fn from(trouble: Trouble) -> Self {
+        Self::End(trouble)
+    }
+}
+
+/// What a node or the hypervisor cannot say now, it may say at the next look.
+impl From<anyhow::Error> for Wait {
+    fn from(error: anyhow::Error) -> Self {
+        Self::of(error.into())
+    }
+}
+
+impl From<Error> for Wait {
+    fn from(error: Error) -> Self {
+        Self::of(error.into())
+    }
+}
+
+impl Wait {
+    fn of(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Cannot(Obstacle { reason, .. }) => Self::Again(reason),
+            trouble => Self::End(trouble),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a person asks of an upgrade that there is, and whether it has gone too far for that.
+
+use anyhow::bail;
+use uuid::Uuid;
+
+use super::act::MOMENT;
+use super::entry::{Direction, Entry, Outcome};
+use super::journal::Journal;
+use super::plan::Plan;
+use super::progress::{Next, Progress};
+use super::reason::{self, Reason};
+use super::run::{Arrived, Run, ended};
+use super::trouble::{Obstacle, Trouble, Wait};
+
+/// What is asked for when an upgrade is gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Go on.
+    Resume,
+    /// Give every node its old VM back.
+    Rollback,
+    /// Make it final.
+    Commit,
+    /// End it where it stands.
+    Abandon,
+}
+
+impl Verb {
+    /// What a hold is taken for.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Resume => "upgrade resume",
+            Self::Rollback => "upgrade rollback",
+            Self::Commit => "upgrade commit",
+            Self::Abandon => "upgrade abandon",
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Turns the journal the way that a verb asks for, before it is gone. Says where the run has arrived if the
+    /// journal could not be written.
+    ///
+    /// # Errors
+    /// When the upgrade has gone too far for the verb, or somebody else has taken over.
+    pub async fn ask(&self, journal: &mut Journal<'_>, verb: Verb) -> anyhow::Result<Option<Arrived>> {
+        permits(verb, None, journal.plan(), journal.entries())?;
+        let progress = journal.progress();
+        let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
+        let direction = match (verb, progress.direction, progress.outcome) {
+            (Verb::Resume, Direction::Back, None) if back => Direction::Forward,
+            (Verb::Rollback, Direction::Forward | Direction::Commit, _) => Direction::Back,
+            (Verb::Rollback, Direction::Back, None) if progress.only.is_some() => Direction::Back,
+            (Verb::Commit, Direction::Forward, Some(Outcome::Upgraded)) => Direction::Commit,
+            (Verb::Abandon, direction, _) if direction != Direction::Abandon => Direction::Abandon,
+            _ => return Ok(None),
+        };
+        if direction == Direction::Back {
+            let open = || async {
+                self.way_back_is_open(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                    Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
+                    trouble => Wait::End(trouble),
+                })
+            };
+            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+                Ok(()) => {}
+                Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
+                Err(trouble) => return ended(trouble).map(Some),
+            }
+        }
+        let asked = Reason::new(reason::ASKED, "asked for by the operator");
+        match self.turn(journal, direction, None, asked).await {
+            Ok(()) => Ok(None),
+            Err(trouble) => ended(trouble).map(Some),
+        }
+    }
+}
+
+/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
+pub(super) fn permits(verb: Verb, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
+    if let Some(id) = id.filter(|id| *id != plan.id) {
+        bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);
+    }
+    let progress = Progress::of(plan, entries);
+    match (verb, progress.direction, progress.outcome) {
+        (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
+        (Verb::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
+        (Verb::Rollback, Direction::Commit, _) if progress.is_final() => {
+            bail!("it is being committed or is: there is no way back but restoring the snapshot")
+        }
+        (Verb::Rollback | Verb::Commit, Direction::Abandon, None) => bail!("it is being abandoned"),
+        (Verb::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
+        (Verb::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
+        _ => Ok(()),
+    }
+}

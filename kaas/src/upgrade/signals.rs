@@ -1,0 +1,98 @@
+//! What ends a command, and what does not. One that may have a node away ends when it is asked to, at a moment at which
+//! it can be continued; a terminal or a session that goes away ends nothing.
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::output::warn;
+
+/// What is done when a command is asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It only looks: it ends.
+    AtOnce,
+    /// It changes something: it ends where it can be continued; asked once more, it ends.
+    WhereItCanBeContinued,
+}
+
+/// The signals that a command is sent.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Takes them from now on.
+    ///
+    /// # Errors
+    /// When the kernel does not let it.
+    pub fn taken() -> anyhow::Result<Self> {
+        let take = |kind| signal(kind).context("taking signals");
+        Ok(Self {
+            interrupt: take(SignalKind::interrupt())?,
+            terminate: take(SignalKind::terminate())?,
+            hangup: take(SignalKind::hangup())?,
+        })
+    }
+
+    /// Returns when the command is to end now, with its exit status; asks it to end before, if that can be.
+    pub async fn ended(mut self, ending: Ending, cancel: &watch::Sender<bool>) -> u8 {
+        let status = self.asked(ending).await;
+        if ending == Ending::AtOnce {
+            return status;
+        }
+        warn("ending at the next moment at which it can be continued; ask again (Ctrl-C) to end now");
+        cancel.send_replace(true);
+        self.asked(ending).await
+    }
+
+    /// The exit status that shells give to a process which this signal has ended.
+    async fn asked(&mut self, ending: Ending) -> u8 {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return 130,
+                _ = self.terminate.recv() => return 143,
+                _ = self.hangup.recv() => if ending == Ending::AtOnce { return 129 },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Sends this process a signal, which it takes.
+    fn send(name: &str) {
+        let pid = std::process::id().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    #[test]
+    fn a_session_that_goes_away_ends_nothing_and_term_ends_where_it_can_be_continued() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (cancel, mut cancelled) = watch::channel(false);
+            let signals = Signals::taken().unwrap();
+            let ended = signals.ended(Ending::WhereItCanBeContinued, &cancel);
+            let asked = async {
+                send("HUP");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                assert!(!*cancelled.borrow(), "the run goes on");
+                send("TERM");
+                tokio::time::timeout(Duration::from_secs(5), cancelled.wait_for(|asked| *asked))
+                    .await
+                    .unwrap()
+                    .unwrap();
+                send("TERM");
+            };
+            let (status, ()) =
+                tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
+            assert_eq!(status, 143);
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! Who may not change anything any more changes nothing, in the middle of a call too.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use contract::image::{ImageFacts, KubernetesRelease, PATH};
+use contract::role::Role;
+use fleet::hypervisor::PowerState;
+use ova::ovf::{
+    CdRomController, Descriptor, Firmware, HardDisk, Hardware, Network, NetworkAdapter, OperatingSystem, Product, Size,
+    Sizing, Transport,
+};
+use tempfile::TempDir;
+
+use super::super::environment::form_of;
+use super::super::plan::{Wishes, plan};
+use super::super::qemu::machine::control_argument;
+use super::super::records::{self, LabDirectory};
+use super::super::{EngineRecord, Hardware as QemuHardware, Record};
+use super::*;
+
+/// A permit that is given so many times.
+struct Times(AtomicUsize);
+
+impl Times {
+    fn of(times: usize) -> Self {
+        Self(AtomicUsize::new(times))
+    }
+}
+
+#[async_trait]
+impl Permit for Times {
+    async fn still(&self) -> Result<()> {
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| Error::new(Kind::Fenced, anyhow::anyhow!("another command has taken over")))
+    }
+}
+
+/// A lab with one VM that is off and holds a disk, its state directory with it.
+fn lab() -> (TempDir, LabHypervisor) {
+    let state = tempfile::tempdir().unwrap();
+    let tree = state.path().join("tree");
+    let file = tree.join(PATH.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let facts = ImageFacts {
+        name: "x".to_owned(),
+        version: "1.0.0".to_owned(),
+        build: "b".to_owned(),
+        roles: Role::ControlPlane.into(),
+        publisher: None,
+        upgrades_from: None,
+        kubernetes: vec![KubernetesRelease { minor: "1.36".to_owned(), version: "1.36.2".to_owned() }],
+        etcd: String::new(),
+        coredns: String::new(),
+        pause: String::new(),
+    };
+    records::save(&file, &facts).unwrap();
+    let wishes = Wishes { name: "x".to_owned(), nodes: 1, timeout_factor: 1, ..Wishes::default() };
+    let (engine, tools) = (EngineRecord::Container, state.path().join("tools"));
+    let source = Source::Tree { tree };
+    let plan = plan(&wishes, &"5ec4e7".repeat(6)).unwrap();
+    let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None };
+    let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();
+    let stamp = Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None };
+    lab.make_vm(&vm("cp1", Some(stamp))).unwrap();
+    let mut record = lab.directory.load_vm("cp1").unwrap();
+    record.disks.push(Uuid::from_u128(1));
+    lab.directory.save_vm(&record).unwrap();
+    lab.make_vm(&vm("unstamped", None)).unwrap();
+    (state, LabHypervisor::new(Arc::new(lab)))
+}
+
+fn vm(name: &str, stamp: Option<Stamp>) -> NewVm {
+    NewVm {
+        name: name.to_owned(),
+        memory: 1,
+        processors: 1,
+        data_disk: None,
+        network_interface: true,
+        properties: BTreeMap::new(),
+        source: None,
+        engine: EngineRecord::Container,
+        stamp,
+    }
+}
+
+/// All that a lab remembers of its VMs.
+fn records(lab: &LabHypervisor) -> Vec<VmRecord> {
+    lab.0.vm_records().unwrap()
+}
+
+/// An image that was unpacked: as much of it as an import reads.
+fn staged(state: &TempDir) -> Staged {
+    let directory = state.path().join("digest");
+    fs::create_dir_all(&directory).unwrap();
+    let form = form_of(&state.path().join("tree")).unwrap();
+    let disk = ova::ovf::Disk { id: "system".into(), capacity: 1 << 20, file: None };
+    let descriptor = Descriptor {
+        name: "x".into(),
+        annotation: None,
+        eula: None,
+        operating_system: OperatingSystem { cim_type: 96, vmware_type: None, description: "Debian".into() },
+        product: Product { name: "x".into(), vendor: "x".into(), version: "1.0.0".into(), ..form },
+        disks: vec![disk],
+        networks: vec![Network { name: "x".into(), description: "x".into() }],
+        sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),
+        hardware: Hardware {
+            version: 15,
+            transports: vec![Transport::Iso],
+            disks: vec![HardDisk { disk: "system".into(), unit: 0, profiles: vec![] }],
+            adapters: vec![NetworkAdapter { network: "x".into() }],
+            cd_rom: Some(CdRomController::Sata),
+            firmware: Firmware::Efi { secure_boot: false },
+            extra_config: vec![],
+        },
+    };
+    fs::write(directory.join("descriptor.ovf"), descriptor.to_xml().unwrap()).unwrap();
+    Staged { digest: "digest".to_owned(), reference: directory.display().to_string() }
+}
+
+#[tokio::test]
+async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
+    let (state, lab) = lab();
+    let own = lab.vms().await.unwrap().remove(0);
+    let other = records(&lab).into_iter().find(|record| record.stamp.is_none()).unwrap();
+    let other = lab.with_bios_uuid(other.uuid).await.unwrap().remove(0);
+    let before = records(&lab);
+    let (none, disk) = (Times::of(0), lab.0.disk_reference(Uuid::from_u128(1)));
+    let (image, placement) = (staged(&state), Placement::default());
+    let stamp = own.stamp.clone().unwrap();
+    let replacement =
+        Replacement { name: "new", image: &image, like: &own, stamp: stamp.clone(), placement: &placement };
+    let limit = Duration::from_secs(1);
+    let refused = [
+        lab.stamp(&other, &stamp, &none).await,
+        lab.stage(state.path(), "digest", &own, &placement, &none).await.map(drop),
+        lab.import(&replacement, &none).await.map(drop),
+        lab.power_on(&own, &none).await,
+        lab.shut_down(&own, limit, &none).await.map(drop),
+        lab.cut_power(&own, &none).await,
+        lab.connect(&own, ADAPTER, false, &none).await,
+        lab.detach(&own, &disk, &none).await,
+        lab.attach(&own, &disk, &none).await,
+        lab.destroy(&own, &none).await,
+    ];
+    for (number, refused) in refused.into_iter().enumerate() {
+        assert_eq!(refused.unwrap_err().kind, Kind::Fenced, "call {number}");
+    }
+    assert_eq!(records(&lab), before);
+    // With one the same calls do what they say.
+    lab.stamp(&other, &stamp, &Times::of(1)).await.unwrap();
+    lab.connect(&own, ADAPTER, false, &Times::of(1)).await.unwrap();
+    assert_ne!(records(&lab), before);
+}
+
+#[tokio::test]
+async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that_its_stamp_shows() {
+    let (state, lab) = lab();
+    let own = lab.vms().await.unwrap().remove(0);
+    let (image, placement) = (staged(&state), Placement::default());
+    let stamp = Stamp { swap: Some(Uuid::from_u128(2)), ..own.stamp.clone().unwrap() };
+    let import = async |times: usize| {
+        let replacement =
+            Replacement { name: "new", image: &image, like: &own, stamp: stamp.clone(), placement: &placement };
+        lab.import(&replacement, &Times::of(times)).await.unwrap_err().kind
+    };
+    assert_eq!(import(1).await, Kind::Fenced);
+    assert_eq!(lab.vms().await.unwrap().len(), 1, "it was not made");
+    assert_eq!(import(2).await, Kind::Fenced);
+    let made = lab.vms().await.unwrap().into_iter().find(|vm| vm.stamp.as_ref() == Some(&stamp)).unwrap();
+    assert!(!lab.0.directory.environment(&made.name).exists(), "nothing was given to it");
+}
+
+#[tokio::test]
+async fn an_image_that_is_gone_or_another_one_is_not_imported() {
+    let (state, lab) = lab();
+    let own = lab.vms().await.unwrap().remove(0);
+    let placement = Placement::default();
+    let import = async |image: &Staged| {
+        let stamp = own.stamp.clone().unwrap();
+        let replacement = Replacement { name: "new", image, like: &own, stamp, placement: &placement };
+        lab.import(&replacement, &Times::of(9)).await.unwrap_err().kind
+    };
+    let image = staged(&state);
+    assert_eq!(import(&Staged { digest: "another".to_owned(), ..image.clone() }).await, Kind::Refused);
+    fs::remove_dir_all(&image.reference).unwrap();
+    assert_eq!(import(&image).await, Kind::NotFound);
+}
+
+#[tokio::test]
+async fn a_lab_says_at_once_that_it_has_one_place_only() {
+    let (_state, lab) = lab();
+    let placement = Placement { datastore: Some("fast".to_owned()), ..Placement::default() };
+    let refused = lab.0.has_place(&placement).unwrap_err();
+    assert_eq!(refused.kind, Kind::Refused);
+    assert_eq!(refused.to_string(), "the lab x has one place for its VMs: it cannot put any on the datastore fast");
+    lab.0.has_place(&Placement::default()).unwrap();
+}
+
+#[tokio::test]
+async fn a_vm_whose_power_on_was_cut_short_is_neither_on_nor_off_and_is_ended_under_a_permit_only() {
+    let (_state, lab) = lab();
+    let mut record = lab.0.directory.load_vm("cp1").unwrap();
+    record.engine = Some(EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick });
+    lab.0.directory.save_vm(&record).unwrap();
+    // What such a command has left: a process that nobody noted.
+    let argument = control_argument(&lab.0.directory.vm("cp1").join("qmp"));
+    let mut left = Command::new("sh").args(["-c", "read line", &argument]).stdin(Stdio::piped()).spawn().unwrap();
+    let power = async || lab.vms().await.unwrap().remove(0).power;
+    assert_eq!(power().await, PowerState::Unknown);
+    assert_eq!(lab.settle(&Times::of(0)).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!((power().await, left.try_wait().unwrap()), (PowerState::Unknown, None), "a look changes nothing");
+    lab.settle(&Times::of(1)).await.unwrap();
+    assert!(!left.wait().unwrap().success());
+    assert_eq!(power().await, PowerState::Off);
+    lab.settle(&Times::of(0)).await.unwrap();
+}
