@@ -59,7 +59,9 @@ pub(super) fn form_of(tree: &Path) -> anyhow::Result<Product> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::path::Path;
+
     use contract::image::KubernetesRelease;
     use contract::properties::{ADDRESS, NODE_NAME, TIMEOUT_FACTOR, options_json};
     use contract::role::{Role, Roles};
@@ -73,7 +75,13 @@ mod tests {
     /// A root tree of an image with these roles, as far as its form is concerned.
     fn tree(roles: Roles) -> (TempDir, Source) {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join(image::PATH.trim_start_matches('/'));
+        let source = tree_in(directory.path(), roles);
+        (directory, source)
+    }
+
+    /// The same in a directory.
+    pub(crate) fn tree_in(tree: &Path, roles: Roles) -> Source {
+        let file = tree.join(image::PATH.trim_start_matches('/'));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let facts = ImageFacts {
             name: "x".to_owned(),
@@ -88,8 +96,7 @@ mod tests {
             pause: String::new(),
         };
         records::save(&file, &facts).unwrap();
-        let source = Source::Tree { tree: directory.path().to_owned() };
-        (directory, source)
+        Source::Tree { tree: tree.to_owned() }
     }
 
     fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

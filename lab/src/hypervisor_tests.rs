@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use contract::image::{ImageFacts, KubernetesRelease, PATH};
 use contract::role::Role;
 use fleet::hypervisor::PowerState;
 use ova::ovf::{
@@ -14,9 +13,10 @@ use ova::ovf::{
 use tempfile::TempDir;
 
 use super::super::environment::form_of;
+use super::super::environment::tests::tree_in;
 use super::super::plan::{Wishes, plan};
 use super::super::qemu::machine::control_argument;
-use super::super::records::{self, LabDirectory};
+use super::super::records::LabDirectory;
 use super::super::{EngineRecord, Hardware as QemuHardware, Record};
 use super::*;
 
@@ -40,25 +40,9 @@ impl Permit for Times {
 /// A lab with one VM that is off and holds a disk, its state directory with it.
 fn lab() -> (TempDir, LabHypervisor) {
     let state = tempfile::tempdir().unwrap();
-    let tree = state.path().join("tree");
-    let file = tree.join(PATH.trim_start_matches('/'));
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let facts = ImageFacts {
-        name: "x".to_owned(),
-        version: "1.0.0".to_owned(),
-        build: "b".to_owned(),
-        roles: Role::ControlPlane.into(),
-        publisher: None,
-        upgrades_from: None,
-        kubernetes: vec![KubernetesRelease { minor: "1.36".to_owned(), version: "1.36.2".to_owned() }],
-        etcd: String::new(),
-        coredns: String::new(),
-        pause: String::new(),
-    };
-    records::save(&file, &facts).unwrap();
     let wishes = Wishes { name: "x".to_owned(), nodes: 1, timeout_factor: 1, ..Wishes::default() };
     let (engine, tools) = (EngineRecord::Container, state.path().join("tools"));
-    let source = Source::Tree { tree };
+    let source = tree_in(&state.path().join("tree"), Role::ControlPlane.into());
     let plan = plan(&wishes, &"5ec4e7".repeat(6)).unwrap();
     let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None };
     let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();

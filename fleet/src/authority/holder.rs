@@ -67,7 +67,8 @@ impl Holder {
 }
 
 impl Process {
-    /// Whether it is known to have ended, or, if it is this very process, its attempt. Of another machine's, or one of before a restart, nobody can say.
+    /// Whether it is known to have ended, or, if it is this very process, its attempt. Of another machine's, or one of
+    /// before a restart, nobody can say.
     fn is_dead(&self) -> bool {
         if self.boot.is_empty() || self.boot != boot() {
             return false;

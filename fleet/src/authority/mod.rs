@@ -26,5 +26,6 @@ mod store;
 pub use folder::Folder;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
+pub(crate) use standing::sorted;
 pub use standing::{Held, Lost, Standing, standing};
 pub use store::{Snapshots, Store};

@@ -137,7 +137,7 @@ pub(super) async fn holder(store: &dyn Store, number: u64) -> anyhow::Result<Opt
 }
 
 /// The numbers, the lowest first.
-pub(super) async fn sorted(store: &dyn Store) -> anyhow::Result<Vec<u64>> {
+pub(crate) async fn sorted(store: &dyn Store) -> anyhow::Result<Vec<u64>> {
     let mut numbers = store.numbers().await?;
     numbers.sort_unstable();
     Ok(numbers)

@@ -113,8 +113,8 @@ pub trait Hypervisor: Send + Sync {
     /// not with a deployment: several share it, and two that lay it at once do not disturb each other. It never appears
     /// among [`Hypervisor::vms`]. Half of it that an error leaves behind is of no use to anybody, and is made anew by the
     /// next call. Nothing here removes it: whoever runs the hypervisor does, once nobody upgrades to that image; who needs
-    /// it then lays it anew. `digest` is what the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is held against the
-    /// bytes that are taken.
+    /// it then lays it anew. `digest` is what the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is
+    /// held against the bytes that are taken.
     ///
     /// # Errors
     /// When it is not the OVA of `digest` ([`Kind::Refused`]), or there is no room ([`Kind::Transient`]).

@@ -13,7 +13,7 @@ use super::entry::{Direction, Entry, Event, parse, plan_of};
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;
-use crate::authority::{Hold, Store};
+use crate::authority::{Hold, Store, sorted};
 
 /// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
 pub(super) const FILE: &str = "journal.jsonl";
@@ -172,8 +172,7 @@ pub async fn prune(hold: &Hold<'_>) {
 
 /// The last hold that has a journal, and that journal.
 async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
-    let mut numbers = store.numbers().await.context("looking for the journal")?;
-    numbers.sort_unstable();
+    let numbers = sorted(store).await.context("looking for the journal")?;
     for number in numbers.into_iter().rev() {
         let attempt = || format!("reading the journal of hold {number}");
         let Some(begun) = store.read(number, FILE).await.with_context(attempt)? else { continue };

@@ -20,6 +20,7 @@ use super::notice::Notice;
 use super::plan::Evidence;
 use super::reason::{self, Reason};
 use super::refusal::{self as codes, Refusals};
+use super::run::unless_ended;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::Placement;
@@ -239,18 +240,8 @@ impl Deployment<'_> {
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
         let pulling = self.nodes.snapshot(node.address, &pulled);
-        let ended = async {
-            loop {
-                if let Err(error) = self.may_go_on(hold).await {
-                    return error;
-                }
-                tokio::time::sleep(self.pace).await;
-            }
-        };
-        let bytes = tokio::select! {
-            pulled = pulling => pulled.context("taking a snapshot of etcd")?,
-            error = ended => return Err(error),
-        };
+        let bytes = unless_ended(pulling, self.pace, || self.may_go_on(hold)).await?;
+        let bytes = bytes.context("taking a snapshot of etcd")?;
         let place = self.snapshots.keep(&name, &pulled).await?;
         self.tell(&Notice::Kept { place: &place, bytes });
         Ok(())

@@ -118,8 +118,7 @@ impl<'a> Run<'a> {
                 *pausing = Pausing { settled: true, ..Pausing::default() };
                 return Ok(None);
             }
-            Err(Trouble::Cannot(obstacle)) => obstacle,
-            Err(trouble) => return Err(trouble),
+            Err(trouble) => trouble.obstacle()?,
         };
         pausing.settled = false;
         pausing.look(&progress, step, self.most_of_a_look());
@@ -136,8 +135,7 @@ impl<'a> Run<'a> {
                     *pausing = Pausing::default();
                     return Ok(None);
                 }
-                Err(Trouble::Cannot(obstacle)) => obstacle,
-                Err(trouble) => return Err(trouble),
+                Err(trouble) => trouble.obstacle()?,
             },
             None => obstacle,
         };
@@ -271,18 +269,7 @@ impl<'a> Run<'a> {
 
     /// Does what takes long, for as long as this command is still the one, and wanted.
     pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Trouble> {
-        let ended = async {
-            loop {
-                if let Err(trouble) = self.may_go_on().await {
-                    return trouble;
-                }
-                tokio::time::sleep(self.pace).await;
-            }
-        };
-        tokio::select! {
-            done = work => Ok(done?),
-            trouble = ended => Err(trouble),
-        }
+        Ok(unless_ended(work, self.pace, || self.may_go_on()).await??)
     }
 
     /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.
@@ -359,6 +346,26 @@ impl<'a> Run<'a> {
         }
         *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.show(journal).await;
+    }
+}
+
+/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands.
+pub(super) async fn unless_ended<T, E, F: Future<Output = Result<(), E>>>(
+    work: impl Future<Output = T>,
+    pace: Duration,
+    may_go_on: impl Fn() -> F,
+) -> Result<T, E> {
+    let ended = async {
+        loop {
+            if let Err(ended) = may_go_on().await {
+                return ended;
+            }
+            tokio::time::sleep(pace).await;
+        }
+    };
+    tokio::select! {
+        done = work => Ok(done),
+        ended = ended => Err(ended),
     }
 }
 

@@ -7,7 +7,7 @@ use super::entry::{Entry, parse, plan_of};
 use super::journal::{self, FILE};
 use super::plan::Plan;
 use super::reason::{self, Reason};
-use crate::authority::Store;
+use crate::authority::{Store, sorted};
 
 /// Why the journal cannot be read; none if it can, or there is none.
 ///
@@ -31,8 +31,7 @@ pub(super) async fn damage(store: &dyn Store) -> anyhow::Result<Option<anyhow::E
 /// # Errors
 /// When the store cannot be read.
 pub(super) async fn plan(store: &dyn Store) -> anyhow::Result<Option<Plan>> {
-    let mut numbers = store.numbers().await.context("looking for a plan")?;
-    numbers.sort_unstable();
+    let numbers = sorted(store).await.context("looking for a plan")?;
     for number in numbers.into_iter().rev() {
         let text = store.read(number, FILE).await.with_context(|| format!("looking for a plan in hold {number}"))?;
         let entries: Vec<Entry> = text

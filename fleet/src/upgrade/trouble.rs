@@ -69,6 +69,14 @@ impl Trouble {
         Self::elsewhere(reason::STORE, format!("{error:#}"))
     }
 
+    /// What is in the way.
+    ///
+    /// # Errors
+    /// The trouble itself, if it is none of a step's own.
+    pub(super) fn obstacle(self) -> Result<Obstacle, Self> {
+        if let Self::Cannot(obstacle) = self { Ok(obstacle) } else { Err(self) }
+    }
+
     fn cannot(reason: Reason, passes: bool, turns: Turns) -> Self {
         Self::Cannot(Obstacle { reason, passes, turns })
     }

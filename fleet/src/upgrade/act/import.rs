@@ -22,7 +22,8 @@ impl Run<'_> {
         })
     }
 
-    /// Verifies the OVA and lays it ready where a VM is to be put that takes the place of `like`; from then on it is the hypervisor that vouches for its bytes.
+    /// Verifies the OVA and lays it ready where a VM is to be put that takes the place of `like`; from then on it is the
+    /// hypervisor that vouches for its bytes.
     async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, Trouble> {
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;

@@ -17,6 +17,7 @@ use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Trouble, Wait};
 
@@ -96,7 +97,7 @@ impl Run<'_> {
                     Err(error) => {
                         says = Says::of(&error);
                         let words = format!("it does not answer: {error:#}");
-                        Some(Reason::new(crate::upgrade::refusal::NODE_SILENT, words))
+                        Some(Reason::new(NODE_SILENT, words))
                     }
                 };
                 match lacks {

@@ -76,7 +76,7 @@ impl Run<'_> {
         match step.action {
             Action::Prepare => self.prepare(plan, node, vms.old_vm()?).await,
             Action::ShutDown => self.shut_down_old(plan, node, vms, &journal.progress()).await,
-            Action::StopOld => self.stop_old(plan, node, vms, &journal.progress()).await,
+            Action::StopOld => self.stop_old(plan, index, vms, &journal.progress()).await,
             Action::Fence => self.fence(vms.old_vm()?).await,
             Action::Detach => self.detach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::Attach => self.attach(node, vms.new_vm()?, &place(journal, index)).await,

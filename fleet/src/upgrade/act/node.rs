@@ -144,10 +144,9 @@ impl Run<'_> {
 
     /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is
     /// left on.
-    pub(super) async fn stop_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
-        let old = vms.old_vm()?;
-        let index = plan.nodes.iter().position(|planned| planned.name == node.name);
-        let is_begun = |action| index.is_some_and(|index| progress.is_begun(Step::of(action, index)));
+    pub(super) async fn stop_old(&self, plan: &Plan, index: usize, vms: &Vms, progress: &Progress) -> Taken {
+        let (node, old) = (&plan.nodes[index], vms.old_vm()?);
+        let is_begun = |action| progress.is_begun(Step::of(action, index));
         let holds = old.power == PowerState::On && old.disk(node.disk.uuid).is_some() && !is_begun(Action::Fence);
         let answers = async || self.nodes.facts(node.address).await.is_ok_and(|facts| facts.holder == Some(old.uuid()));
         if holds && answers().await {
@@ -178,15 +177,13 @@ impl Run<'_> {
                     Err(error) => (None, Says::of(&error)),
                 };
                 let good = facts.as_ref().is_some_and(|facts| facts.good.is_some() && facts.etcd.is_some());
-                let why = match facts.and_then(|facts| facts.etcd) {
-                    Some(etcd) => match members_wrong(&etcd, plan.members.len()).into_iter().next() {
-                        Some(wrong) => {
-                            let words = format!("{wrong}, and {} must not leave before it is mended", node.name);
-                            Reason::new(MEMBER_UNHEALTHY, words)
-                        }
-                        None if good => return Ok(()),
-                        None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
-                    },
+                let etcd = facts.and_then(|facts| facts.etcd);
+                let why = match etcd.and_then(|etcd| members_wrong(&etcd, plan.members.len()).into_iter().next()) {
+                    Some(wrong) => {
+                        let words = format!("{wrong}, and {} must not leave before it is mended", node.name);
+                        Reason::new(MEMBER_UNHEALTHY, words)
+                    }
+                    None if good => return Ok(()),
                     None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
                 };
                 // One answer that did not come is no proof that it is ill.

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::Vms;
+use crate::hypervisor::Stamp;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
@@ -56,7 +57,7 @@ impl Run<'_> {
             }
             self.hypervisor.settle().await?;
             let with = self.hypervisor.with_bios_uuid(made).await?;
-            let foreign = |stamp: &crate::hypervisor::Stamp| stamp.deployment != plan.deployment;
+            let foreign = |stamp: &Stamp| stamp.deployment != plan.deployment;
             if let Some(vm) = with.iter().find(|vm| !vm.stamp.as_ref().is_some_and(foreign)) {
                 return Err(lives(&format!("there is {}", vm.name)));
             }
