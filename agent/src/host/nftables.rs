@@ -1,5 +1,7 @@
 //! Tables of nftables that nobody else touches, each with one keeper.
 
+use std::fmt::Display;
+
 use crate::host::command::{self, Command, Runner};
 
 /// A table and its keeper's memory of it.
@@ -39,5 +41,47 @@ impl Table {
 
     fn list(&self) -> Command {
         Command::new("nft").args(["list", "table", self.family, self.name])
+    }
+}
+
+/// An anonymous set (nft(8), "Sets").
+pub fn set<T: Display>(elements: &[T]) -> String {
+    let elements: Vec<String> = elements.iter().map(T::to_string).collect();
+    format!("{{ {} }}", elements.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::command::Host;
+    use crate::host::fixture::Namespace;
+
+    #[test]
+    fn a_table_is_laid_once_mended_and_never_taken_away_by_what_fails() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return;
+        }
+        let namespace = Namespace::new("nft");
+        namespace.run(|| {
+            let nft = |arguments: &[&str]| Host.run(&Command::new("nft").args(arguments)).unwrap();
+            nft(&["add", "table", "inet", "somebodys"]);
+            let mut table = Table::new("inet", "ours");
+            let good = "\tchain c {\n\t\ttcp dport { 22, 80 } accept\n\t}\n";
+            assert!(table.ensure(&Host, good).unwrap());
+            assert!(!table.ensure(&Host, good).unwrap());
+            let listing = nft(&["list", "ruleset"]);
+            // What nft does not understand, and what the kernel does not take.
+            for bad in ["\tchain c { nonsense }\n", "\tchain c {\n\t\tjump nowhere\n\t}\n"] {
+                table.ensure(&Host, bad).unwrap_err();
+                assert_eq!(nft(&["list", "ruleset"]), listing, "{bad}");
+                assert!(!table.ensure(&Host, good).unwrap(), "the former rules hold");
+            }
+            nft(&["add", "rule", "inet", "ours", "c", "drop"]);
+            assert!(table.ensure(&Host, good).unwrap());
+            nft(&["flush", "ruleset"]);
+            assert!(table.ensure(&Host, good).unwrap());
+            assert!(table.ensure(&Host, "\tchain c {\n\t}\n").unwrap());
+        });
     }
 }

@@ -14,16 +14,17 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let ready = node.reporter.status().is_ready();
     Ok(Some(Box::new(move |_| {
         if ready {
-            let timeout = config.timeout(REQUEST);
-            let listed = Api::as_administrator(config.address(), &root, timeout)
-                .and_then(|api| HostPorts::of_pods(&api.pods_of(&config.node.name)?));
+            let listed = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))
+                .and_then(|api| HostPorts::of_pods(&api.pods_in_the_network_of(&config.node.name)?));
             match listed {
-                Ok(ports) => firewall.open(ports),
+                Ok(ports) => firewall.open(ports)?,
                 Err(error) => log::debug!("the pods' host ports stay as they are: {error:#}"),
             }
         }
-        if firewall.ensure(&Host, &Rules::of(&config))? {
-            log::info!("the firewall has been laid again");
+        match firewall.ensure(&Host, &Rules::of(&config)) {
+            Ok(true) => log::info!("the firewall has been laid again"),
+            Ok(false) => {}
+            Err(finding) => return Ok(finding.into()),
         }
         Ok(Findings::default())
     })))

@@ -11,6 +11,7 @@ mod etcd;
 mod firewall;
 pub mod health;
 mod job;
+mod network_policies;
 mod runtime;
 mod schedule;
 mod snapshots;
@@ -42,6 +43,7 @@ const TASKS: &[Task] = &[
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
+    Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },

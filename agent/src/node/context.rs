@@ -63,7 +63,7 @@ impl NodeContext {
         Ok(Self {
             records: Records::new(platform.root()),
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
-            firewall: Arc::default(),
+            firewall: Arc::new(Firewall::new(platform.root())),
             bus: bus::system()?,
             platform,
             image,

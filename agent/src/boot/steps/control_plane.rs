@@ -35,7 +35,9 @@ impl StepContext {
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
-        let changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let spec = containerd::container_spec(self.node.runner())?;
+        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
         if let Some(mirror) = containerd::mirror(&self.node.config) {
             let path = self.node.path(containerd::REGISTRIES).join("_default/hosts.toml");
             files::ensure_content(&path, mirror.as_bytes(), 0o644)?;

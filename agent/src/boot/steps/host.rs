@@ -143,8 +143,7 @@ impl StepContext {
     }
 
     pub(super) fn firewall(&mut self) -> Result<StepOutcome, StepError> {
-        let laid = self.node.firewall.ensure(self.node.runner(), &Rules::of(&self.node.config));
-        Ok(laid.context("laying the firewall")?.into())
+        Ok(self.node.firewall.ensure(self.node.runner(), &Rules::of(&self.node.config))?.into())
     }
 
     pub(super) fn network(&mut self) -> Result<StepOutcome, StepError> {

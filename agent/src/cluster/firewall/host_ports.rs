@@ -4,11 +4,20 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Ports by protocol.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostPorts(BTreeSet<(u16, &'static str)>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPorts(BTreeSet<(u16, Protocol)>);
+
+/// A protocol with ports, as nft(8) calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
 
 /// `GET /api/v1/pods` (Kubernetes API reference, `Pod` v1). In the host's network each port of a container is a host port:
 /// the API server fills it in.
@@ -62,20 +71,27 @@ impl HostPorts {
         let specs = list.items.into_iter().map(|pod| pod.spec).filter(|spec| spec.host_network);
         let ports = specs.flat_map(|spec| spec.containers.into_iter().chain(spec.init_containers));
         let ports = ports.flat_map(|container| container.ports).filter(|port| port.host_port != 0);
-        Ok(Self(ports.filter_map(|port| Some((port.host_port, keyword(&port.protocol)?))).collect()))
+        Ok(Self(ports.filter_map(|port| Some((port.host_port, protocol(&port.protocol)?))).collect()))
     }
 
     /// Each port with its protocol, as nft(8) calls it.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u16)> {
-        self.0.iter().map(|(port, protocol)| (*protocol, *port))
+        self.0.iter().map(|(port, protocol)| {
+            let keyword = match protocol {
+                Protocol::Tcp => "tcp",
+                Protocol::Udp => "udp",
+                Protocol::Sctp => "sctp",
+            };
+            (keyword, *port)
+        })
     }
 }
 
-fn keyword(protocol: &str) -> Option<&'static str> {
-    match protocol {
-        "TCP" => Some("tcp"),
-        "UDP" => Some("udp"),
-        "SCTP" => Some("sctp"),
+fn protocol(name: &str) -> Option<Protocol> {
+    match name {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
         _ => None,
     }
 }

@@ -24,7 +24,7 @@ pub mod desired;
 pub mod node;
 pub mod observed;
 pub mod offload;
-mod packets;
+pub(in crate::cluster) mod packets;
 #[cfg(test)]
 mod tests;
 

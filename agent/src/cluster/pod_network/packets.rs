@@ -1,16 +1,19 @@
-//! What happens to packets at the edge of the pod network: pods leave with the node's address, and the tunnel and the
-//! kubelet take packets of the cluster's nodes alone. It follows the list of nodes, so the pod network keeps a table of its
-//! own; what is let in at all is decided by [`crate::cluster::firewall`].
+//! What happens to packets at the edge of the pod network: pods leave with the node's address, and packets of the
+//! cluster's nodes are marked as such. That follows the list of nodes, so the pod network keeps a table of its own; who is
+//! let in, marked or not, is decided by [`crate::cluster::firewall`]. Without this table nobody passes for a node that the
+//! configuration does not name.
 
-use contract::ports::Caller;
 use ipnet::Ipv4Net;
 
-use super::desired::{BRIDGE, DEVICE, Desired};
-use crate::cluster::firewall::{set, tcp};
-use crate::host::nftables::Table;
+use super::desired::Desired;
+use crate::host::nftables::{Table, set};
+
+/// The bit of a packet's mark that says that it comes from a node of the cluster. kube-proxy and the CNI plugins have other
+/// bits (0x2000, 0x4000, 0x8000).
+pub const OF_A_NODE: u32 = 0x10_0000;
 
 /// The table.
-pub(super) const fn table() -> Table {
+pub(in crate::cluster) const fn table() -> Table {
     Table::new("ip", "kaas_pods")
 }
 
@@ -22,22 +25,23 @@ pub(super) const fn table() -> Table {
 /// pod's address. Multicast stays as it is: it has no conversation that could be turned back.
 ///
 /// Nothing in a tunnel's packet proves who sent it (RFC 7348, section 7): all that can be asked is that the outer packet
-/// says that it comes from a node.
-pub(super) fn content(pod_cidr: Ipv4Net, desired: &Desired) -> String {
+/// says that it comes from a node, and comes the way that leads to that node.
+pub(in crate::cluster) fn content(pod_cidr: Ipv4Net, desired: &Desired) -> String {
     let nodes: Vec<_> = desired.remotes.values().map(|remote| remote.address).collect();
-    let from_others = if nodes.is_empty() { String::new() } else { format!(" ip saddr != {}", set(&nodes)) };
+    let known = match nodes.as_slice() {
+        [] => String::new(),
+        nodes => {
+            format!("\t\tip saddr {} fib saddr . iif oif exists meta mark set meta mark | {OF_A_NODE:#x}\n", set(nodes))
+        }
+    };
     format!(
         "\tchain input {{\n\
          \t\ttype filter hook input priority filter - 10; policy accept;\n\
-         \t\tiifname \"lo\" accept\n\
-         \t\tudp dport {tunnel}{from_others} drop\n\
-         \t\tiifname != {{ {BRIDGE}, {DEVICE} }} tcp dport {kubelet}{from_others} drop\n\
+         {known}\
          \t}}\n\
          \tchain postrouting {{\n\
          \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
          \t\tip saddr {pod_cidr} ip daddr != {pod_cidr} ip daddr != 224.0.0.0/4 masquerade\n\
-         \t}}\n",
-        tunnel = desired.vxlan.port,
-        kubelet = set(&tcp(Caller::Nodes)),
+         \t}}\n"
     )
 }
