@@ -5,6 +5,7 @@ mod bad_input;
 mod console;
 mod container;
 mod etcd;
+mod hostile;
 mod image;
 mod kubernetes;
 mod maintenance;

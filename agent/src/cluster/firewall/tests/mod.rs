@@ -100,7 +100,7 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
     nft(
         node,
         "table ip proxy { chain nat { type nat hook prerouting priority dstnat; \
-         ip daddr 10.96.0.10 tcp dport 53 dnat to 10.0.0.11:7777 } }",
+         ip daddr 10.96.0.10 tcp dport 53 dnat to 10.0.0.11:7777; }; }",
     );
 
     // Without a firewall all of it is open: what is closed below is closed by it.
@@ -168,8 +168,8 @@ fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
         node,
         "table ip proxy { chain nat { type nat hook prerouting priority dstnat; \
          tcp dport 30080 dnat to 10.244.0.5:8080; tcp dport 30081 dnat to 10.0.0.11:80; \
-         tcp dport 30082 dnat to 10.0.0.11:2379; tcp dport 30083 dnat to 10.0.0.12:2379 } \
-         chain masquerade { type nat hook postrouting priority srcnat; ip daddr 10.0.0.12 masquerade } }",
+         tcp dport 30082 dnat to 10.0.0.11:2379; tcp dport 30083 dnat to 10.0.0.12:2379; }; \
+         chain back { type nat hook postrouting priority srcnat; ip daddr 10.0.0.12 masquerade; }; }",
     );
     network.sees("a stranger", stranger, NODE, &[30_080, 30_081, 30_082, 30_083, 30_999, 80], &[]);
     let keeper = Keeper::new();
