@@ -1,5 +1,5 @@
 //! The one table of the ports that a control node is reached at. The code that listens and connects takes its numbers
-//! from here, and the documentation is made from it.
+//! from here, and the firewall and the documentation are made from it.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;

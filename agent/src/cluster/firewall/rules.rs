@@ -84,9 +84,9 @@ impl Rules {
         let within = [tcp(Caller::NodesAndPods), tcp(Caller::AdministratorsAndNodes)].concat();
         let of_control_nodes = tcp(Caller::ControlNodes);
         rules.push(format!("tcp dport {} accept", set(&for_all)));
-        let from = self.from_administrators();
+        let theirs = self.administrators_match();
         let administrated = [for_administrators, tcp(Caller::AdministratorsAndNodes)].concat();
-        rules.push(format!("{from}tcp dport {} accept", set(&administrated)));
+        rules.push(format!("{theirs}tcp dport {} accept", set(&administrated)));
         if let Some(peers) = self.peers() {
             rules
                 .push(format!("ip saddr {peers} tcp dport {} accept", set(&[&of_control_nodes[..], &within].concat())));
@@ -130,7 +130,7 @@ impl Rules {
     }
 
     /// What a rule for administrators begins with.
-    fn from_administrators(&self) -> String {
+    fn administrators_match(&self) -> String {
         if self.administrators.is_empty() {
             return String::new();
         }
