@@ -17,7 +17,7 @@ TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --l
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
 
-.PHONY: scenario named help reference ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -25,6 +25,10 @@ help: ## Show this list
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
 	cargo build --locked -p kaas
 	$(AS_ROOT) $(KAAS) image build $(SPEC) --output build
+
+install: setup root ## Install the command kaas into /usr/local/bin
+	cargo build --locked -p kaas
+	$(AS_ROOT) install -m 755 $(KAAS) /usr/local/bin/kaas
 
 ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
 	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier

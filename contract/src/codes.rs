@@ -150,6 +150,7 @@ codes! {
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap or an evacuation was asked of a node that is not formed, or not ready.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.";
     SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known; or a commit named another swap than this node's.";
+    SWAP_WITHDRAWN, "swap.withdrawn", Error, "A swap or an evacuation was asked for by the identifier of one that was cancelled: the request came late.";
     SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
     SWAP_NOT_GOOD, "swap.not-good", Error, "A swap was to be committed before the boot was marked good.";
     SWAP_FAILED, "swap.failed", Error, "Preparing, cancelling or committing a swap, or an evacuation, failed.";
