@@ -176,6 +176,7 @@ codes! {
     NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
+    FIREWALL_FAILED, "firewall.failed", Error, "The firewall's rules could not be loaded. At boot the node stays off the network until they are; on a node that runs, those that held before hold on, unless somebody has removed them.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
 
     AUTHORITY_ENDS, "authority.ends-soon", Warning, "One of the cluster's certificate authorities ends within a year.";
@@ -205,6 +206,7 @@ codes! {
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
+    NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 

@@ -27,6 +27,7 @@ pub mod scenario;
 #[cfg(test)]
 mod set_up;
 pub mod store;
+pub mod stranger;
 pub mod terminal;
 pub mod upgrade;
 #[cfg(test)]

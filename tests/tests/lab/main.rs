@@ -6,6 +6,7 @@ mod console;
 mod container;
 mod etcd;
 mod full_store;
+mod hostile;
 mod image;
 mod kubernetes;
 mod maintenance;
