@@ -18,11 +18,16 @@ use serde_json::Value;
 
 use network::Network;
 
+use crate::authority::MARGIN;
+
 pub use credentials::Credentials;
 pub use reqwest::Method;
 
 /// How long a question and its whole answer may take, if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(15);
+
+/// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
+const _: () = assert!(LIMIT.as_secs() < MARGIN.as_secs());
 
 /// What an answer may have at most, in bytes: whoever answers may mean no good.
 const LARGEST: usize = 8 << 20;
@@ -115,8 +120,12 @@ impl Client {
     }
 
     /// The same client, giving up on a question after `limit`.
+    ///
+    /// # Panics
+    /// It is not shorter than [`MARGIN`].
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
+        assert!(limit < MARGIN, "a request may take {} s at most, not {}", MARGIN.as_secs(), limit.as_secs());
         Self { limit, ..self }
     }
 
@@ -171,6 +180,14 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "a request may take 20 s at most")]
+    fn no_request_may_arrive_after_its_senders_successor_has_begun() {
+        let network = Arc::new(Network::start(None).unwrap());
+        let client = Client { server: String::new(), http: reqwest::Client::new(), network, limit: LIMIT };
+        drop(client.with_limit(MARGIN));
+    }
 
     #[test]
     fn what_an_answer_says_cannot_move_colour_or_turn_what_is_shown() {

@@ -24,8 +24,8 @@ impl Run<'_> {
     /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
     /// which it is does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
-        let image = &plan.target.image;
-        let blame = &Mutex::new(Blame::new(Duration::from_secs(plan.options.gate_seconds), self.most_of_a_look()));
+        let (image, limit) = (&plan.target.image, Duration::from_secs(plan.options.gate_seconds));
+        let blame = &Mutex::new(Blame::new(limit, self.most_of_a_look(), self.pace));
         let what = &format!("{} to be found good", node.name);
         let facts = self
             .wait(what, Duration::MAX, || async move {

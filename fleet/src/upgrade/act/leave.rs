@@ -1,7 +1,7 @@
 //! A node leaves its work to the others, before its VM is stopped: prepared for its swap on the way forward, evacuated
 //! on the way back.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contract::node::Node;
@@ -9,10 +9,11 @@ use contract::swap::{self, Stage};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::Taken;
+use super::belief::Belief;
 use super::gate::missing;
 use super::node::MOMENT;
 use super::reach::Says;
-use super::{LOOKS_TO_BELIEVE, Taken};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
@@ -86,7 +87,7 @@ impl Run<'_> {
         let Some(new) = new.filter(|new| new.power == PowerState::On) else {
             return Ok("the new VM does not run".to_owned());
         };
-        let looks = AtomicU32::new(0);
+        let belief = Belief::at(self.pace);
         let well = self
             .wait(&format!("{} to be well", node.name), MOMENT, || async {
                 let mut says = Says::Facts;
@@ -101,7 +102,7 @@ impl Run<'_> {
                     }
                 };
                 match lacks {
-                    Some(lacks) if looks.fetch_add(1, Ordering::Relaxed) + 1 < LOOKS_TO_BELIEVE => Err(lacks.into()),
+                    Some(lacks) if !belief.look(true) => Err(lacks.into()),
                     Some(lacks) => {
                         if says != Says::Facts {
                             self.may_be_stopped(plan, node, says).await?;

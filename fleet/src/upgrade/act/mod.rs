@@ -1,6 +1,7 @@
 //! The steps themselves. Each looks first, then acts, and says whether it
 //! changed anything, so that it can be taken again after a crash at any point.
 
+mod belief;
 mod blame;
 mod gate;
 mod import;
@@ -25,9 +26,6 @@ use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
 pub(super) use node::MOMENT;
-
-/// So many looks in a row must find a node ill before it is taken for ill.
-const LOOKS_TO_BELIEVE: u32 = 10;
 
 type Taken = Result<String, Trouble>;
 

@@ -20,6 +20,7 @@ mod ova;
 pub(super) mod package;
 mod permit;
 mod salvage;
+mod silence;
 mod stamp;
 mod stories;
 mod unaskable;
