@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::node::Node;
 use tokio::time::Instant;
 
 use super::belief::Belief;
@@ -10,7 +11,7 @@ use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::trouble::{Trouble, Wait};
 
-/// How another node does.
+/// How a node does, as far as another one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Well,
@@ -18,6 +19,17 @@ pub(super) enum Health {
     Ill,
     /// It does not answer.
     Silent,
+}
+
+impl Health {
+    /// What it says of itself.
+    pub(super) fn of(facts: anyhow::Result<Node>) -> Self {
+        match facts {
+            Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Self::Well,
+            Ok(_) => Self::Ill,
+            Err(_) => Self::Silent,
+        }
+    }
 }
 
 /// How much of the time in which a node is not found good counts against it.

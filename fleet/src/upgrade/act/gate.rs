@@ -50,12 +50,7 @@ impl Run<'_> {
             if plan.nodes.iter().position(|node| node.name == name).is_some_and(|at| progress.is_away(at)) {
                 continue;
             }
-            let health = match self.nodes.facts(address).await {
-                Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Health::Well,
-                Ok(_) => Health::Ill,
-                Err(_) => Health::Silent,
-            };
-            seen.push((name.to_owned(), health));
+            seen.push((name.to_owned(), Health::of(self.nodes.facts(address).await)));
         }
         seen
     }

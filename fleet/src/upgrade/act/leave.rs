@@ -17,6 +17,7 @@ use super::reach::Says;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::run::Run;
@@ -83,7 +84,13 @@ impl Run<'_> {
 
     /// Lets a new VM that runs well hand everything over before it is stopped. One that does not is stopped as it is:
     /// waiting would help nobody.
-    pub(super) async fn evacuate(&self, plan: &Plan, node: &PlannedNode, new: Option<&Vm>) -> Taken {
+    pub(super) async fn evacuate(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        new: Option<&Vm>,
+        progress: &Progress,
+    ) -> Taken {
         let Some(new) = new.filter(|new| new.power == PowerState::On) else {
             return Ok("the new VM does not run".to_owned());
         };
@@ -105,7 +112,7 @@ impl Run<'_> {
                     Some(lacks) if !belief.look(true) => Err(lacks.into()),
                     Some(lacks) => {
                         if says != Says::Facts {
-                            self.may_be_stopped(plan, node, says).await?;
+                            self.may_be_stopped(plan, node, says, progress).await?;
                         }
                         Ok(Some(lacks))
                     }

@@ -7,6 +7,7 @@ mod gate;
 mod import;
 mod leave;
 mod node;
+mod order;
 mod proof;
 mod reach;
 mod vm;
@@ -85,11 +86,11 @@ impl Run<'_> {
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
             Action::GateOld => self.gate_old(plan, node, vms).await,
-            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
+            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref(), &journal.progress()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
                 match step.action {
-                    Action::StopNew => self.stop_new(plan, node, new).await,
+                    Action::StopNew => self.stop_new(plan, node, new, &journal.progress()).await,
                     Action::FenceNew => self.fence(new).await,
                     _ => self.detach(node, new, &place(journal, index)).await,
                 }

@@ -15,6 +15,7 @@ mod gone;
 mod limits;
 mod lost;
 mod obstacles;
+mod order;
 mod other_cluster;
 mod ova;
 pub(super) mod package;
