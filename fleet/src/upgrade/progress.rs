@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::entry::{Direction, Entry, Event, Order, Outcome};
 use super::plan::{Action, Mode, Plan, Step};
 use super::reason::Reason;
+use super::refusal::NODE_SILENT;
 
 /// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +175,20 @@ impl Progress {
     /// Whether an operator has replaced a node that was lost.
     pub fn is_replaced(&self, node: usize) -> bool {
         self.replaced.contains(&node)
+    }
+
+    /// Whether all nodes go back because none has come up: each old VM was proved off, each new one was powered on here,
+    /// and nobody has answered since.
+    pub fn none_came_up(&self, plan: &Plan) -> bool {
+        let may_be_up = |node| {
+            let (off, on) = (Step::of(Action::ShutDown, node), Step::of(Action::PowerOn, node));
+            !self.is_done(off) || !self.is_begun(on) || self.is_done(Step::of(Action::Gate, node))
+        };
+        let for_silence = self.reason.as_ref().is_some_and(|reason| reason.code == NODE_SILENT);
+        self.direction == Direction::Back
+            && for_silence
+            && plan.members.len() == plan.nodes.len()
+            && !(0..plan.nodes.len()).any(may_be_up)
     }
 
     /// Whether a node's swap may have been made final: there is no way back for it then.

@@ -46,7 +46,8 @@ fn is_tls(error: &io::Error) -> bool {
 impl Run<'_> {
     /// Whether the VM of a node may be stopped that does not do its part, as far as can be seen from here: another
     /// control node must say that etcd stands without it. All at once, etcd does not stand, and it is enough that
-    /// another one can be reached. Who is the only one may be stopped if it says nothing, or what it lacks.
+    /// another one can be reached, or that none has ever come up. Who is the only one may be stopped if it says nothing,
+    /// or what it lacks.
     pub(super) async fn may_be_stopped(
         &self,
         plan: &Plan,
@@ -76,8 +77,12 @@ impl Run<'_> {
                 Err(Trouble::elsewhere(NODE_NOT_READY, words).into())
             }
             (0, _) => Ok(()),
+            (_, Says::Nothing) if silent == all && progress.none_came_up(plan) => Ok(()),
             (_, Says::Nothing) if silent == all => {
-                let words = format!("no control node can be reached from here: whether {name} is at work is not known");
+                let words = format!(
+                    "no control node can be reached from here: whether {name} is at work is not known. If it is not, \
+                     power its VM off by hand: the way back goes on then"
+                );
                 Err(Wait::again(UNREACHABLE, words))
             }
             _ => {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::command::{end, entries, give};
 use super::failing::{before, stop_before, turns, world};
-use super::fake::{Ill, NODES, World};
+use super::fake::{Ill, NODES, World, new};
 use crate::upgrade::{Action, Direction, Entry, Event, Mode, Order, Outcome, Progress, Reason, Step, Verb};
 
 /// How a new VM may die that was good.
@@ -74,6 +74,26 @@ async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollba
             }
             assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{action:?} {resumed}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
+    for unaskable in [None, Some(new())] {
+        let world = upgraded().await;
+        fall_ill(&world, &[0, 1, 2], Ill::Silent).await;
+        let reason = give(&world, Verb::Rollback).await.paused();
+        assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
+        world.lock().unaskable.clone_from(&unaskable);
+        if unaskable.is_some() {
+            // What may be at work and cannot be asked is left to a person all the same.
+            let reason = give(&world, Verb::RollbackAtOnce).await.paused();
+            assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
+            assert_eq!(world.called("cut_power"), 0);
+            let ids: Vec<String> = NODES.iter().map(|node| world.new_vm(node).reference.id).collect();
+            ids.iter().for_each(|id| world.lock().power_off(id));
+        }
+        assert_eq!(end(&world, Verb::RollbackAtOnce).await, Outcome::RolledBack);
     }
 }
 
