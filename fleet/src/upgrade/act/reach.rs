@@ -6,7 +6,8 @@ use std::io;
 use contract::node::Etcd;
 
 use super::gate::others;
-use crate::upgrade::nodes::{Answered, Nodes as _};
+use crate::node::Answered;
+use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::UNREACHABLE;

@@ -15,7 +15,7 @@ use super::fault::{Call, CallKind, Fault, Late};
 use super::{Content, Ill, Machine, NODES, State, World, address, connected, old};
 use crate::authority::MARGIN;
 use crate::hypervisor::PowerState;
-use crate::upgrade::nodes::Answered;
+use crate::node::Answered;
 use crate::upgrade::{Asked, Nodes};
 
 impl World {
@@ -310,7 +310,7 @@ impl World {
         self.node("facts", |state| {
             let (machine, index) = state.answering(node)?;
             if state.refusing.contains(state.contents[index].node) {
-                return Err(Answered { status: 403, words: "another client certificate".into() }.into());
+                return Err(Answered::with("the answer is 403: another client certificate").into());
             }
             let (machine, disk) = (machine.clone(), state.contents[index].clone());
             let serves = state.serves(&machine);
