@@ -51,7 +51,7 @@ impl Nodes for Unasked {
         Self::is_not_asked()
     }
 
-    async fn commit(&self, _: Ipv4Addr, _: Option<Uuid>) -> anyhow::Result<Asked> {
+    async fn commit(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
         Self::is_not_asked()
     }
 

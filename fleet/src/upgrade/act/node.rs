@@ -199,8 +199,8 @@ impl Run<'_> {
 
     pub(super) async fn commit(&self, node: &PlannedNode) -> Taken {
         self.wait(&format!("{} to commit", node.name), MOMENT, || async {
-            // Without a prepared swap the node itself has given it its name.
-            let swap = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id);
+            // Without a prepared swap the node itself has given it its name. One that has none open is done with it.
+            let Some(swap) = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id) else { return Ok(()) };
             match self.nodes.commit(node.address, swap).await? {
                 Asked::Done => Ok(()),
                 Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
@@ -245,7 +245,8 @@ impl Run<'_> {
         if facts.image.build != plan.target.image.build || facts.good.is_none() {
             return Ok(format!("it runs {runs} and stays as it is; {left}"));
         }
-        let committed = match self.nodes.commit(node.address, facts.swap.map(|swap| swap.id)).await {
+        let Some(swap) = facts.swap else { return Ok(format!("it runs {runs}; its swap is final; {left}")) };
+        let committed = match self.nodes.commit(node.address, swap.id).await {
             Ok(Asked::Done) => "its swap is final".to_owned(),
             Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
             Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),

@@ -6,6 +6,7 @@ mod all_at_once;
 mod blame;
 mod cancel;
 pub(super) mod command;
+mod commit;
 mod controller;
 mod crash;
 pub(super) mod failing;
