@@ -64,9 +64,10 @@ pub enum Upgrade {
     Commit(GoingOn),
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
     ///
-    /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final; what is left
-    /// over is listed for a person to remove. Another upgrade can be planned then. It works whatever the hypervisor, the
-    /// nodes and the journal say: what is not known then is named. With --other-cluster no node is asked.
+    /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final. VMs that are off
+    /// and hold no data disk are listed for a person to remove; one that holds the node's disk is named to be powered
+    /// on. Another upgrade can be planned then. It works whatever the hypervisor, the nodes and the journal say: what is
+    /// not known then is named. With --other-cluster no node is asked.
     Abandon {
         /// The upgrade's identifier, as `kaas upgrade status` says it: the confirmation.
         #[arg(long, value_name = "UUID")]

@@ -4,6 +4,7 @@
 mod blame;
 mod gate;
 mod import;
+mod keep;
 mod leave;
 mod node;
 mod proof;
@@ -24,6 +25,7 @@ use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
+use keep::held;
 pub(super) use node::MOMENT;
 
 /// So many looks in a row must find a node ill before it is taken for ill.
@@ -48,13 +50,11 @@ impl Run<'_> {
                 other => return Err(misplaced(other)),
             }));
         };
-        let (node, progress) = (&plan.nodes[index], journal.progress());
-        let vms = self.vms().await.map_err(Trouble::from);
-        let vms = vms.and_then(|vms| Vms::of(node, vms, progress.made(index)));
         if step.action == Action::Keep {
-            return Ok(Did::note(self.keep(plan, node, vms, &place(journal, index)).await?));
+            return Ok(Did::note(self.keep(plan, journal, index).await));
         }
-        let vms = vms?;
+        let (node, progress) = (&plan.nodes[index], journal.progress());
+        let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
         if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
             return Ok(did);
         }

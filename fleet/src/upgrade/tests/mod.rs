@@ -13,6 +13,7 @@ pub(super) mod failing;
 pub(super) mod fake;
 mod fencing;
 mod gone;
+mod left;
 mod limits;
 mod lost;
 mod obstacles;
