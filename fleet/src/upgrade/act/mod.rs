@@ -154,7 +154,10 @@ impl Run<'_> {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(_) if !known && (vms.old.is_some() || needs_new) => return Ok(None),
-            Err(error) => return Err(error.context(format!("asking {}", node.name)).into()),
+            Err(error) if known => return Err(error.context(format!("asking {}", node.name)).into()),
+            Err(error) => {
+                return Err(gone(plan, node, &format!("does not answer from another VM of this deployment: {error:#}")));
+            }
         };
         let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
         let image = &plan.target.image;
@@ -178,14 +181,17 @@ impl Run<'_> {
             }
             _ if vms.old.is_some() => Ok(None),
             _ => {
-                let words = format!(
-                    "the VM {} ({}) is gone, and {} does not run well on {image} in another VM of this deployment",
-                    node.old_name, node.old, node.name
-                );
-                Err(Trouble::blocked(reason::VM_GONE, words))
+                let words = format!("does not run well on {image} in another VM of this deployment");
+                Err(gone(plan, node, &words))
             }
         }
     }
+}
+
+/// A node's old VM is gone, and nothing has taken its place.
+fn gone(plan: &Plan, node: &PlannedNode, how: &str) -> Trouble {
+    let words = format!("the VM {} ({}) is gone, and {} {how}", node.old_name, node.old, node.name);
+    Trouble::blocked(reason::VM_GONE, words)
 }
 
 /// A step that no plan has in this place.

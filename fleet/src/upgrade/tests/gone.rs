@@ -1,7 +1,7 @@
 //! VMs that the inventory does not show any more: gone, or only out of sight.
 
 use super::command::{Given, deployment, end, give};
-use super::failing::{before, turns, world};
+use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, World, old_vm};
 use crate::hypervisor::PowerState;
 use crate::upgrade::entry::{Entry, Event};
@@ -47,6 +47,17 @@ async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() 
         world.delete_vm(old_vm("cp2"));
         assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded, "{action:?}");
         assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_vm_that_is_deleted_when_the_new_one_is_off_is_named_as_gone() {
+    for action in [Action::FenceNew, Action::DetachNew, Action::AttachOld, Action::PowerOnOld] {
+        let world = upgraded(1).await;
+        stop_before(&world, Verb::Rollback, Step::of(action, 0)).await;
+        world.delete_vm(old_vm("cp1"));
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains("the VM cp1 (") && reason.ends_with("[upgrade.vm-gone]"), "{action:?}: {reason}");
     }
 }
 
