@@ -48,7 +48,6 @@ fn parsed(name: &str) -> Option<(usize, usize)> {
 /// An open journal.
 pub struct Journal<'a> {
     hold: &'a Hold<'a>,
-    text: String,
     entries: Vec<Entry>,
     /// How many of the entries this hold has added.
     added: usize,
@@ -64,7 +63,7 @@ impl<'a> Journal<'a> {
     pub async fn begin(hold: &'a Hold<'a>, plan: Plan) -> anyhow::Result<Self> {
         let entry = entry(hold, Event::Planned { plan: Box::new(plan) });
         hold.confirm().await?;
-        Self::with(hold, line(&entry)?, vec![entry]).await
+        Self::with(hold, &line(&entry)?, vec![entry]).await
     }
 
     /// Goes on with the journal of the hold before.
@@ -76,7 +75,7 @@ impl<'a> Journal<'a> {
             bail!("there is no upgrade of this deployment");
         };
         let entries = parse(&text).context("reading the journal")?;
-        Self::with(hold, text, entries).await
+        Self::with(hold, &text, entries).await
     }
 
     /// Begins the end of an upgrade of whose journal only the plan is left: both at once, so that nobody goes forward
@@ -89,14 +88,14 @@ impl<'a> Journal<'a> {
         let entries = vec![entry(hold, Event::Planned { plan: Box::new(plan) }), entry(hold, turned)];
         let text = entries.iter().map(line).collect::<anyhow::Result<String>>()?;
         hold.confirm().await?;
-        Self::with(hold, text, entries).await
+        Self::with(hold, &text, entries).await
     }
 
-    async fn with(hold: &'a Hold<'a>, text: String, entries: Vec<Entry>) -> anyhow::Result<Self> {
+    async fn with(hold: &'a Hold<'a>, text: &str, entries: Vec<Entry>) -> anyhow::Result<Self> {
         let head = serde_json::to_string(&Head { form: FORM, entries: entries.len() })?;
         let whole = format!("{head}\n{text}");
         hold.store().write(hold.number(), FILE, &whole).await.context("writing the journal")?;
-        Ok(Self { hold, text, entries, added: 0, attempts: 0 })
+        Ok(Self { hold, entries, added: 0, attempts: 0 })
     }
 
     /// Adds an entry: it is kept when this returns. Whoever drops this half-way has added nothing as far as this
@@ -112,7 +111,6 @@ impl<'a> Journal<'a> {
         self.attempts += 1;
         let file = added(self.added + 1, self.attempts);
         self.hold.store().write(self.hold.number(), &file, &line).await.context("writing the journal")?;
-        self.text += &line;
         self.entries.push(entry);
         (self.added, self.attempts) = (self.added + 1, 0);
         Ok(())
@@ -137,8 +135,9 @@ impl<'a> Journal<'a> {
     }
 
     /// All entries, one JSON object a line.
-    pub fn text(&self) -> &str {
-        &self.text
+    #[cfg(test)]
+    fn text(&self) -> String {
+        self.entries.iter().map(|entry| line(entry).expect("an entry")).collect()
     }
 }
 
