@@ -173,18 +173,24 @@ pub async fn prune(hold: &Hold<'_>) {
 async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
     let numbers = sorted(store).await.context("looking for the journal")?;
     for number in numbers.into_iter().rev() {
-        let attempt = || format!("reading the journal of hold {number}");
-        let Some(begun) = store.read(number, FILE).await.with_context(attempt)? else { continue };
-        let begun = whole(&begun).with_context(attempt)?.map(ToOwned::to_owned);
-        let added = entries(store, number).await.with_context(attempt)?;
-        match begun {
-            Some(begun) => return Ok(Some((number, begun + &added))),
-            // Its command had begun nothing: the journal before it counts.
-            None if added.is_empty() => {}
-            None => bail!("reading the journal of hold {number}: {FILE} was cut, and entries follow it"),
+        if let Some(text) = of(store, number).await.with_context(|| format!("reading the journal of hold {number}"))? {
+            return Ok(Some((number, text)));
         }
     }
     Ok(None)
+}
+
+/// The journal of one hold; none if its command had begun nothing: the journal before it counts then.
+pub(super) async fn of(store: &dyn Store, number: u64) -> anyhow::Result<Option<String>> {
+    let begun = store.read(number, FILE).await?;
+    let lost = if begun.is_none() { "is missing" } else { "was cut" };
+    let begun = begun.as_deref().map(whole).transpose()?.flatten();
+    let added = entries(store, number).await?;
+    match begun {
+        Some(begun) => Ok(Some(begun.to_owned() + &added)),
+        None if added.is_empty() => Ok(None),
+        None => bail!("{FILE} {lost}, and entries follow it"),
+    }
 }
 
 /// The entries of a journal's first file; none if its writing was cut.

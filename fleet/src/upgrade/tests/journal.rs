@@ -222,6 +222,20 @@ async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn entries_whose_beginning_is_lost_revive_no_older_journal() {
+    let world = world();
+    let (plan, first) = (world.plan().await, take(&world).await);
+    written(&first, plan).await;
+    let second = take(&world).await;
+    let mut journal = Journal::continued(&second).await.unwrap();
+    world.lock().store.holds.get_mut(&2).unwrap().remove(FILE).unwrap();
+    assert_eq!(find(&world).await.unwrap().unwrap().0, 1, "it was never begun");
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    let error = format!("{:#}", last(&world).await.unwrap_err());
+    assert!(error.contains("hold 2: journal.jsonl is missing, and entries follow it"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_journal_of_version_0_1_is_gone_on_with() {
     let world = world();
     world.make(1).await.unwrap();

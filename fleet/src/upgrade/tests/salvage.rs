@@ -108,6 +108,16 @@ async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_journal_that_has_lost_its_beginning_is_abandoned() {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    let id = id(&world).await;
+    world.lock().store.holds.get_mut(&2).unwrap().remove("journal.jsonl").unwrap();
+    let error = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
+    assert!(format!("{error:#}").contains("journal.jsonl is missing"), "{error:#}");
+    abandoned(&world, id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_is_no_damaged_journal() {
     let (world, id) = damaged().await;
     world.fault(Some(At { call: 1, fault: Fault::Error(Kind::Transient), lasting: true }));
