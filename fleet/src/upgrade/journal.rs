@@ -45,6 +45,11 @@ fn parsed(name: &str) -> Option<(usize, usize)> {
     Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
+/// Whether a file of a hold is an entry that it has added.
+pub(super) fn is_entry(name: &str) -> bool {
+    parsed(name).is_some()
+}
+
 /// An open journal.
 pub struct Journal<'a> {
     hold: &'a Hold<'a>,
