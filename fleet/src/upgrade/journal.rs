@@ -2,53 +2,16 @@
 //! the one before it had, so that a command that was overtaken, and wakes up, writes into a journal that nobody reads
 //! any more; then each entry is a file of its own. So a write that is cut damages nothing that was kept before it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
 use super::entry::{Direction, Entry, Event, parse, plan_of};
+use super::kept::{self, FILE, Kept, added};
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;
 use crate::authority::{Hold, Store, sorted};
-
-/// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
-pub(super) const FILE: &str = "journal.jsonl";
-/// How its text begins since it has a first line of its own, from which its end is known. What has none is of version
-/// 0.1, which kept all entries in this one file and wrote it whole each time; it does not understand that line.
-const HEAD: &str = "{\"form\":";
-const FORM: u32 = 2;
-
-#[derive(Serialize, Deserialize)]
-struct Head {
-    form: u32,
-    /// How many lines follow.
-    entries: usize,
-}
-
-/// An entry that the hold has added: the file of its number, from 1. Each is written once: a write that failed may still
-/// land, so that the next attempt is a file of its own, and counts more than all before it.
-fn added(number: usize, attempt: usize) -> String {
-    match attempt {
-        1 => format!("journal-{number:06}.json"),
-        attempt => format!("journal-{number:06}-{attempt}.json"),
-    }
-}
-
-/// The number and the attempt that a file is of; none if it is another file.
-fn parsed(name: &str) -> Option<(usize, usize)> {
-    let place = name.strip_prefix("journal-")?.strip_suffix(".json")?;
-    let (number, attempt) = place.split_once('-').unwrap_or((place, "1"));
-    Some((number.parse().ok()?, attempt.parse().ok()?))
-}
-
-/// Whether a file of a hold is an entry that it has added.
-pub(super) fn is_entry(name: &str) -> bool {
-    parsed(name).is_some()
-}
 
 /// An open journal.
 pub struct Journal<'a> {
@@ -97,8 +60,7 @@ impl<'a> Journal<'a> {
     }
 
     async fn with(hold: &'a Hold<'a>, text: &str, entries: Vec<Entry>) -> anyhow::Result<Self> {
-        let head = serde_json::to_string(&Head { form: FORM, entries: entries.len() })?;
-        let whole = format!("{head}\n{text}");
+        let whole = kept::beginning(text)?;
         hold.store().write(hold.number(), FILE, &whole).await.context("writing the journal")?;
         Ok(Self { hold, entries, added: 0, attempts: 0 })
     }
@@ -178,77 +140,10 @@ pub async fn prune(hold: &Hold<'_>) {
 async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
     let numbers = sorted(store).await.context("looking for the journal")?;
     for number in numbers.into_iter().rev() {
-        if let Some(text) = of(store, number).await.with_context(|| format!("reading the journal of hold {number}"))? {
+        let kept = Kept::read(store, number).await;
+        let text = kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
+        if let Some(text) = text {
             return Ok(Some((number, text)));
-        }
-    }
-    Ok(None)
-}
-
-/// The journal of one hold; none if its command had begun nothing: the journal before it counts then.
-pub(super) async fn of(store: &dyn Store, number: u64) -> anyhow::Result<Option<String>> {
-    let begun = store.read(number, FILE).await?;
-    let lost = if begun.is_none() { "is missing" } else { "was cut" };
-    let begun = begun.as_deref().map(whole).transpose()?.flatten();
-    let added = entries(store, number).await?;
-    match begun {
-        Some(begun) => Ok(Some(begun.to_owned() + &added)),
-        None if added.is_empty() => Ok(None),
-        None => bail!("{FILE} {lost}, and entries follow it"),
-    }
-}
-
-/// The entries of a journal's first file; none if its writing was cut.
-fn whole(text: &str) -> anyhow::Result<Option<&str>> {
-    if !text.starts_with(HEAD) && !HEAD.starts_with(text) {
-        return Ok(Some(text));
-    }
-    let Some((head, lines)) = text.split_once('\n') else { return Ok(None) };
-    let head: Head = serde_json::from_str(head).with_context(|| format!("the first line of {FILE}"))?;
-    if head.form != FORM {
-        bail!(
-            "{FILE} is of form {}, and {FORM} is known: another version wrote it; end that upgrade with it",
-            head.form
-        );
-    }
-    Ok((lines.ends_with('\n') && lines.lines().count() == head.entries).then_some(lines))
-}
-
-/// What a hold has added. A last one that was cut is dropped: who wrote it was not told that it is kept, and had begun
-/// nothing that it notes.
-async fn entries(store: &dyn Store, number: u64) -> anyhow::Result<String> {
-    let mut places: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-    for (place, attempt) in store.files(number).await?.iter().filter_map(|name| parsed(name)) {
-        places.entry(place).or_default().insert(attempt);
-    }
-    let mut lines = String::new();
-    let mut before = None;
-    for (expected, (place, attempts)) in (1..).zip(places) {
-        if let Some(cut) = before {
-            bail!("{} is damaged, and {} follows it", added(cut, 1), added(place, 1));
-        }
-        if place != expected {
-            bail!("{} is missing, and {} follows it", added(expected, 1), added(place, 1));
-        }
-        match whole_line(store, number, place, attempts).await? {
-            Some(line) => lines = lines + line.trim_end() + "\n",
-            None => before = Some(place),
-        }
-    }
-    Ok(lines)
-}
-
-/// The last attempt at an entry that was written whole.
-async fn whole_line(
-    store: &dyn Store,
-    number: u64,
-    place: usize,
-    attempts: BTreeSet<usize>,
-) -> anyhow::Result<Option<String>> {
-    for attempt in attempts.into_iter().rev() {
-        let line = store.read(number, &added(place, attempt)).await?;
-        if let Some(line) = line.filter(|line| serde_json::from_str::<IgnoredAny>(line).is_ok()) {
-            return Ok(Some(line));
         }
     }
     Ok(None)

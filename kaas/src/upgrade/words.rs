@@ -1,7 +1,7 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
 use fleet::authority::Held;
-use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
+use fleet::upgrade::{CODES, Damaged, Direction, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
 
 use super::describe;
 use crate::output::say;
@@ -90,6 +90,12 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
         return anyhow::anyhow!(
             "{error:#}. If that is the deployment's cluster all the same, say so with --other-cluster {here}: whose the \
              VMs are their stamp says"
+        );
+    }
+    if let Some(Damaged { plan: Some(plan), .. }) = error.downcast_ref() {
+        let id = plan.id;
+        return anyhow::anyhow!(
+            "{error:#}. Nothing goes on with that upgrade; `kaas upgrade abandon --confirm {id}` ends it where it stands"
         );
     }
     if error.is::<Held>() {
