@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 
 use super::entry::{Direction, Entry, Event, parse, plan_of};
+use super::given_up::GivenUp;
 use super::kept::{self, FILE, Kept, added};
 use super::plan::Plan;
 use super::progress::Progress;
@@ -109,20 +110,25 @@ impl<'a> Journal<'a> {
 }
 
 fn entry(hold: &Hold<'_>, event: Event) -> Entry {
-    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Entry { at, hold: hold.number(), event }
+    Entry { at: now(), hold: hold.number(), event }
+}
+
+/// Seconds of Unix time.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn line(entry: &Entry) -> anyhow::Result<String> {
     Ok(serde_json::to_string(entry)? + "\n")
 }
 
-/// The journal of the last hold that has one: one JSON object a line.
+/// The journal of the last hold that has one: one JSON object a line. None if that upgrade was given up: nothing is
+/// known of it.
 ///
 /// # Errors
 /// When the store cannot be read, or a file of it is damaged that others follow.
 pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
-    Ok(find(store).await?.map(|(_, text)| text))
+    Ok(find(store).await?.map(|(_, text)| text).filter(|text| !GivenUp::is(text)))
 }
 
 /// Lets go of old holds, but of none from the one on whose journal counts. What hinders that hinders nothing else.

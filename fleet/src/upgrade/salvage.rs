@@ -4,6 +4,7 @@
 use anyhow::Context;
 
 use super::entry::{Entry, Event, Outcome, parse};
+use super::given_up::GivenUp;
 use super::kept::Kept;
 use super::plan::Plan;
 use super::reason::{self, Reason};
@@ -22,7 +23,7 @@ pub struct Damaged {
     pub plan: Option<Box<Plan>>,
 }
 
-/// The entries of the deployment's last upgrade; none if there is none.
+/// The entries of the deployment's last upgrade; none if there is none, or it was given up.
 ///
 /// # Errors
 /// [`Damaged`] if they cannot be understood, another error if the store cannot be read: that says nothing of them.
@@ -31,7 +32,11 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
     while let Some(number) = numbers.pop() {
         let attempt = || format!("reading the journal of hold {number}");
         let kept = Kept::read(store, number).await.with_context(attempt)?;
-        let read = kept.text().and_then(|text| text.as_deref().map(parse).transpose());
+        let text = kept.text();
+        if matches!(&text, Ok(Some(text)) if GivenUp::is(text)) {
+            return Ok(None);
+        }
+        let read = text.and_then(|text| text.as_deref().map(parse).transpose());
         match read.with_context(attempt) {
             Ok(None) => {}
             Ok(entries) => return Ok(entries),
@@ -53,11 +58,11 @@ async fn plan(store: &dyn Store, damaged: Kept, before: &[u64]) -> anyhow::Resul
     }
     for &number in before.iter().rev() {
         let kept = Kept::read(store, number).await.with_context(|| format!("looking for a plan in hold {number}"))?;
-        let entries = kept.understood();
-        if matches!(kept.text(), Ok(None)) {
+        let (text, entries) = (kept.text(), kept.understood());
+        if matches!(text, Ok(None)) {
             continue;
         }
-        if entries.iter().any(is_last) {
+        if entries.iter().any(is_last) || matches!(text, Ok(Some(text)) if GivenUp::is(&text)) {
             return Ok(None);
         }
         if let Some(plan) = plan_of(entries) {

@@ -65,7 +65,7 @@ impl Run<'_> {
 }
 
 /// How a request to withdraw something has ended, in words.
-fn withdrawn(what: &str, asked: anyhow::Result<Asked>) -> String {
+pub(in crate::upgrade) fn withdrawn(what: &str, asked: anyhow::Result<Asked>) -> String {
     match asked {
         Ok(Asked::Done | Asked::Begun) => format!("{what} is withdrawn"),
         Ok(Asked::Refused(why)) => format!("{what} stays open: {why}"),
@@ -110,7 +110,7 @@ fn needed(vm: &Vm, disk: &DiskRef) -> Option<String> {
 }
 
 /// Where the disks are that a VM holds beside its own system disk.
-pub(super) fn held(vm: &Vm) -> Vec<&str> {
+pub(in crate::upgrade) fn held(vm: &Vm) -> Vec<&str> {
     let others = vm.disks.iter().filter(|disk| disk.kind != DiskKind::System);
     others.map(|Disk { reference, .. }| &*reference.path).collect()
 }

@@ -25,7 +25,7 @@ use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
-use keep::held;
+pub(super) use keep::{held, withdrawn};
 pub(super) use node::MOMENT;
 
 /// So many looks in a row must find a node ill before it is taken for ill.

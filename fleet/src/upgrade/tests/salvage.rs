@@ -130,7 +130,7 @@ async fn second_unread() -> World {
 }
 
 /// Damages the plan of the last hold.
-fn damage_plan(world: &World) {
+pub fn damage_plan(world: &World) {
     let mut state = world.lock();
     let mut last = state.store.holds.last_entry().unwrap();
     let file = last.get_mut().get_mut("journal.jsonl").unwrap();
