@@ -56,6 +56,8 @@ pub struct UpgradeStatus {
     pub direction: Direction,
     /// The one node that the way is for, by its name; none for all.
     pub only: Option<String>,
+    /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
+    pub left_out: Vec<String>,
     /// Why it turned, if it did.
     pub reason: Option<Reason>,
     /// Its end, if it is reached.
@@ -321,6 +323,7 @@ fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<Upgrad
         id: plan.id,
         direction: progress.direction,
         only: progress.only.map(|node| plan.nodes[node].name.clone()),
+        left_out: progress.left_out.iter().map(|node| plan.nodes[*node].name.clone()).collect(),
         reason: progress.reason,
         outcome: progress.outcome,
         waits_for_a_person: matches!(next, Next::NodeIsBack(_)),

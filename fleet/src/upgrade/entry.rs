@@ -1,5 +1,7 @@
 //! What a journal says: the plan, then what was begun and done, one JSON object a line.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -87,6 +89,9 @@ pub enum Event {
         /// The one node that it is for, by its place in the plan; none for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<usize>,
+        /// The nodes that the way back leaves out, by their place in the plan: nothing is left that could go back.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        left_out: BTreeSet<usize>,
         /// Why it changed.
         #[serde(flatten)]
         reason: Reason,
@@ -131,7 +136,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     for entry in &entries {
         let node = match &entry.event {
             Event::Begun { step, .. } | Event::Done { step, .. } | Event::Paused { step, .. } => step.node,
-            Event::DirectionChanged { only, .. } => *only,
+            Event::DirectionChanged { only, left_out, .. } => (*only).max(left_out.last().copied()),
             Event::Planned { .. } | Event::Ended { .. } => None,
         };
         if node.is_some_and(|node| node >= plan.nodes.len()) {

@@ -69,8 +69,7 @@ impl Deployment<'_> {
             let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
             let notes = self.look_at_all(&hold).await;
             let reason = Reason::new(reason::ASKED, words);
-            let given_up =
-                GivenUp { at: journal::now(), hold: hold.number(), given_up: number, reason, notes };
+            let given_up = GivenUp { at: journal::now(), hold: hold.number(), given_up: number, reason, notes };
             given_up.write(&hold).await?;
             Ok(given_up)
         }
@@ -83,7 +82,9 @@ impl Deployment<'_> {
     async fn nothing_of(&self, number: u64) -> anyhow::Result<Damaged> {
         let damage: Damaged = match salvage::read(self.store).await {
             Ok(None) => bail!("there is no upgrade of this deployment"),
-            Ok(Some(_)) => bail!("the journal can be read: the upgrade is named by its identifier; nothing was changed"),
+            Ok(Some(_)) => {
+                bail!("the journal can be read: the upgrade is named by its identifier; nothing was changed")
+            }
             Err(error) => error.downcast()?,
         };
         if let Some(plan) = &damage.plan {

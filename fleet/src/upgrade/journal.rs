@@ -2,6 +2,7 @@
 //! the one before it had, so that a command that was overtaken, and wakes up, writes into a journal that nobody reads
 //! any more; then each entry is a file of its own. So a write that is cut damages nothing that was kept before it.
 
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -53,7 +54,8 @@ impl<'a> Journal<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) async fn salvaged(hold: &'a Hold<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
-        let turned = Event::DirectionChanged { direction: Direction::Abandon, only: None, reason };
+        let turned =
+            Event::DirectionChanged { direction: Direction::Abandon, only: None, left_out: BTreeSet::new(), reason };
         let entries = vec![entry(hold, Event::Planned { plan: Box::new(plan) }), entry(hold, turned)];
         let text = entries.iter().map(line).collect::<anyhow::Result<String>>()?;
         hold.confirm().await?;
@@ -147,7 +149,8 @@ async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
     let numbers = sorted(store).await.context("looking for the journal")?;
     for number in numbers.into_iter().rev() {
         let kept = Kept::read(store, number).await;
-        let text = kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
+        let text =
+            kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
         if let Some(text) = text {
             return Ok(Some((number, text)));
         }

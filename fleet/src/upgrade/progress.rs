@@ -15,6 +15,8 @@ pub struct Progress {
     pub direction: Direction,
     /// The one node that the way is for; none for all.
     pub only: Option<usize>,
+    /// The nodes that the way back leaves out: nothing is left that could go back.
+    pub left_out: BTreeSet<usize>,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
     /// Why it waits, if the last thing that happened is that it could not go on.
@@ -59,6 +61,7 @@ impl Progress {
         let mut progress = Self {
             direction: Direction::Forward,
             only: None,
+            left_out: BTreeSet::new(),
             outcome: None,
             paused: None,
             reason: None,
@@ -85,9 +88,10 @@ impl Progress {
                     progress.replaced.extend(step.node.filter(|_| *replaced));
                 }
                 Event::Paused { reason, .. } => progress.paused = Some(reason.clone()),
-                Event::DirectionChanged { direction, only, reason } => {
+                Event::DirectionChanged { direction, only, left_out, reason } => {
                     progress.forget_who_is_back(plan);
                     (progress.direction, progress.only) = (*direction, *only);
+                    progress.left_out.clone_from(left_out);
                     progress.outcome = None;
                     progress.reason = Some(reason.clone());
                 }
@@ -189,7 +193,8 @@ impl Progress {
     fn back(&self, plan: &Plan) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         // The node that was touched last is the one that may be ill: it comes first.
-        for node in (0..plan.nodes.len()).rev().filter(|node| self.only.is_none_or(|only| only == *node)) {
+        let goes = |node: &usize| self.only.is_none_or(|only| only == *node) && !self.left_out.contains(node);
+        for node in (0..plan.nodes.len()).rev().filter(goes) {
             steps.extend(self.back_of(plan, node).iter().map(|action| Step::of(*action, node)));
         }
         if plan.options.mode == Mode::AllAtOnce {
@@ -211,7 +216,8 @@ impl Progress {
             let touched = [Action::Prepare, Action::ShutDown].map(|action| Step::of(action, *node));
             only.is_none_or(|only| only == *node) && touched.into_iter().any(|step| self.is_begun(step))
         };
-        (0..plan.nodes.len()).filter(needs).filter(|node| !self.is_replaced(*node)).collect()
+        let is_none_of_it = |node: &usize| self.is_replaced(*node) || self.left_out.contains(node);
+        (0..plan.nodes.len()).filter(needs).filter(|node| !is_none_of_it(node)).collect()
     }
 
     fn back_of(&self, plan: &Plan, node: usize) -> &'static [Action] {

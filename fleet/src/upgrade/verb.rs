@@ -55,21 +55,24 @@ impl Run<'_> {
             (Verb::Abandon, direction, _) if direction != Direction::Abandon => Direction::Abandon,
             _ => return Ok(None),
         };
-        if direction == Direction::Back {
+        let asked = Reason::new(reason::ASKED, "asked for by the operator");
+        let turned = if direction == Direction::Back {
             let open = || async {
-                self.way_back_is_open(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                self.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
                     Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
                     trouble => Wait::End(trouble),
                 })
             };
-            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
-                Ok(()) => {}
+            let gone = self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await;
+            match gone {
+                Ok(gone) => self.turn_back(journal, None, gone, asked).await,
                 Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
             }
-        }
-        let asked = Reason::new(reason::ASKED, "asked for by the operator");
-        match self.turn(journal, direction, None, asked).await {
+        } else {
+            self.turn(journal, direction, asked).await
+        };
+        match turned {
             Ok(()) => Ok(None),
             Err(trouble) => ended(trouble).map(Some),
         }

@@ -458,6 +458,7 @@ mod tests {
             id: plan.id,
             direction: Direction::Forward,
             only: Some("cp1".to_owned()),
+            left_out: Vec::new(),
             reason: None,
             outcome: None,
             waits_for_a_person: false,

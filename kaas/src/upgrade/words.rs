@@ -1,7 +1,9 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
 use fleet::authority::Held;
-use fleet::upgrade::{CODES, Damaged, Direction, GivenUp, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
+use fleet::upgrade::{
+    CODES, Damaged, Direction, GivenUp, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus,
+};
 
 use super::describe;
 use crate::output::say;
@@ -50,7 +52,13 @@ pub fn status(status: &UpgradeStatus) -> String {
         Some(Outcome::Upgraded) => format!(
             "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
         ),
-        Some(Outcome::RolledBack) => format!("upgrade {id}: all nodes run what they ran before ({reason})"),
+        Some(Outcome::RolledBack) if status.left_out.is_empty() => {
+            format!("upgrade {id}: all nodes run what they ran before ({reason})")
+        }
+        Some(Outcome::RolledBack) => format!(
+            "upgrade {id}: all nodes but {} run what they ran before ({reason}). Replace what is lost before the next one",
+            status.left_out.join(", "),
+        ),
         Some(Outcome::Committed) => format!("upgrade {id}: the new image is final"),
         Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
         None if status.waits_for_a_person => format!(

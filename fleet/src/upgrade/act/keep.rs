@@ -98,9 +98,7 @@ fn needed(vm: &Vm, disk: &DiskRef) -> Option<String> {
     let power = vm.power;
     if vm.disk(disk.uuid).is_some() {
         let connect = if vm.is_fenced() { "connect its network adapters and " } else { "" };
-        return Some(format!(
-            "{vm} holds the node's disk and is {power}: {connect}power it on, never remove it"
-        ));
+        return Some(format!("{vm} holds the node's disk and is {power}: {connect}power it on, never remove it"));
     }
     let held = held(vm);
     if !held.is_empty() {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::entry::{Direction, Event};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
-use super::plan::{Action, Plan, PlannedNode, Step};
+use super::plan::{Action, Mode, Plan, PlannedNode, Step};
 use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
@@ -27,6 +27,7 @@ use crate::node::clean;
 
 pub(super) use keep::{held, withdrawn};
 pub(super) use node::MOMENT;
+pub(super) use proof::old_of;
 
 /// So many looks in a row must find a node ill before it is taken for ill.
 const LOOKS_TO_BELIEVE: u32 = 10;
@@ -86,7 +87,7 @@ impl Run<'_> {
             Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
-            Action::GateOld => self.gate_old(plan, node, vms).await,
+            Action::GateOld => self.gate_old(plan, node, vms, &journal.progress()).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
@@ -156,7 +157,8 @@ impl Run<'_> {
             Err(_) if !known && (vms.old.is_some() || needs_new) => return Ok(None),
             Err(error) if known => return Err(error.context(format!("asking {}", node.name)).into()),
             Err(error) => {
-                return Err(gone(plan, node, &format!("does not answer from another VM of this deployment: {error:#}")));
+                let words = format!("does not answer from another VM of this deployment: {error:#}");
+                return Err(gone(plan, node, progress, &words));
             }
         };
         let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
@@ -182,15 +184,19 @@ impl Run<'_> {
             _ if vms.old.is_some() => Ok(None),
             _ => {
                 let words = format!("does not run well on {image} in another VM of this deployment");
-                Err(gone(plan, node, &words))
+                Err(gone(plan, node, progress, &words))
             }
         }
     }
 }
 
-/// A node's old VM is gone, and nothing has taken its place.
-fn gone(plan: &Plan, node: &PlannedNode, how: &str) -> Trouble {
-    let words = format!("the VM {} ({}) is gone, and {} {how}", node.old_name, node.old, node.name);
+/// A node's old VM is gone, and nothing has taken its place. All at once, others that are off do not stay so for that.
+fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> Trouble {
+    let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
+    let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
+    if plan.options.mode == Mode::AllAtOnce && is_any_away {
+        return Trouble::pause(reason::VM_GONE, words);
+    }
     Trouble::blocked(reason::VM_GONE, words)
 }
 

@@ -138,9 +138,9 @@ impl Run<'_> {
     }
 
     /// The gate on the way back.
-    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms) -> Taken {
+    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         self.back_on(node, vms).await?;
-        self.gate(plan, node, vms.old_vm()?, &node.from).await
+        self.gate_back(plan, node, vms.old_vm()?, progress).await
     }
 
     /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is

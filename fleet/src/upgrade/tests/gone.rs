@@ -94,7 +94,7 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     };
     let turn = |direction| {
         let reason = Reason::new("upgrade.asked", "a test");
-        Event::DirectionChanged { direction, only: Some(0), reason }
+        Event::DirectionChanged { direction, only: Some(0), left_out: [].into(), reason }
     };
     let mut events = vec![Event::Planned { plan: Box::new(plan.clone()) }];
     events.extend(done(Action::Import));

@@ -35,6 +35,7 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
         Event::DirectionChanged {
             direction: Direction::Back,
             only: Some(1),
+            left_out: [2].into(),
             reason: Reason::new("upgrade.asked", "a test"),
         },
         Event::Ended { outcome: Outcome::RolledBack },

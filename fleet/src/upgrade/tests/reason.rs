@@ -8,7 +8,7 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
     let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
     assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
     let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
-    let Event::DirectionChanged { direction, only, reason } = serde_json::from_str(turned).unwrap() else {
+    let Event::DirectionChanged { direction, only, reason, .. } = serde_json::from_str(turned).unwrap() else {
         panic!("{turned}")
     };
     assert_eq!((direction, only), (Direction::Back, Some(1)));
@@ -18,7 +18,8 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
 #[test]
 fn a_reason_is_noted_with_its_code_and_as_one_object_elsewhere() {
     let reason = Reason::from(Refused { code: "swap.quorum".into(), reason: "cp2 is\nill".into() });
-    let event = Event::DirectionChanged { direction: Direction::Back, only: None, reason: reason.clone() };
+    let event =
+        Event::DirectionChanged { direction: Direction::Back, only: None, left_out: [].into(), reason: reason.clone() };
     let noted = r#"{"event":"direction-changed","direction":"back","code":"swap.quorum","reason":"cp2 is ill"}"#;
     assert_eq!(serde_json::to_string(&event).unwrap(), noted);
     assert_eq!(serde_json::from_str::<Event>(noted).unwrap(), event);
