@@ -76,12 +76,12 @@ impl<'a> Node<'a> {
         self.until_done("withdraw its swap", || self.client.wait(self.client.cancel_swap(self.address, swap)))
     }
 
-    /// Makes it final.
+    /// Makes it final, if one is open.
     ///
     /// # Errors
     /// It refuses, or does not in time.
     pub fn commit(&self) -> anyhow::Result<()> {
-        let swap = self.facts()?.swap.map(|swap| swap.id);
+        let Some(swap) = self.facts()?.swap.map(|swap| swap.id) else { return Ok(()) };
         self.until_done("commit", || self.client.wait(self.client.commit(self.address, swap)))
     }
 

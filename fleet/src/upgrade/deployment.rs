@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::entry::{Direction, Entry, Outcome, parse, plan_of};
+use super::entry::{Direction, Entry, Outcome, plan_of};
 use super::journal::{self, Journal};
 use super::kubernetes::Cancelled;
 use super::notice::Notice;
@@ -17,7 +17,7 @@ use super::plan::Step;
 use super::progress::{Next, Progress};
 use super::reason::Reason;
 use super::run::{Arrived, Run};
-use super::salvage;
+use super::salvage::{self, Damaged};
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
 use super::{Inventory, Nodes, Options, Plan, Target, plan};
@@ -56,6 +56,8 @@ pub struct UpgradeStatus {
     pub direction: Direction,
     /// The one node that the way is for, by its name; none for all.
     pub only: Option<String>,
+    /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
+    pub left_out: Vec<String>,
     /// Why it turned, if it did.
     pub reason: Option<Reason>,
     /// Its end, if it is reached.
@@ -145,12 +147,12 @@ impl Deployment<'_> {
     /// # Errors
     /// As [`Deployment::go_on`]; or the last upgrade is another one; or nothing can be read of it, not even its plan.
     pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let nodes = Unasked::because("its cluster calls itself otherwise than when the upgrade was planned");
+        let nodes = Unasked::of_another_cluster();
         let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };
         let deployment = if self.other_cluster.is_some() { &unasked } else { self };
-        match salvage::damage(self.store).await? {
-            None => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,
-            Some(damage) => deployment.abandon_unread(id, over, &damage).await,
+        match salvage::read(self.store).await {
+            Err(error) => deployment.abandon_unread(id, over, error.downcast()?).await,
+            Ok(_) => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,
         }
     }
 
@@ -159,16 +161,14 @@ impl Deployment<'_> {
         &self,
         id: Uuid,
         over: TakeOver,
-        damage: &anyhow::Error,
+        damage: Damaged,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let plan = salvage::plan(self.store).await?.with_context(|| {
-            format!("{damage:#}; nor is there a copy of its plan: nothing can be said of that upgrade")
-        })?;
+        let Some(plan) = damage.plan.as_deref().cloned() else { return Err(damage.into()) };
         self.is_of_this_cluster(&plan).await?;
         permits(Verb::Abandon, Some(id), &plan, &[])?;
         let hold = self.take(Verb::Abandon.name(), over).await?;
         let gone = async {
-            let mut journal = Journal::salvaged(&hold, plan, salvage::unknown(damage)).await?;
+            let mut journal = Journal::salvaged(&hold, plan, salvage::unknown(&damage)).await?;
             self.go(&mut journal, &hold, None, Verb::Abandon).await
         }
         .await;
@@ -185,8 +185,7 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         over: TakeOver,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
-        let entries = parse(&text).context("reading the journal")?;
+        let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         let plan = plan_of(&entries).context("a journal without a plan")?;
         self.is_of_this_cluster(plan).await?;
         permits(verb, id, plan, &entries)?;
@@ -206,9 +205,8 @@ impl Deployment<'_> {
     /// # Errors
     /// When there is none.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
-        let text = journal::last(self.store).await?.context("there is no upgrade of this deployment")?;
-        let held_by = standing(self.store).await?.holder();
-        status(parse(&text).context("reading the journal")?, held_by)
+        let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
+        status(entries, standing(self.store).await?.holder())
     }
 
     pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
@@ -326,6 +324,7 @@ fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<Upgrad
         id: plan.id,
         direction: progress.direction,
         only: progress.only.map(|node| plan.nodes[node].name.clone()),
+        left_out: progress.left_out.iter().map(|node| plan.nodes[*node].name.clone()).collect(),
         reason: progress.reason,
         outcome: progress.outcome,
         waits_for_a_person: matches!(next, Next::NodeIsBack(_)),

@@ -1,5 +1,7 @@
 //! What a journal says: the plan, then what was begun and done, one JSON object a line.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -123,6 +125,9 @@ pub enum Event {
         /// In which order nodes go back.
         #[serde(default, skip_serializing_if = "Order::is_usual")]
         order: Order,
+        /// The nodes that the way back leaves out, by their place in the plan: nothing is left that could go back.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        left_out: BTreeSet<usize>,
         /// Why it changed.
         #[serde(flatten)]
         reason: Reason,
@@ -167,8 +172,13 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     for entry in &entries {
         let named = match &entry.event {
             Event::Begun { step, .. } | Event::Done { step, .. } | Event::Paused { step, .. } => step.node,
-            Event::DirectionChanged { order: Order::First(nodes), .. } => nodes.iter().max().copied(),
-            Event::DirectionChanged { only, .. } => *only,
+            Event::DirectionChanged { only, order, left_out, .. } => {
+                let first = match order {
+                    Order::First(nodes) => nodes.iter().max().copied(),
+                    Order::LastFirst | Order::AtOnce => None,
+                };
+                (*only).max(first).max(left_out.last().copied())
+            }
             Event::Planned { .. } | Event::Ended { .. } => None,
         };
         if named.is_some_and(|node| node >= plan.nodes.len()) {

@@ -64,7 +64,7 @@ impl Nodes for FencedNodes<'_> {
         self.nodes.cancel_evacuation(node, id).await
     }
 
-    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
         self.may().await?;
         self.nodes.commit(node, swap).await
     }

@@ -8,9 +8,9 @@ use contract::node::Node;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::entry::{self, Direction, Outcome};
+use super::entry::{self, Direction, Entry, Outcome};
 use super::progress::Progress;
-use super::{Nodes, journal};
+use super::{Nodes, salvage};
 use crate::authority::{Hold, Store, standing};
 use crate::hypervisor::{Hypervisor, Kind, Placement, Vm};
 
@@ -100,7 +100,7 @@ impl Inventory {
             denied,
             no_place,
             held_by,
-            earlier: journal::last(store).await?.map(|text| earlier(&text)).transpose()?,
+            earlier: salvage::read(store).await?.map(|entries| earlier(&entries)).transpose()?,
         })
     }
 
@@ -124,9 +124,8 @@ async fn others(hypervisor: &dyn Hypervisor, nodes: &[SeenNode], vms: &[Vm]) -> 
     Ok(others)
 }
 
-fn earlier(text: &str) -> anyhow::Result<Earlier> {
-    let entries = entry::parse(text).context("reading the journal of the deployment's last upgrade")?;
-    let plan = entry::plan_of(&entries).context("a journal without a plan")?;
-    let progress = Progress::of(plan, &entries);
+fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
+    let plan = entry::plan_of(entries).context("a journal without a plan")?;
+    let progress = Progress::of(plan, entries);
     Ok(Earlier { id: plan.id, cluster: plan.cluster, direction: progress.direction, outcome: progress.outcome })
 }

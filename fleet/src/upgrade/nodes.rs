@@ -81,11 +81,11 @@ pub trait Nodes: Send + Sync {
     /// When it does not answer.
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
-    /// Makes a node's swap final: this one, if one is named, for a request may come late and find the next one.
+    /// Makes a node's swap final: this one, for a request may come late and find the next one.
     ///
     /// # Errors
     /// When it does not answer.
-    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked>;
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
 
     /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
     ///
@@ -139,8 +139,8 @@ impl Nodes for Client {
         asked(&self.ask_node(node, Method::DELETE, &format!("/v1/evacuate/{id}"), None).await?)
     }
 
-    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
-        let request = serde_json::to_value(swap::CommitRequest { swap })?;
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        let request = serde_json::to_value(swap::CommitRequest { swap: Some(swap) })?;
         asked(&self.ask_node(node, Method::POST, "/v1/commit", Some(&request)).await?)
     }
 

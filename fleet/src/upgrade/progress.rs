@@ -18,6 +18,8 @@ pub struct Progress {
     pub only: Option<usize>,
     /// In which order nodes go back, if they do so one by one.
     pub order: Order,
+    /// The nodes that the way back leaves out: nothing is left that could go back.
+    pub left_out: BTreeSet<usize>,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
     /// Why it waits, if the last thing that happened is that it could not go on.
@@ -63,6 +65,7 @@ impl Progress {
             direction: Direction::Forward,
             only: None,
             order: Order::LastFirst,
+            left_out: BTreeSet::new(),
             outcome: None,
             paused: None,
             reason: None,
@@ -89,9 +92,10 @@ impl Progress {
                     progress.replaced.extend(step.node.filter(|_| *replaced));
                 }
                 Event::Paused { reason, .. } => progress.paused = Some(reason.clone()),
-                Event::DirectionChanged { direction, only, order, reason } => {
+                Event::DirectionChanged { direction, only, order, left_out, reason } => {
                     progress.forget_who_is_back(plan);
                     (progress.direction, progress.only, progress.order) = (*direction, *only, order.clone());
+                    progress.left_out.clone_from(left_out);
                     progress.outcome = None;
                     progress.reason = Some(reason.clone());
                 }
@@ -210,7 +214,8 @@ impl Progress {
             nodes.into_iter().flat_map(steps).collect()
         };
         // The node that was touched last comes first: it may be ill.
-        let nodes = (0..plan.nodes.len()).rev().filter(|node| self.only.is_none_or(|only| only == *node));
+        let goes = |node: &usize| self.only.is_none_or(|only| only == *node) && !self.left_out.contains(node);
+        let nodes = (0..plan.nodes.len()).rev().filter(goes);
         let (together, alone): (Vec<usize>, Vec<usize>) = nodes.partition(|node| self.goes_together(plan, *node));
         // All off, all on: alone, an old member of etcd would wait for the others in vain. What is off anyway does
         // not wait until the others are stopped. Who only has to withdraw its swap may need etcd for that.
@@ -251,7 +256,7 @@ impl Progress {
     pub fn going_back(&self, plan: &Plan) -> Vec<usize> {
         let is_left =
             |node: usize| self.back_of(plan, node).iter().any(|action| !self.is_done(Step::of(*action, node)));
-        (0..plan.nodes.len()).rev().filter(|node| is_left(*node)).collect()
+        (0..plan.nodes.len()).rev().filter(|node| is_left(*node) && !self.left_out.contains(node)).collect()
     }
 
     /// The nodes whose way back needs their old VM.
@@ -260,7 +265,8 @@ impl Progress {
             let touched = [Action::Prepare, Action::ShutDown].map(|action| Step::of(action, *node));
             only.is_none_or(|only| only == *node) && touched.into_iter().any(|step| self.is_begun(step))
         };
-        (0..plan.nodes.len()).filter(needs).filter(|node| !self.is_replaced(*node)).collect()
+        let is_none_of_it = |node: &usize| self.is_replaced(*node) || self.left_out.contains(node);
+        (0..plan.nodes.len()).filter(needs).filter(|node| !is_none_of_it(node)).collect()
     }
 
     fn back_of(&self, plan: &Plan, node: usize) -> &'static [Action] {

@@ -1,6 +1,7 @@
 //! Goes the way of a journal: the next step is noted, taken, and noted as done. What cannot be done now pauses the
 //! run; a node that is not found good on the new image goes back; re-running is the recovery from everything else.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::act::{Did, place};
+use super::act::{Did, old_of, place};
 use super::deployment::Deployment;
 use super::entry::{Direction, Event, Order, Outcome};
 use super::fenced::Fenced;
@@ -128,7 +129,8 @@ impl<'a> Run<'a> {
             Turns::Never => false,
         };
         // All at once, each node that is away waits for all the others.
-        let all = plan.options.mode == Mode::AllAtOnce && progress.is_any_away(&plan);
+        let is_gone = progress.direction == Direction::Back && obstacle.reason.code == reason::VM_GONE;
+        let all = plan.options.mode == Mode::AllAtOnce && (is_gone || progress.is_any_away(&plan));
         let obstacle = match step.node.filter(|node| turns && (all || progress.is_away(*node))) {
             Some(node) => match self.goes_back(&plan, journal, node, obstacle.reason).await {
                 Ok(()) => {
@@ -173,18 +175,40 @@ impl<'a> Run<'a> {
         self.note(journal, Event::Done { step, note, vm, replaced }).await
     }
 
-    /// Turns the journal another way.
+    /// Turns the journal another way than back.
     pub(super) async fn turn(
         &self,
         journal: &mut Journal<'_>,
         direction: Direction,
+        reason: Reason,
+    ) -> Result<(), Trouble> {
+        let (plan, order) = (journal.plan().clone(), Order::LastFirst);
+        let notice = Notice::DirectionChanged { plan: &plan, direction, only: None, order: &order, reason: &reason };
+        (self.watch)(&notice);
+        let left_out = BTreeSet::new();
+        self.note(journal, Event::DirectionChanged { direction, only: None, order, left_out, reason }).await
+    }
+
+    /// Turns the journal back, in this order, without those nodes of which nothing is left that could go back.
+    pub(super) async fn turn_back(
+        &self,
+        journal: &mut Journal<'_>,
         only: Option<usize>,
         order: Order,
+        gone: BTreeSet<usize>,
         reason: Reason,
     ) -> Result<(), Trouble> {
         let plan = journal.plan().clone();
+        let direction = Direction::Back;
+        let left_out = &journal.progress().left_out | &gone;
+        let named = left_out.iter().map(|index| {
+            let node = &plan.nodes[*index];
+            format!("{} is left out, for its {} is gone", node.name, old_of(node))
+        });
+        let words = named.chain([reason.words]).collect::<Vec<_>>().join("; ");
+        let reason = Reason::new(&reason.code, words);
         (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, order: &order, reason: &reason });
-        self.note(journal, Event::DirectionChanged { direction, only, order, reason }).await
+        self.note(journal, Event::DirectionChanged { direction, only, order, left_out, reason }).await
     }
 
     /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
@@ -195,11 +219,16 @@ impl<'a> Run<'a> {
             && journal.progress().touches_others(node);
         let only = alone.then_some(node);
         let reason = why.of(&plan.nodes[node].name);
-        self.way_back_is_open(plan, &journal.progress(), only).await.map_err(|trouble| match trouble {
+        let progress = journal.progress();
+        let gone = self.left_out(plan, &progress, only).await.map_err(|trouble| match trouble {
             Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
             trouble => trouble,
         })?;
-        self.turn(journal, Direction::Back, only, Order::LastFirst, reason).await
+        // It goes back already: what was in the way is gone, if nobody is.
+        if gone.is_empty() && progress.direction == Direction::Back {
+            return Err(Trouble::elsewhere(&reason.code, reason.words));
+        }
+        self.turn_back(journal, only, Order::LastFirst, gone, reason).await
     }
 
     /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again

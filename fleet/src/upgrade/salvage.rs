@@ -3,55 +3,92 @@
 
 use anyhow::Context;
 
-use super::entry::{Entry, parse, plan_of};
-use super::journal::{self, FILE};
+use super::entry::{Entry, Event, Outcome, parse};
+use super::given_up::GivenUp;
+use super::kept::Kept;
 use super::plan::Plan;
 use super::reason::{self, Reason};
 use crate::authority::{Store, sorted};
 
-/// Why the journal cannot be read; none if it can, or there is none.
-///
-/// # Errors
-/// When the store cannot be read: that says nothing of the journal.
-pub(super) async fn damage(store: &dyn Store) -> anyhow::Result<Option<anyhow::Error>> {
-    let read = match journal::last(store).await {
-        Ok(Some(text)) => parse(&text).context("reading the journal").map(drop),
-        other => other.map(drop),
-    };
-    let Err(damage) = read else { return Ok(None) };
-    // The same error comes of a store that does not answer.
-    for number in store.numbers().await.context("looking for the journal")? {
-        store.read(number, FILE).await.with_context(|| format!("reading the journal of hold {number}"))?;
-    }
-    Ok(Some(damage))
+/// The journal of the last upgrade cannot be read: nothing goes on with it, and no other one begins before it has ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{words}")]
+pub struct Damaged {
+    /// What is damaged.
+    pub words: String,
+    /// The number of the hold whose journal it is.
+    pub hold: u64,
+    /// Its plan, if a copy is left: it is ended by that, and named by the plan's identifier. Without one it is named by
+    /// the hold's number.
+    pub plan: Option<Box<Plan>>,
 }
 
-/// The plan of the last hold in which one is understood.
+/// The entries of the deployment's last upgrade; none if there is none, or it was given up.
 ///
 /// # Errors
-/// When the store cannot be read.
-pub(super) async fn plan(store: &dyn Store) -> anyhow::Result<Option<Plan>> {
-    let numbers = sorted(store).await.context("looking for a plan")?;
-    for number in numbers.into_iter().rev() {
-        let text = store.read(number, FILE).await.with_context(|| format!("looking for a plan in hold {number}"))?;
-        let entries: Vec<Entry> = text
-            .iter()
-            .flat_map(|text| text.lines())
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .take(1)
-            .collect();
-        if let Some(plan) = plan_of(&entries) {
-            return Ok(Some(plan.clone()));
+/// [`Damaged`] if they cannot be understood, another error if the store cannot be read: that says nothing of them.
+pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>> {
+    let mut numbers = sorted(store).await.context("looking for the journal")?;
+    while let Some(number) = numbers.pop() {
+        let attempt = || format!("reading the journal of hold {number}");
+        let kept = Kept::read(store, number).await.with_context(attempt)?;
+        let text = kept.text();
+        if matches!(&text, Ok(Some(text)) if GivenUp::is(text)) {
+            return Ok(None);
+        }
+        let read = text.and_then(|text| text.as_deref().map(parse).transpose());
+        match read.with_context(attempt) {
+            Ok(None) => {}
+            Ok(entries) => return Ok(entries),
+            Err(damage) => {
+                let plan = plan(store, kept, &numbers).await?.map(Box::new);
+                return Err(Damaged { words: format!("{damage:#}"), hold: number, plan }.into());
+            }
         }
     }
     Ok(None)
 }
 
+/// The plan of the upgrade whose journal is damaged: of its last hold in which one is understood, this one or one
+/// `before`. A hold from which another upgrade could begin, for its own had ended, is another upgrade's, and so is all
+/// before it.
+async fn plan(store: &dyn Store, damaged: Kept, before: &[u64]) -> anyhow::Result<Option<Plan>> {
+    if let Some(plan) = plan_of(damaged.understood()) {
+        return Ok(Some(plan));
+    }
+    for &number in before.iter().rev() {
+        let kept = Kept::read(store, number).await.with_context(|| format!("looking for a plan in hold {number}"))?;
+        let (text, entries) = (kept.text(), kept.understood());
+        if matches!(text, Ok(None)) {
+            continue;
+        }
+        if entries.iter().any(is_last) || matches!(text, Ok(Some(text)) if GivenUp::is(&text)) {
+            return Ok(None);
+        }
+        if let Some(plan) = plan_of(entries) {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
+}
+
+fn plan_of(entries: Vec<Entry>) -> Option<Plan> {
+    match entries.into_iter().next()?.event {
+        Event::Planned { plan } => Some(*plan),
+        _ => None,
+    }
+}
+
+/// Whether nothing of an upgrade follows this entry. A new image that is not final can still be taken back.
+fn is_last(entry: &Entry) -> bool {
+    matches!(entry.event, Event::Ended { outcome } if outcome != Outcome::Upgraded)
+}
+
 /// Why an upgrade ends of which only the plan is known.
-pub(super) fn unknown(damage: &anyhow::Error) -> Reason {
+pub(super) fn unknown(damage: &Damaged) -> Reason {
     let words = format!(
         "asked for by the operator, with a journal that cannot be read. Which steps were taken, which VMs they made and \
-         where a disk was moved to is not known: compare the VMs with the plan. {damage:#}"
+         where a disk was moved to is not known: compare the VMs with the plan. {damage}"
     );
     Reason::new(reason::ASKED, words)
 }

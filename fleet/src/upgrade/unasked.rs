@@ -21,6 +21,11 @@ impl Unasked {
         Self(because.into())
     }
 
+    /// Those of a cluster that the operator calls the deployment's though it calls itself otherwise.
+    pub(super) fn of_another_cluster() -> Self {
+        Self::because("its cluster calls itself otherwise than when the upgrade was planned")
+    }
+
     fn is_not_asked<T>(&self) -> anyhow::Result<T> {
         bail!("it is not asked: {}", self.0)
     }
@@ -56,7 +61,7 @@ impl Nodes for Unasked {
         self.is_not_asked()
     }
 
-    async fn commit(&self, _: Ipv4Addr, _: Option<Uuid>) -> anyhow::Result<Asked> {
+    async fn commit(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
         self.is_not_asked()
     }
 

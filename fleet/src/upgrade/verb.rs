@@ -1,5 +1,7 @@
 //! What a person asks of an upgrade that there is, and whether it has gone too far for that.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use uuid::Uuid;
 
@@ -59,31 +61,36 @@ impl Run<'_> {
         };
         // All are on their way back already: in which order may have to be another one now.
         let turns = direction != Direction::Back || progress.direction != Direction::Back || progress.only.is_some();
-        if direction == Direction::Back && turns {
+        let asked = Reason::new(reason::ASKED, "asked for by the operator");
+        let turned = if direction == Direction::Back {
             let open = || async {
-                self.way_back_is_open(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                self.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
                     Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
                     trouble => Wait::End(trouble),
                 })
             };
-            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
-                Ok(()) => {}
+            let gone = match turns {
+                true => self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await,
+                false => Ok(BTreeSet::new()),
+            };
+            let gone = match gone {
+                Ok(gone) => gone,
                 Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
+            };
+            let order = match verb {
+                Verb::RollbackAtOnce => Ok(Order::AtOnce),
+                _ => self.order_back(journal.plan(), &progress).await,
+            };
+            match order {
+                Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
+                Ok(order) => self.turn_back(journal, None, order, gone, asked).await,
+                Err(trouble) => return ended(trouble).map(Some),
             }
-        }
-        let order = match verb {
-            Verb::Rollback => self.order_back(journal.plan(), &progress).await,
-            Verb::RollbackAtOnce => Ok(Order::AtOnce),
-            _ => Ok(Order::LastFirst),
+        } else {
+            self.turn(journal, direction, asked).await
         };
-        let order = match order {
-            Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
-            Ok(order) => order,
-            Err(trouble) => return ended(trouble).map(Some),
-        };
-        let asked = Reason::new(reason::ASKED, "asked for by the operator");
-        match self.turn(journal, direction, None, order, asked).await {
+        match turned {
             Ok(()) => Ok(None),
             Err(trouble) => ended(trouble).map(Some),
         }

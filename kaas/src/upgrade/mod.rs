@@ -8,6 +8,7 @@ mod words;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,13 +74,15 @@ pub enum Upgrade {
     Commit(GoingOn),
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
     ///
-    /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final; what is left
-    /// over is listed for a person to remove. Another upgrade can be planned then. It works whatever the hypervisor, the
-    /// nodes and the journal say: what is not known then is named. With --other-cluster no node is asked.
+    /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final. VMs that are off
+    /// and hold no data disk are listed for a person to remove; one that holds the node's disk is named to be powered
+    /// on. Another upgrade can be planned then. It works whatever the hypervisor, the nodes and the journal say: what is
+    /// not known then is named. With --other-cluster no node is asked.
     Abandon {
-        /// The upgrade's identifier, as `kaas upgrade status` says it: the confirmation.
-        #[arg(long, value_name = "UUID")]
-        confirm: uuid::Uuid,
+        /// The upgrade's identifier, as `kaas upgrade status` says it: the confirmation. When nothing of the journal can be
+        /// read, the number of the damaged hold, as every command says it then.
+        #[arg(long, value_name = "UUID|NUMBER")]
+        confirm: Confirmed,
         #[command(flatten)]
         at: At,
         #[command(flatten)]
@@ -142,6 +145,24 @@ pub struct Whose {
     /// upgrade: what the Kubernetes API says of itself stops nobody who knows better.
     #[arg(long, value_name = "UUID")]
     other_cluster: Option<uuid::Uuid>,
+}
+
+/// What is abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// The upgrade with this identifier.
+    Upgrade(uuid::Uuid),
+    /// The one whose journal is that of this hold, and of which nothing can be read.
+    Hold(u64),
+}
+
+impl FromStr for Confirmed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let upgrade = text.parse().map(Self::Upgrade);
+        upgrade.or_else(|_| text.parse().map(Self::Hold)).map_err(|_| "neither a UUID nor a hold's number".to_owned())
+    }
 }
 
 /// From whom the deployment may be taken.
@@ -263,8 +284,15 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         }),
         Upgrade::Abandon { confirm, at, whose, over } => {
             let ending = Ending::WhereItCanBeContinued;
-            at.with(Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment| {
-                Ok(arrived(&deployment.abandon(confirm, over.take()).await?, Some(Outcome::Abandoned)))
+            at.with(Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment| match confirm {
+                Confirmed::Upgrade(id) => {
+                    Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
+                }
+                Confirmed::Hold(number) => {
+                    let given_up = deployment.give_up(number, over.take()).await?;
+                    say(&words::given_up(&given_up));
+                    Ok(ExitCode::SUCCESS)
+                }
             })
         }
         Upgrade::Kubernetes { to, check, drain, limit, at, whose, over, output } => {
@@ -466,6 +494,7 @@ mod tests {
             id: plan.id,
             direction: Direction::Forward,
             only: Some("cp1".to_owned()),
+            left_out: Vec::new(),
             reason: None,
             outcome: None,
             waits_for_a_person: false,
@@ -501,6 +530,16 @@ mod tests {
         ] {
             let told = format!("{arrived_at:?} {wanted:?}");
             assert_eq!(arrived(&(arrived_at, status()), wanted), ExitCode::from(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_upgrade_is_named_by_its_identifier_or_by_the_hold_whose_journal_is_damaged() {
+        let id = uuid::Uuid::from_u128(12);
+        assert_eq!(id.to_string().parse(), Ok(Confirmed::Upgrade(id)));
+        assert_eq!("12".parse(), Ok(Confirmed::Hold(12)));
+        for wrong in ["", "hold", "-1", "0x12", &id.to_string()[1..]] {
+            assert!(wrong.parse::<Confirmed>().is_err(), "{wrong}");
         }
     }
 

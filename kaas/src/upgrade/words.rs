@@ -1,7 +1,9 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
 use fleet::authority::Held;
-use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, Order, OtherCluster, Outcome, Refusals, UpgradeStatus};
+use fleet::upgrade::{
+    CODES, Damaged, Direction, GivenUp, KubernetesPlan, Notice, Order, OtherCluster, Outcome, Refusals, UpgradeStatus,
+};
 
 use super::describe;
 
@@ -57,7 +59,13 @@ pub fn status(status: &UpgradeStatus) -> String {
         Some(Outcome::Upgraded) => format!(
             "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
         ),
-        Some(Outcome::RolledBack) => format!("upgrade {id}: all nodes run what they ran before ({reason})"),
+        Some(Outcome::RolledBack) if status.left_out.is_empty() => {
+            format!("upgrade {id}: all nodes run what they ran before ({reason})")
+        }
+        Some(Outcome::RolledBack) => format!(
+            "upgrade {id}: all nodes but {} run what they ran before ({reason}). Replace what is lost before the next one",
+            status.left_out.join(", "),
+        ),
         Some(Outcome::Committed) => format!("upgrade {id}: the new image is final"),
         Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
         None if status.waits_for_a_person => format!(
@@ -95,12 +103,28 @@ pub fn status(status: &UpgradeStatus) -> String {
     text
 }
 
+/// That an upgrade was given up of which nothing could be read.
+pub fn given_up(given_up: &GivenUp) -> String {
+    format!(
+        "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
+         with the nodes before you remove one",
+        given_up.given_up
+    )
+}
+
 /// Refusals that a command of ours mends, with that command.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
         return anyhow::anyhow!(
             "{error:#}. If that is the deployment's cluster all the same, say so with --other-cluster {here}: whose the \
              VMs are their stamp says"
+        );
+    }
+    if let Some(Damaged { plan, hold, .. }) = error.downcast_ref() {
+        let confirm = plan.as_ref().map_or_else(|| hold.to_string(), |plan| plan.id.to_string());
+        return anyhow::anyhow!(
+            "{error:#}. If no version of this program can go on with that upgrade, `kaas upgrade abandon --confirm \
+             {confirm}` ends it where it stands"
         );
     }
     if error.is::<Held>() {
@@ -182,5 +206,15 @@ mod tests {
         let (of, here) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
         assert!(advised(OtherCluster { of, here }.into()).to_string().contains(&format!("--other-cluster {here}")));
         assert!(refused("upgrade.etcd").ends_with("a reason"));
+    }
+
+    #[test]
+    fn a_damaged_journal_is_said_with_what_abandons_it() {
+        let plan = Box::new(describe::tests::plan("rolling", "node"));
+        for (plan, confirm) in [(Some(plan.clone()), plan.id.to_string()), (None, "7".to_owned())] {
+            let damaged = Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan };
+            let error = advised(damaged.into()).to_string();
+            assert!(error.contains(&format!("`kaas upgrade abandon --confirm {confirm}`")), "{error}");
+        }
     }
 }

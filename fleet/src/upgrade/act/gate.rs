@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use contract::node::Node;
+use contract::node::{Member, Node};
 use contract::swap::Image;
 
 use super::blame::{Blame, Health};
@@ -55,18 +55,23 @@ impl Run<'_> {
         seen
     }
 
-    pub(super) async fn gate(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, image: &Image) -> Taken {
+    /// The gate on the way back. Nobody waits for a node that it leaves out.
+    pub(super) async fn gate_back(&self, plan: &Plan, node: &PlannedNode, old: &Vm, progress: &Progress) -> Taken {
         let limit = Duration::from_secs(plan.options.gate_seconds);
+        let members = plan.members.len() - progress.left_out.len();
         let facts = self
             .wait(&format!("{} to be found good", node.name), limit, || async {
-                let facts = self.nodes.facts(node.address).await?;
-                match missing(&facts, node, vm, image, plan.members.len()) {
+                let mut facts = self.nodes.facts(node.address).await?;
+                if let Some(etcd) = &mut facts.etcd {
+                    etcd.members.retain(|member| !is_left_out(member, plan, progress));
+                }
+                match missing(&facts, node, old, &node.from, members) {
                     Some(missing) => Err(Wait::Again(missing)),
                     None => Ok(facts),
                 }
             })
             .await?;
-        Ok(good(node, image, &facts))
+        Ok(good(node, &node.from, &facts))
     }
 
     /// Whether all nodes are good on the new image: in the VM that was made for them, or in one that an operator has
@@ -95,6 +100,12 @@ impl Run<'_> {
         }
         Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
     }
+}
+
+/// Whether a member of etcd is that of a node that the way back leaves out.
+fn is_left_out(member: &Member, plan: &Plan, progress: &Progress) -> bool {
+    let mut left_out = progress.left_out.iter().map(|index| &plan.nodes[*index]);
+    left_out.any(|node| node.name == member.name || node.member == member.id)
 }
 
 /// All other control nodes, by name and address.

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{Taken, Vms};
+use super::{Taken, Vms, held};
 use crate::hypervisor::{PowerState, Replacement, Staged, Stamp, Vm};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
@@ -112,12 +112,7 @@ fn removable(vm: &Vm) -> Result<(), Trouble> {
         let words = format!("{vm} is {}; only a VM that is off is removed", vm.power);
         return Err(Trouble::pause(VM_STATE, words));
     }
-    let held: Vec<&str> = vm
-        .disks
-        .iter()
-        .filter(|disk| disk.kind != crate::hypervisor::DiskKind::System)
-        .map(|disk| &*disk.reference.path)
-        .collect();
+    let held = held(vm);
     if !held.is_empty() {
         let words = format!("{vm} holds the disks {}, which would go with it", held.join(", "));
         return Err(Trouble::pause(DISK_HELD, words));

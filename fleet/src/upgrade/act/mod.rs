@@ -5,6 +5,7 @@ mod belief;
 mod blame;
 mod gate;
 mod import;
+mod keep;
 mod leave;
 mod node;
 mod order;
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use super::entry::{Direction, Event};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
-use super::plan::{Action, Plan, PlannedNode, Step};
+use super::plan::{Action, Mode, Plan, PlannedNode, Step};
 use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
@@ -26,7 +27,9 @@ use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
+pub(super) use keep::{held, withdrawn};
 pub(super) use node::MOMENT;
+pub(super) use proof::old_of;
 
 type Taken = Result<String, Trouble>;
 
@@ -47,13 +50,11 @@ impl Run<'_> {
                 other => return Err(misplaced(other)),
             }));
         };
-        let (node, progress) = (&plan.nodes[index], journal.progress());
-        let vms = self.vms().await.map_err(Trouble::from);
-        let vms = vms.and_then(|vms| Vms::of(node, vms, progress.made(index)));
         if step.action == Action::Keep {
-            return Ok(Did::note(self.keep(plan, node, vms, &place(journal, index)).await?));
+            return Ok(Did::note(self.keep(plan, journal, index).await));
         }
-        let vms = vms?;
+        let (node, progress) = (&plan.nodes[index], journal.progress());
+        let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
         if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
             return Ok(did);
         }
@@ -85,7 +86,7 @@ impl Run<'_> {
             Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
-            Action::GateOld => self.gate_old(plan, node, vms).await,
+            Action::GateOld => self.gate_old(plan, node, vms, &journal.progress()).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref(), &journal.progress()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
@@ -153,7 +154,11 @@ impl Run<'_> {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(_) if !known && (vms.old.is_some() || needs_new) => return Ok(None),
-            Err(error) => return Err(error.context(format!("asking {}", node.name)).into()),
+            Err(error) if known => return Err(error.context(format!("asking {}", node.name)).into()),
+            Err(error) => {
+                let words = format!("does not answer from another VM of this deployment: {error:#}");
+                return Err(gone(plan, node, progress, &words));
+            }
         };
         let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
         let image = &plan.target.image;
@@ -177,14 +182,21 @@ impl Run<'_> {
             }
             _ if vms.old.is_some() => Ok(None),
             _ => {
-                let words = format!(
-                    "the VM {} ({}) is gone, and {} does not run well on {image} in another VM of this deployment",
-                    node.old_name, node.old, node.name
-                );
-                Err(Trouble::blocked(reason::VM_GONE, words))
+                let words = format!("does not run well on {image} in another VM of this deployment");
+                Err(gone(plan, node, progress, &words))
             }
         }
     }
+}
+
+/// A node's old VM is gone, and nothing has taken its place. All at once, others that are off do not stay so for that.
+fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> Trouble {
+    let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
+    let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
+    if plan.options.mode == Mode::AllAtOnce && is_any_away {
+        return Trouble::pause(reason::VM_GONE, words);
+    }
+    Trouble::blocked(reason::VM_GONE, words)
 }
 
 /// A step that no plan has in this place.

@@ -8,19 +8,20 @@ use super::belief::Belief;
 use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
-use crate::hypervisor::{DiskRef, PowerState, Vm};
+use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
-use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::reason::{self, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
 use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
 
 /// How long a node that answers may take for what is done in a moment.
 pub(in crate::upgrade) const MOMENT: Duration = Duration::from_secs(120);
+/// What is in the way of a shutdown and is a VM's own.
+const IN_THE_VM: [&str; 5] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE];
 
 impl Run<'_> {
     /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
@@ -28,7 +29,7 @@ impl Run<'_> {
     pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         match self.shut_down_if_well(plan, node, vms, progress).await {
             Err(Trouble::Cannot(Obstacle { reason, .. }))
-                if plan.options.mode == Mode::AllAtOnce && reason.code.starts_with("upgrade.vm-") =>
+                if plan.options.mode == Mode::AllAtOnce && IN_THE_VM.contains(&&*reason.code) =>
             {
                 Err(Trouble::pause(&reason.code, reason.words))
             }
@@ -137,9 +138,9 @@ impl Run<'_> {
     }
 
     /// The gate on the way back.
-    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms) -> Taken {
+    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         self.back_on(node, vms).await?;
-        self.gate(plan, node, vms.old_vm()?, &node.from).await
+        self.gate_back(plan, node, vms.old_vm()?, progress).await
     }
 
     /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is
@@ -198,8 +199,8 @@ impl Run<'_> {
 
     pub(super) async fn commit(&self, node: &PlannedNode) -> Taken {
         self.wait(&format!("{} to commit", node.name), MOMENT, || async {
-            // Without a prepared swap the node itself has given it its name.
-            let swap = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id);
+            // Without a prepared swap the node itself has given it its name. One that has none open is done with it.
+            let Some(swap) = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id) else { return Ok(()) };
             match self.nodes.commit(node.address, swap).await? {
                 Asked::Done => Ok(()),
                 Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
@@ -209,48 +210,6 @@ impl Run<'_> {
         })
         .await?;
         Ok("final: its old VM can no longer take the disk".to_owned())
-    }
-
-    /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
-    /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
-    pub(super) async fn keep(
-        &self,
-        plan: &Plan,
-        node: &PlannedNode,
-        vms: Result<Vms, Trouble>,
-        disk: &DiskRef,
-    ) -> Taken {
-        let mut left = match vms {
-            Ok(vms) => leftovers(&vms, disk),
-            Err(error) => format!("look at its VMs: {error}"),
-        };
-        if let Err(error) = self.hypervisor.settle().await {
-            left += &format!("; what was begun before may still be going on: {:#}", error.source);
-        }
-        let facts = match self.nodes.facts(node.address).await {
-            Ok(facts) => facts,
-            Err(error) => return Ok(format!("it does not answer and stays as it is: {error:#}; {left}")),
-        };
-        let runs = facts.image.build();
-        if facts.swap.as_ref().is_some_and(|swap| swap.id == node.swap && swap.stage != Stage::Taken) {
-            let withdrawn = withdrawn("its swap", self.nodes.cancel_swap(node.address, node.swap).await);
-            return Ok(format!("it runs {runs} and stays as it is; {withdrawn}; {left}"));
-        }
-        // The way back may have begun to move its work away.
-        if facts.evacuation.as_ref().is_some_and(|evacuation| evacuation.id == node.swap) {
-            let asked = self.nodes.cancel_evacuation(node.address, node.swap).await;
-            (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
-        }
-        if facts.image.build != plan.target.image.build || facts.good.is_none() {
-            return Ok(format!("it runs {runs} and stays as it is; {left}"));
-        }
-        let committed = match self.nodes.commit(node.address, facts.swap.map(|swap| swap.id)).await {
-            Ok(Asked::Done) => "its swap is final".to_owned(),
-            Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
-            Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),
-            Err(error) => format!("its swap stays open: {error:#}"),
-        };
-        Ok(format!("it runs {runs}; {committed}; {left}"))
     }
 }
 
@@ -267,27 +226,4 @@ fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), Trouble> {
         return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
     }
     Ok(())
-}
-
-/// How a request to withdraw something has ended, in words.
-fn withdrawn(what: &str, asked: anyhow::Result<Asked>) -> String {
-    match asked {
-        Ok(Asked::Done | Asked::Begun) => format!("{what} is withdrawn"),
-        Ok(Asked::Refused(why)) => format!("{what} stays open: {why}"),
-        Ok(Asked::Unknown) => format!("{what} stays open: its image does not know how to withdraw it"),
-        Err(error) => format!("{what} stays open: {error:#}"),
-    }
-}
-
-/// The VMs of a node that do not run, for a person to remove.
-fn leftovers(vms: &Vms, disk: &DiskRef) -> String {
-    let all = vms.old.iter().chain(&vms.new).chain(&vms.others);
-    let idle: Vec<String> = all.filter(|vm| vm.power != PowerState::On).map(Vm::to_string).collect();
-    let mut left =
-        if idle.is_empty() { "no other VM of it is left".to_owned() } else { format!("left: {}", idle.join(", ")) };
-    let mut all = vms.old.iter().chain(&vms.new).chain(&vms.others);
-    if all.all(|vm| vm.disk(disk.uuid).is_none()) {
-        left += &format!("; no VM holds its disk {} at {}", disk.uuid, disk.path);
-    }
-    left
 }

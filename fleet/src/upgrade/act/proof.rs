@@ -1,11 +1,13 @@
 //! Whether a VM that the inventory does not show is really gone, and whether the way back can be gone to its end.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use super::Vms;
-use crate::hypervisor::Stamp;
+use crate::hypervisor::{PowerState, Stamp};
 use crate::upgrade::nodes::Nodes as _;
-use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
+use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
 use crate::upgrade::run::Run;
@@ -15,40 +17,58 @@ use crate::upgrade::trouble::Trouble;
 const LOOKS_APART: u32 = 5;
 
 impl Run<'_> {
-    /// Fails unless every node that would go back still has its old VM, or was replaced: otherwise some would go back,
+    /// Which nodes the way back leaves out, beside those that it leaves out already: nothing is left that could go back.
+    /// All at once, while others are off, they do not keep those off; they are lost either way.
+    ///
+    /// Fails otherwise unless every node that would go back still has its old VM, or was replaced: some would go back,
     /// and one would be stuck half-way.
-    pub(in crate::upgrade) async fn way_back_is_open(
+    pub(in crate::upgrade) async fn left_out(
         &self,
         plan: &Plan,
         progress: &Progress,
         only: Option<usize>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<BTreeSet<usize>, Trouble> {
         let all = self.vms().await?;
-        let mut gone = Vec::new();
+        let (mut gone, mut is_any_off) = (BTreeSet::new(), false);
         for index in progress.needs_old(plan, only) {
             let node = &plan.nodes[index];
             let vms = Vms::of(node, all.clone(), progress.made(index))?;
-            if vms.old.is_some() {
+            if let Some(old) = &vms.old {
+                is_any_off |= [Some(old), vms.new.as_ref()].into_iter().flatten().all(|vm| vm.power == PowerState::Off);
                 continue;
             }
             let facts = self.nodes.facts(node.address).await.ok();
             let holder = facts.and_then(|facts| facts.holder);
             if !vms.others.iter().any(|vm| Some(vm.uuid()) == holder) {
-                gone.push(format!("the VM {} ({}) of {}", node.old_name, node.old, node.name));
+                gone.insert(index);
             }
         }
         if gone.is_empty() {
-            return Ok(());
+            return Ok(gone);
         }
-        let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));
-        Err(Trouble::blocked(reason::VM_GONE, words))
+        if plan.options.mode == Mode::Rolling || !is_any_off {
+            let gone = gone.into_iter().map(|index| &plan.nodes[index]);
+            let gone: Vec<String> = gone.map(|node| format!("the {} of {}", old_of(node), node.name)).collect();
+            let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));
+            return Err(Trouble::blocked(reason::VM_GONE, words));
+        }
+        for index in &gone {
+            let node = &plan.nodes[*index];
+            self.is_gone(plan, node, (&node.old_name, node.old)).await?;
+        }
+        Ok(gone)
     }
 
     /// Fails unless a new VM that the inventory does not show is gone: neither the hypervisor knows a VM with its BIOS
     /// UUID that could be it, at two looks, nor does the node answer from it.
     pub(super) async fn new_is_gone(&self, plan: &Plan, node: &PlannedNode, made: Uuid) -> Result<(), Trouble> {
+        self.is_gone(plan, node, (&node.new_name, made)).await
+    }
+
+    /// The same of any VM of a node.
+    async fn is_gone(&self, plan: &Plan, node: &PlannedNode, (name, made): (&str, Uuid)) -> Result<(), Trouble> {
         let lives = |how: &str| {
-            let words = format!("the inventory does not show {} ({made}), yet {how}: it may run", node.new_name);
+            let words = format!("the inventory does not show {name} ({made}), yet {how}: it may run");
             Trouble::elsewhere(reason::VM_GONE, words)
         };
         for look in 0..2 {
@@ -70,6 +90,11 @@ impl Run<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The old VM of a node that is gone, in words.
+pub(in crate::upgrade) fn old_of(node: &PlannedNode) -> String {
+    format!("VM {} ({})", node.old_name, node.old)
 }
 
 /// Whether a step goes by where the new VM is: one that is not seen there is no proof that there is none.

@@ -2,8 +2,8 @@
 
 use super::command::{end, give};
 use super::failing::{before, stop_before, turns, world};
-use super::fake::{Ill, old, old_vm};
-use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+use super::fake::{Ill, NODES, World, address, old, old_vm};
+use crate::upgrade::{Action, Arrived, Mode, Nodes as _, Outcome, Step, Verb};
 
 #[tokio::test(start_paused = true)]
 async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_off() {
@@ -39,8 +39,52 @@ async fn all_at_once_a_backup_that_stays_at_a_later_node_turns_all_back() {
     assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
 }
 
+/// All nodes but this one run what they ran before.
+async fn all_but(world: &World, gone: &str) {
+    for node in NODES.into_iter().filter(|node| *node != gone) {
+        let facts = world.facts(address(node)).await.unwrap_or_else(|error| panic!("{node}: {error:#}"));
+        assert_eq!(facts.image.build, old().build, "{node}");
+        assert!(facts.ready && facts.good.is_some(), "{node}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_vm_that_somebody_deleted_does_not_leave_the_others_off() {
+    for action in [Action::ShutDown, Action::Fence, Action::Detach] {
+        for verb in [Verb::Resume, Verb::Rollback] {
+            let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+            stop_before(&world, Verb::Resume, Step::of(action, 2)).await;
+            gone_and_left_out(&world, verb).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_vm_that_is_deleted_on_the_way_back_does_not_leave_the_others_off() {
+    for action in [Action::FenceNew, Action::AttachOld, Action::ReconnectOld, Action::PowerOnOld] {
+        let world = world(3, Mode::AllAtOnce, Ill::Well).await;
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        stop_before(&world, Verb::Rollback, Step::of(action, 2)).await;
+        gone_and_left_out(&world, Verb::Resume).await;
+    }
+}
+
+/// Somebody deletes the last node's old VM: the others run again, and that one is named.
+async fn gone_and_left_out(world: &World, verb: Verb) {
+    let plan = world.plan_of_journal().await;
+    let gone = &plan.nodes[2];
+    world.delete_vm(gone.old);
+    let (arrived, status) = give(world, verb).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{verb:?}");
+    assert_eq!(status.left_out, [&*gone.name]);
+    let reason = status.reason.expect("a reason").words;
+    let words = format!("{} is left out, for its VM {} ({}) is gone", gone.name, gone.old_name, gone.old);
+    assert!(reason.contains(&words), "{verb:?}: {reason}");
+    all_but(world, &gone.name).await;
+}
+
 /// It goes back by itself, and is as it was.
-async fn end_back(world: &super::fake::World) -> Outcome {
+async fn end_back(world: &World) -> Outcome {
     let given = give(world, Verb::Resume).await;
     assert!(turns(world).await[0].2.contains("cannot be asked to shut down"));
     let asked = world.calls().iter().filter(|call| call.name == "power_on").count();

@@ -1,7 +1,7 @@
 //! VMs that the inventory does not show any more: gone, or only out of sight.
 
 use super::command::{Given, deployment, end, give};
-use super::failing::{before, turns, world};
+use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, World, old_vm};
 use crate::hypervisor::PowerState;
 use crate::upgrade::entry::{Entry, Event};
@@ -51,6 +51,17 @@ async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_old_vm_that_is_deleted_when_the_new_one_is_off_is_named_as_gone() {
+    for action in [Action::FenceNew, Action::DetachNew, Action::AttachOld, Action::PowerOnOld] {
+        let world = upgraded(1).await;
+        stop_before(&world, Verb::Rollback, Step::of(action, 0)).await;
+        world.delete_vm(old_vm("cp1"));
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains("the VM cp1 (") && reason.ends_with("[upgrade.vm-gone]"), "{action:?}: {reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_ill_does_not_go_back_to_a_vm_that_is_gone() {
     let world = before(1, Step::of(Action::Gate, 0)).await;
     world.lock().ill = Ill::NeverGood;
@@ -83,7 +94,7 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     };
     let turn = |direction| {
         let reason = Reason::new("upgrade.asked", "a test");
-        Event::DirectionChanged { direction, only: Some(0), order: Order::LastFirst, reason }
+        Event::DirectionChanged { direction, only: Some(0), order: Order::LastFirst, left_out: [].into(), reason }
     };
     let mut events = vec![Event::Planned { plan: Box::new(plan.clone()) }];
     events.extend(done(Action::Import));

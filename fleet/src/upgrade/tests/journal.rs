@@ -36,19 +36,20 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
             direction: Direction::Back,
             only: Some(1),
             order: Order::First(vec![1]),
+            left_out: [2].into(),
             reason: Reason::new("upgrade.asked", "a test"),
         },
         Event::Ended { outcome: Outcome::RolledBack },
     ] {
         journal.append(event).await.unwrap();
     }
-    assert_eq!(parse(journal.text()).unwrap(), journal.entries());
-    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
-    let (text, entries) = (journal.text().to_owned(), journal.entries().to_vec());
+    assert_eq!(parse(&journal.text()).unwrap(), journal.entries());
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*journal.text()));
+    let (text, entries) = (journal.text(), journal.entries().to_vec());
     hold.release().await;
     let next = take(&world).await;
     let again = Journal::continued(&next).await.unwrap();
-    assert_eq!((again.text(), again.entries(), again.plan()), (&*text, &*entries, &plan));
+    assert_eq!((again.text(), again.entries(), again.plan()), (text.clone(), &*entries, &plan));
     let own = &world.store().holds[&2][FILE];
     assert_eq!(own, &format!("{{\"form\":2,\"entries\":7}}\n{text}"), "a copy of its own");
 }
@@ -58,7 +59,7 @@ async fn a_damaged_journal_is_refused() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     assert!(Journal::continued(&hold).await.err().unwrap().to_string().contains("there is no upgrade"));
-    let text = Journal::begin(&hold, plan.clone()).await.unwrap().text().to_owned();
+    let text = Journal::begin(&hold, plan.clone()).await.unwrap().text();
     let elsewhere = Plan { nodes: plan.nodes[..1].to_vec(), ..plan };
     let elsewhere = Event::Planned { plan: Box::new(elsewhere) };
     let elsewhere = serde_json::to_string(&Entry { at: 1, hold: 1, event: elsewhere }).unwrap();
@@ -85,11 +86,11 @@ async fn what_could_not_be_written_was_not_added() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = Journal::begin(&hold, plan).await.unwrap();
-    let text = journal.text().to_owned();
+    let text = journal.text();
     world.lock().store.holds.insert(2, std::collections::BTreeMap::new());
     let event = Event::Ended { outcome: Outcome::Abandoned };
     assert!(journal.append(event).await.unwrap_err().is::<crate::authority::Lost>());
-    assert_eq!((journal.text(), journal.entries().len()), (&*text, 1));
+    assert_eq!((journal.text(), journal.entries().len()), (text.clone(), 1));
     assert_eq!(last(&world).await.unwrap(), Some(text));
 }
 
@@ -97,7 +98,7 @@ async fn what_could_not_be_written_was_not_added() {
 async fn the_journal_before_stays_in_its_hold() {
     let world = world();
     let (plan, first) = (world.plan().await, take(&world).await);
-    let before = Journal::begin(&first, plan.clone()).await.unwrap().text().to_owned();
+    let before = Journal::begin(&first, plan.clone()).await.unwrap().text();
     first.release().await;
     let second = take(&world).await;
     let other = Plan { id: Uuid::from_u128(2), ..plan };
@@ -135,13 +136,13 @@ async fn a_last_entry_that_was_cut_is_dropped_and_may_be_written_again() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = written(&hold, plan).await;
-    let text = journal.text().to_owned();
+    let text = journal.text();
     for half in ["", "{", "{\"at\":1,\"hold\":1,\"event\":\"end"] {
         put(&world, 1, "journal-000004.json", half);
         assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*text), "{half}");
     }
     journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
-    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*journal.text()));
     // What is whole and not understood is another version's, and no cut write.
     put(&world, 1, "journal-000004.json", "{\"at\":1,\"hold\":1,\"event\":\"of another version\"}\n");
     let error = parse(&last(&world).await.unwrap().unwrap()).unwrap_err();
@@ -189,12 +190,12 @@ async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing(
     assert!(dropped.await.is_err());
     world.fault(None);
     journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
-    assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+    assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*journal.text()));
     let late = line(&entry(&hold, Event::Ended { outcome: Outcome::Upgraded })).unwrap();
     for text in [&late[..9], &late] {
         put(&world, 1, "journal-000004.json", text);
         put(&world, 1, "journal-000004-2.json", text);
-        assert_eq!(last(&world).await.unwrap().as_deref(), Some(journal.text()));
+        assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*journal.text()));
     }
     journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
     assert!(world.store().holds[&1].contains_key("journal-000005.json"), "the next entry begins anew");
@@ -204,7 +205,7 @@ async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing(
 async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
     let world = world();
     let (plan, first) = (world.plan().await, take(&world).await);
-    let text = written(&first, plan).await.text().to_owned();
+    let text = written(&first, plan).await.text();
     let second = take(&world).await;
     let journal = Journal::continued(&second).await.unwrap();
     assert_eq!(journal.text(), text);
@@ -226,6 +227,20 @@ async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn entries_whose_beginning_is_lost_revive_no_older_journal() {
+    let world = world();
+    let (plan, first) = (world.plan().await, take(&world).await);
+    written(&first, plan).await;
+    let second = take(&world).await;
+    let mut journal = Journal::continued(&second).await.unwrap();
+    world.lock().store.holds.get_mut(&2).unwrap().remove(FILE).unwrap();
+    assert_eq!(find(&world).await.unwrap().unwrap().0, 1, "it was never begun");
+    journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
+    let error = format!("{:#}", last(&world).await.unwrap_err());
+    assert!(error.contains("hold 2: journal.jsonl is missing, and entries follow it"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_journal_of_version_0_1_is_gone_on_with() {
     let world = world();
     world.make(1).await.unwrap();
@@ -234,7 +249,7 @@ async fn a_journal_of_version_0_1_is_gone_on_with() {
     put(&world, 1, "released", "");
     let hold = take(&world).await;
     let mut journal = Journal::continued(&hold).await.unwrap();
-    assert_eq!((journal.text(), journal.entries().len()), (old, 6));
+    assert_eq!((journal.text(), journal.entries().len()), (old.to_owned(), 6));
     journal.append(Event::Ended { outcome: Outcome::RolledBack }).await.unwrap();
     assert_eq!(world.store().holds[&1][FILE], old, "it stays as it was");
     assert_eq!(last(&world).await.unwrap().unwrap().lines().count(), 7);
@@ -247,7 +262,7 @@ async fn a_journal_of_version_0_1_is_gone_on_with() {
 async fn old_holds_go_but_not_the_one_with_the_journal() {
     let world = world();
     let (plan, first) = (world.plan().await, take(&world).await);
-    let text = written(&first, plan).await.text().to_owned();
+    let text = written(&first, plan).await.text();
     first.release().await;
     for _ in 0..40 {
         let hold = take(&world).await;

@@ -103,7 +103,7 @@ async fn those_that_come_first_are_all_on_before_one_must_be_found_good() {
     let (plan, mut entries) = (world.plan_of_journal().await, entries(&world).await);
     let reason = Reason::new("upgrade.asked", "a test");
     let order = Order::First(vec![0, 1]);
-    let event = Event::DirectionChanged { direction: Direction::Back, only: None, order, reason };
+    let event = Event::DirectionChanged { direction: Direction::Back, only: None, order, left_out: [].into(), reason };
     entries.push(Entry { at: 0, hold: 1, event });
     let steps = Progress::of(&plan, &entries).steps(&plan);
     let place = |action, node| steps.iter().position(|step| *step == Step::of(action, node)).unwrap();

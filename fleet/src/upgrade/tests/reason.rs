@@ -8,7 +8,7 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
     let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
     assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
     let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
-    let Event::DirectionChanged { direction, only, order, reason } = serde_json::from_str(turned).unwrap() else {
+    let Event::DirectionChanged { direction, only, order, reason, .. } = serde_json::from_str(turned).unwrap() else {
         panic!("{turned}")
     };
     assert_eq!((direction, only, order), (Direction::Back, Some(1), Order::LastFirst));
@@ -26,7 +26,13 @@ fn a_reason_is_noted_with_its_code_and_as_one_object_elsewhere() {
 }
 
 fn turned(order: Order, reason: &Reason) -> Event {
-    Event::DirectionChanged { direction: Direction::Back, only: None, order, reason: reason.clone() }
+    Event::DirectionChanged {
+        direction: Direction::Back,
+        only: None,
+        order,
+        left_out: [].into(),
+        reason: reason.clone(),
+    }
 }
 
 #[test]

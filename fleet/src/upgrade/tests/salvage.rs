@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::command::{deployment, entries, give};
-use super::failing::before;
-use super::fake::World;
+use super::command::{deployment, end, entries, give};
+use super::failing::{before, stop_before, world};
 use super::fake::fault::{At, Fault};
-use crate::authority::TakeOver;
+use super::fake::{Ill, World};
+use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::Kind;
-use crate::upgrade::{Action, Arrived, Deployment, Outcome, Step, Verb};
+use crate::upgrade::{Action, Arrived, Deployment, Journal, Mode, Outcome, Plan, Step, Verb};
 
 async fn abandoned(world: &World, id: Uuid) -> anyhow::Result<String> {
     // As the command line gives it: it waits for nothing.
@@ -105,6 +105,54 @@ async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
         }
         assert_eq!(world.called("import") + world.called("attach") + world.called("power_on"), 0, "{call}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_has_lost_its_beginning_is_abandoned() {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    let id = id(&world).await;
+    world.lock().store.holds.get_mut(&2).unwrap().remove("journal.jsonl").unwrap();
+    let error = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
+    assert!(format!("{error:#}").contains("journal.jsonl is missing"), "{error:#}");
+    abandoned(&world, id).await.unwrap();
+}
+
+/// A second upgrade after one that has ended. Nothing can be read of its only hold.
+async fn second_unread() -> World {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    let plan = Plan { id: Uuid::from_u128(0x2d), ..world.plan().await };
+    let hold = Hold::take(&world, "upgrade apply", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    Journal::begin(&hold, plan).await.unwrap();
+    hold.release().await;
+    damage_plan(&world);
+    world
+}
+
+/// Damages the plan of the last hold.
+pub fn damage_plan(world: &World) {
+    let mut state = world.lock();
+    let mut last = state.store.holds.last_entry().unwrap();
+    let file = last.get_mut().get_mut("journal.jsonl").unwrap();
+    *file = file.replace("\"event\":\"planned\"", "\"event\":\"pl");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_upgrade_is_abandoned_by_the_plan_of_one_that_had_ended_before() {
+    let world = second_unread().await;
+    for id in [0x1d, 0x2d] {
+        let error = abandoned(&world, Uuid::from_u128(id)).await.unwrap_err();
+        assert!(format!("{error:#}").contains("line 1 is not understood"), "{error:#}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_stands_open_at_its_end_is_still_abandoned_by_its_plan() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    stop_before(&world, Verb::Rollback, Step::of(Action::StopNew, 0)).await;
+    damage_plan(&world);
+    abandoned(&world, Uuid::from_u128(0x1d)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -254,13 +254,12 @@ impl Nodes for World {
         .await
     }
 
-    async fn commit(&self, node: Ipv4Addr, swap: Option<Uuid>) -> anyhow::Result<Asked> {
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
         self.doing("commit", move |state| {
             let disk = state.content_at(node)?;
             match &disk.swap {
                 Some(open) if open.stage != Stage::Taken => refuse("swap.open", "it is not taken"),
-                Some(open) if swap.is_none() => panic!("{open} is committed whichever it is"),
-                Some(open) if swap != Some(open.id) => refuse("swap.another", "another swap was meant"),
+                Some(open) if swap != open.id => refuse("swap.another", "another swap was meant"),
                 _ => {
                     disk.swap = None;
                     Ok(Asked::Done)

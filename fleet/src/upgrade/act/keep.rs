@@ -1,0 +1,114 @@
+//! The way out: a node is left as it is, and what a person does with its VMs is said. It needs nothing to work.
+
+use contract::swap::Stage;
+
+use super::{Vms, place};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
+use crate::upgrade::journal::Journal;
+use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::notice::Notice;
+use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::run::Run;
+
+impl Run<'_> {
+    /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
+    /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
+    pub(super) async fn keep(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> String {
+        let node = &plan.nodes[index];
+        // A disk that is attached late would be in a VM that was named to be removed.
+        let settled = self.hypervisor.settle().await;
+        let vms = match self.vms().await {
+            Ok(vms) => Vms::of(node, vms, journal.progress().made(index)),
+            Err(error) => Err(error.into()),
+        };
+        let mut left = match vms {
+            Ok(vms) => leftovers(&vms, &place(journal, index)),
+            Err(error) => format!("look at its VMs: {error}"),
+        };
+        if let Err(error) = settled {
+            left += &format!(
+                "; what was begun before may still be going on, so look again before a VM is removed: {:#}",
+                error.source
+            );
+        }
+        format!("{}; {left}", self.kept(plan, node).await)
+    }
+
+    /// Asks a node how it is, and for what ends its swap.
+    async fn kept(&self, plan: &Plan, node: &PlannedNode) -> String {
+        let facts = match self.nodes.facts(node.address).await {
+            Ok(facts) => facts,
+            Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
+        };
+        let runs = facts.image.build();
+        if facts.swap.as_ref().is_some_and(|swap| swap.id == node.swap && swap.stage != Stage::Taken) {
+            let withdrawn = withdrawn("its swap", self.nodes.cancel_swap(node.address, node.swap).await);
+            return format!("it runs {runs} and stays as it is; {withdrawn}");
+        }
+        // The way back may have begun to move its work away.
+        if facts.evacuation.as_ref().is_some_and(|evacuation| evacuation.id == node.swap) {
+            let asked = self.nodes.cancel_evacuation(node.address, node.swap).await;
+            (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
+        }
+        if facts.image.build != plan.target.image.build || facts.good.is_none() {
+            return format!("it runs {runs} and stays as it is");
+        }
+        let Some(swap) = facts.swap else { return format!("it runs {runs}; its swap is final") };
+        let committed = match self.nodes.commit(node.address, swap.id).await {
+            Ok(Asked::Done) => "its swap is final".to_owned(),
+            Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
+            Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),
+            Err(error) => format!("its swap stays open: {error:#}"),
+        };
+        format!("it runs {runs}; {committed}")
+    }
+}
+
+/// How a request to withdraw something has ended, in words.
+pub(in crate::upgrade) fn withdrawn(what: &str, asked: anyhow::Result<Asked>) -> String {
+    match asked {
+        Ok(Asked::Done | Asked::Begun) => format!("{what} is withdrawn"),
+        Ok(Asked::Refused(why)) => format!("{what} stays open: {why}"),
+        Ok(Asked::Unknown) => format!("{what} stays open: its image does not know how to withdraw it"),
+        Err(error) => format!("{what} stays open: {error:#}"),
+    }
+}
+
+/// What a person does with the VMs of a node that do not run: remove those that are off and hold nothing. A hypervisor
+/// may delete attached disks with their VM.
+fn leftovers(vms: &Vms, disk: &DiskRef) -> String {
+    let all = || vms.old.iter().chain(&vms.new).chain(&vms.others);
+    let idle = || all().filter(|vm| vm.power != PowerState::On);
+    let mut told: Vec<String> = idle().filter_map(|vm| needed(vm, disk)).collect();
+    let left: Vec<String> = idle().filter(|vm| needed(vm, disk).is_none()).map(Vm::to_string).collect();
+    if !left.is_empty() {
+        told.push(format!("left: {}", left.join(", ")));
+    }
+    if told.is_empty() {
+        told.push("no other VM of it is left".to_owned());
+    }
+    if all().all(|vm| vm.disk(disk.uuid).is_none()) {
+        told.push(format!("no VM holds its disk {} at {}", disk.uuid, disk.path));
+    }
+    told.join("; ")
+}
+
+/// What is to be done with a VM that does not run and must not be removed as it is; none if it may be.
+fn needed(vm: &Vm, disk: &DiskRef) -> Option<String> {
+    let power = vm.power;
+    if vm.disk(disk.uuid).is_some() {
+        let connect = if vm.is_fenced() { "connect its network adapters and " } else { "" };
+        return Some(format!("{vm} holds the node's disk and is {power}: {connect}power it on, never remove it"));
+    }
+    let held = held(vm);
+    if !held.is_empty() {
+        return Some(format!("{vm} holds the disk {}: detach it before the VM is removed", held.join(", ")));
+    }
+    (power != PowerState::Off).then(|| format!("{vm} is {power}: make sure what it is before it is removed"))
+}
+
+/// Where the disks are that a VM holds beside its own system disk.
+pub(in crate::upgrade) fn held(vm: &Vm) -> Vec<&str> {
+    let others = vm.disks.iter().filter(|disk| disk.kind != DiskKind::System);
+    others.map(|Disk { reference, .. }| &*reference.path).collect()
+}

@@ -1,0 +1,152 @@
+use contract::swap::Stage;
+use uuid::Uuid;
+
+use super::*;
+use crate::hypervisor::Kind;
+use crate::upgrade::tests::command::{deployment, end, give};
+use crate::upgrade::tests::failing::before;
+use crate::upgrade::tests::fake::World;
+use crate::upgrade::tests::fake::fault::{At, Fault};
+use crate::upgrade::tests::salvage::damage_plan;
+use crate::upgrade::{Action, Arrived, Outcome, Step, Verb};
+
+/// An upgrade of which nothing can be read: the hold whose journal is damaged, and the world.
+async fn unread(step: Step) -> (World, u64) {
+    let world = before(3, step).await;
+    let number = *world.store().holds.keys().next_back().unwrap();
+    let mut state = world.lock();
+    state.store.holds.retain(|hold, _| *hold == number);
+    drop(state);
+    damage_plan(&world);
+    (world, number)
+}
+
+async fn give_up(world: &World, number: u64) -> anyhow::Result<GivenUp> {
+    deployment(world, &|_| {}).give_up(number, TakeOver::FromTheDead).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_of_which_nothing_can_be_read_is_given_up_by_its_holds_number_and_another_one_begins() {
+    let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+    let prepared = |world: &World| {
+        let state = world.lock();
+        state.contents.iter().any(|content| content.swap.as_ref().is_some_and(|swap| swap.stage == Stage::Prepared))
+    };
+    assert!(prepared(&world));
+    let deployment = deployment(&world, &|_| {});
+    let errors = [
+        deployment.status().await.map(drop).unwrap_err(),
+        deployment.plan(&world.target.ova, &world.options).await.map(drop).unwrap_err(),
+        deployment.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.map(drop).unwrap_err(),
+        deployment.abandon(Uuid::from_u128(0x1d), TakeOver::FromTheDead).await.map(drop).unwrap_err(),
+    ];
+    for error in errors {
+        let damaged = error.downcast_ref::<Damaged>().unwrap_or_else(|| panic!("{error:#}"));
+        assert_eq!((damaged.hold, &damaged.plan), (number, &None), "{damaged}");
+    }
+    let machines = world.lock().machines.clone();
+    let given_up = give_up(&world, number).await.unwrap();
+    let notes = given_up.notes.join("\n");
+    let of = |node: &str| world.old_vm(node).to_string();
+    for words in [
+        format!("the VM {} is on and holds the disk", of("cp1")),
+        format!("the VM {} is off and holds no data disk", of("cp2")),
+        "cp2: it runs 0.2.0".to_owned(),
+        "stays open, for it is on its new image".to_owned(),
+        "is withdrawn".to_owned(),
+    ] {
+        assert!(notes.contains(&words), "{words}: {notes}");
+    }
+    assert_eq!(world.lock().machines, machines, "no VM is changed");
+    assert!(!prepared(&world));
+    // A swap that was taken is final when a person says so.
+    let refused = crate::upgrade::tests::stamp::refusals(&world).await;
+    assert!(refused.iter().all(|code| ["upgrade.swap-open", "upgrade.vm-name"].contains(&&**code)), "{refused:?}");
+    assert!(give_up(&world, number).await.unwrap_err().to_string().contains("there is no upgrade"));
+    let hold = Hold::take(&world, "upgrade apply", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let kept = serde_json::from_str::<GivenUp>(world.store().holds[&(number + 1)][FILE].lines().nth(1).unwrap());
+    assert_eq!(kept.unwrap(), given_up);
+    hold.release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_is_given_up_only_by_the_right_number_and_when_nothing_can_be_read() {
+    let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+    for wrong in [number - 1, number + 1] {
+        let error = give_up(&world, wrong).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("that is hold {number}, not {wrong}; nothing was changed")), "{error}");
+    }
+    let world = before(3, Step::of(Action::ShutDown, 1)).await;
+    assert!(give_up(&world, 2).await.unwrap_err().to_string().contains("the journal can be read"));
+    damage_plan(&world);
+    let error = give_up(&world, 2).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("its plan can be read: the upgrade is {}", Uuid::from_u128(0x1d))), "{error}");
+    assert_eq!(world.called("cancel_swap"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_needs_neither_the_hypervisor_nor_the_nodes() {
+    for (name, words) in [
+        ("settle", "may still be going on"),
+        ("vms", "which VMs there are is not known"),
+        ("control_nodes", "where they are is not known"),
+        ("facts", "it does not answer"),
+        ("cancel_swap", "stays open"),
+    ] {
+        let (twin, number) = unread(Step::of(Action::ShutDown, 1)).await;
+        twin.fault(None);
+        give_up(&twin, number).await.unwrap();
+        let call = twin.calls().iter().position(|call| call.name == name).expect(name) + 1;
+        let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+        world.fault(Some(At { call, fault: Fault::Error(Kind::Transient), lasting: true }));
+        let notes = give_up(&world, number).await.unwrap().notes.join("\n");
+        assert!(notes.contains(words), "{name}: {notes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_in_no_vm_of_the_deployment_is_asked_for_nothing() {
+    let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+    let all = world.lock().contents.len();
+    world.lock().contents.iter_mut().for_each(|content| content.holder = Some(Uuid::from_u128(0xbad)));
+    world.fault(None);
+    let notes = give_up(&world, number).await.unwrap().notes;
+    let unasked = notes.iter().filter(|note| note.contains("in no VM of this deployment")).count();
+    assert_eq!((unasked, world.called("cancel_swap")), (all, 0), "{notes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_given_up_once_more_wherever_that_was_cut() {
+    for call in 1.. {
+        let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+        world.fault(Some(At { call, fault: Fault::CutHalf, lasting: false }));
+        let deployment = deployment(&world, &|_| {});
+        let cut = tokio::select! {
+            biased;
+            gone = deployment.give_up(number, TakeOver::FromTheDead) => { gone.unwrap(); false }
+            () = world.killed() => true,
+        };
+        world.fault(None);
+        if !cut {
+            assert!(call > 20, "{call}");
+            return;
+        }
+        match deployment.give_up(number, TakeOver::FromAnyone).await {
+            Ok(given_up) => assert_eq!(given_up.given_up, number, "{call}"),
+            Err(error) => assert!(error.to_string().contains("there is no upgrade"), "{call}: {error:#}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_it_was_given_up_another_upgrade_goes_its_way() {
+    let (world, number) = unread(Step::of(Action::Prepare, 0)).await;
+    give_up(&world, number).await.unwrap();
+    let new = world.new_vm("cp2").uuid();
+    world.delete_vm(new);
+    let deployment = deployment(&world, &|_| {});
+    let (arrived, _) = deployment.apply(&world.target.ova, &world.options, TakeOver::FromTheDead).await.unwrap();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}

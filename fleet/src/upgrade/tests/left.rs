@@ -1,0 +1,77 @@
+//! What abandoning tells a person to do with the VMs that stay: vCenter deletes attached disks with their VM.
+
+use super::command::{entries, give, give_with};
+use super::failing::{before, call_of, world};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, data, disk, old_vm};
+use crate::hypervisor::{DiskKind, PowerState};
+use crate::upgrade::entry::Event;
+use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+
+/// What abandoning says of the first node.
+async fn told(world: &World) -> String {
+    assert_eq!(give(world, Verb::Abandon).await.outcome(), Outcome::Abandoned);
+    let keeps = |event| match event {
+        Event::Done { step, note, .. } if step == Step::of(Action::Keep, 0) => Some(note),
+        _ => None,
+    };
+    entries(world).await.into_iter().find_map(|entry| keeps(entry.event)).expect("a note")
+}
+
+/// The VMs that a person is to remove.
+fn left(told: &str) -> &str {
+    told.split("; ").find(|part| part.starts_with("left: ")).unwrap_or("")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_holds_the_data_disk_is_never_named_to_be_removed() {
+    for (action, new_holds) in [(Action::PowerOn, true), (Action::Fence, false), (Action::Detach, false)] {
+        let world = before(1, Step::of(action, 0)).await;
+        let (old, new) = (world.old_vm("cp1").to_string(), world.new_vm("cp1").to_string());
+        let (holder, idle) = if new_holds { (new, old) } else { (old, new) };
+        let told = told(&world).await;
+        assert!(told.contains(&format!("{holder} holds the node's disk and is off")), "{action:?}: {told}");
+        assert!(told.contains("power it on, never remove it"), "{action:?}: {told}");
+        assert_eq!(left(&told), format!("left: {idle}"), "{action:?}: {told}");
+        let connect = told.contains("connect its network adapters");
+        assert_eq!(connect, action == Action::Detach, "the old VM is disconnected by then: {told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_attached_late_is_not_removed_with_its_vm() {
+    let world = world(1, Mode::Rolling, Ill::Well).await;
+    let call = call_of("attach", Verb::Resume, Ill::Well).await;
+    let at = At { call, fault: Fault::CutLate, lasting: false };
+    give_with(&world, Verb::Resume, None, Some(at)).await;
+    let (old, new) = (world.old_vm("cp1"), world.new_vm("cp1"));
+    assert!(new.disk(disk("cp1").uuid).is_none(), "it comes later");
+    let told = told(&world).await;
+    assert!(told.contains(&format!("{new} holds the node's disk")), "{told}");
+    assert_eq!(left(&told), format!("left: {old}"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_with_any_disk_but_its_own_is_not_named_to_be_removed() {
+    for kind in [DiskKind::Data, DiskKind::Foreign] {
+        let world = before(1, Step::of(Action::Attach, 0)).await;
+        let other = crate::hypervisor::Disk { kind, ..data(disk("cp2")) };
+        world.change_vm(old_vm("cp1"), |machine| machine.vm.disks.push(other));
+        let (old, new) = (world.old_vm("cp1"), world.new_vm("cp1"));
+        let told = told(&world).await;
+        assert_eq!(left(&told), format!("left: {new}"), "{told}");
+        assert!(told.contains(&format!("{old} holds the disk {}", disk("cp2").path)), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_not_known_to_be_off_is_not_named_to_be_removed() {
+    for power in [PowerState::Suspended, PowerState::Unknown] {
+        let world = before(1, Step::of(Action::Attach, 0)).await;
+        world.change_vm(old_vm("cp1"), |machine| machine.vm.power = power);
+        let (old, new) = (world.old_vm("cp1"), world.new_vm("cp1"));
+        let told = told(&world).await;
+        assert_eq!(left(&told), format!("left: {new}"), "{told}");
+        assert!(told.contains(&format!("{old} is {power}")), "{told}");
+    }
+}
