@@ -126,7 +126,7 @@ pub struct Faults {
     pub late: Vec<Late>,
     /// The command is asked to end during the call of this number.
     pub cancel: Option<(usize, watch::Sender<bool>)>,
-    /// The command is killed right after an entry of the journal that ends with this.
+    /// The command is killed right after an entry of the journal that has this in it.
     pub kill_after_entry: Option<String>,
 }
 

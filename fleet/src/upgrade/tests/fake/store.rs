@@ -132,7 +132,8 @@ impl Store for World {
             self.lock().faults.late.push(Late { left: Some(6), until, task: None, settles: false, effect });
         }
         written?;
-        let kills = self.lock().faults.kill_after_entry.take_if(|end| text.trim_end().ends_with(&**end)).is_some();
+        let last = text.lines().last().unwrap_or_default();
+        let kills = self.lock().faults.kill_after_entry.take_if(|entry| last.contains(&**entry)).is_some();
         if kills {
             self.die(Fault::CutAfter).await
         }
