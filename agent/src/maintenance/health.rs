@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -42,7 +42,7 @@ const CALM: Duration = Duration::from_secs(30);
 /// … and while something is not.
 const EAGER: Duration = Duration::from_secs(3);
 
-/// A handle on the watch; clones share it. The watch ends with the process.
+/// A handle on the watch; clones share it. The watch ends with the last one.
 #[derive(Clone)]
 pub struct HealthWatch {
     shared: Arc<Shared>,
@@ -65,10 +65,10 @@ impl HealthWatch {
         let api = Renewing::new(config, kubeconfig)?;
         let shared =
             Arc::new(Shared { config: config.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) });
-        let own = Arc::clone(&shared);
+        let own = Arc::downgrade(&shared);
         thread::Builder::new()
             .name("watch".to_owned())
-            .spawn(move || own.follow_api(api))
+            .spawn(move || follow_api(&own, api))
             .context("starting to watch the API")?;
         Ok(Self { shared })
     }
@@ -111,31 +111,39 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
+/// Tells keepalived at once that the API serves, and after some failures
+/// in a row that it does not.
+fn follow_api(shared: &Weak<Shared>, mut api: Renewing) {
+    let mut failures = FAILURES;
+    while let Some(shared) = shared.upgrade() {
+        failures = shared.look_at_api(&mut api, failures);
+        drop(shared);
+        thread::sleep(if failures == 0 { PACE } else { QUICK });
+    }
+}
+
 impl Shared {
-    /// Tells keepalived at once that the API serves, and after some failures
-    /// in a row that it does not.
-    fn follow_api(&self, mut api: Renewing) {
-        let mut failures = FAILURES;
-        loop {
-            self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
-            match api.get(&self.config).ready() {
-                Ok(()) => failures = 0,
-                Err(error) => {
-                    failures = failures.saturating_add(1);
-                    if failures == FAILURES {
-                        log::warn!("the API on this node does not serve: {error:#}");
-                    }
+    /// One look at the API after so many failures in a row. Gives how many there are now.
+    fn look_at_api(&self, api: &mut Renewing, before: u32) -> u32 {
+        self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
+        let failures = match api.get(&self.config).ready() {
+            Ok(()) => 0,
+            Err(error) => {
+                let failures = before.saturating_add(1);
+                if failures == FAILURES {
+                    log::warn!("the API on this node does not serve: {error:#}");
                 }
+                failures
             }
-            let healthy = failures < FAILURES;
-            if self.config.control_plane().cluster.virtual_address.is_some()
-                && let Err(error) = virtual_address::tell(&self.root, healthy)
-            {
-                log::warn!("telling keepalived about the API: {error}");
-            }
-            self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
-            thread::sleep(if failures == 0 { PACE } else { QUICK });
+        };
+        let healthy = failures < FAILURES;
+        if self.config.control_plane().cluster.virtual_address.is_some()
+            && let Err(error) = virtual_address::tell(&self.root, healthy)
+        {
+            log::warn!("telling keepalived about the API: {error}");
         }
+        self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
+        failures
     }
 
     /// Looks at nodes, etcd and the virtual IP; says whether all is well.

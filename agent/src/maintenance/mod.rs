@@ -8,6 +8,7 @@ mod clock;
 mod data_disk;
 mod endpoint;
 mod etcd;
+mod forming;
 pub mod health;
 mod job;
 mod runtime;
@@ -42,6 +43,7 @@ const TASKS: &[Task] = &[
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
+    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
 ];
 
