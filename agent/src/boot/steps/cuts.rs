@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use super::{StepContext, StepError};
 use crate::boot::plan::{self, Disk as Found, Goal, Observed, Step};
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::kubeadm::tests::Fake;
 use crate::cluster::pki::{self, Authorities};
@@ -42,6 +43,7 @@ use crate::node::context::NodeContext;
 use crate::status::{Reporter, Status};
 use crate::upgrade::swap::fake_etcd::FakeEtcd;
 use crate::upgrade::swap::fake_server;
+use crate::upgrade::swap::node_record::NodeRecord;
 
 /// How long a test waits for what never happens.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -77,7 +79,8 @@ struct Machine {
 impl Machine {
     fn new(mut config: Config) -> Self {
         config.node.interfaces[0].gateway = None;
-        let directory = tempfile::tempdir().unwrap();
+        // In memory, where it is there: all that is saved is flushed, thousands of times.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = directory.path();
         let container = Container {
             cdrom: None,
@@ -370,18 +373,27 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
     });
 }
 
+/// A member of three that holds its keys, while the first node that handed them out is gone.
+fn member() -> (Machine, Uuid) {
+    let mut config = three_nodes();
+    config.cluster_mut().control_nodes.rotate_left(1);
+    assert_eq!(config.control_plane().cluster.control_nodes[0].name, "node2");
+    let (machine, now) = (Machine::new(config), SystemTime::now());
+    let decided = Record::decide(machine.config.control_plane().cluster, "node2", now).unwrap();
+    let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
+    let bundle = bundles["node1"].clone();
+    let node = machine.config.control_plane().control_node().unwrap();
+    bundle.ensure(node, &files::below(machine.root(), PKI), now).unwrap();
+    machine.records().save_config(&machine.config, &machine.secret).unwrap();
+    let record = Record::Member { bundle: Box::new(bundle), joined: false, admitted: false };
+    machine.records().save_rendezvous(&record).unwrap();
+    (machine, cluster)
+}
+
 #[test]
 fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
     in_a_namespace(|| {
-        let mut config = three_nodes();
-        config.cluster_mut().control_nodes.rotate_left(1);
-        assert_eq!(config.control_plane().cluster.control_nodes[0].name, "node2");
-        let machine = Machine::new(config);
-        let decided = Record::decide(machine.config.control_plane().cluster, "node2", SystemTime::now()).unwrap();
-        let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
-        let bundle = Box::new(bundles["node1"].clone());
-        machine.records().save_config(&machine.config, &machine.secret).unwrap();
-        machine.records().save_rendezvous(&Record::Member { bundle, joined: false, admitted: false }).unwrap();
+        let (machine, cluster) = member();
         assert_eq!(machine.boot().unwrap().0, Goal::Form);
         let records = machine.records();
         assert_eq!(records.rendezvous().unwrap(), Record::Closed { cluster });
@@ -389,5 +401,21 @@ fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
         assert!(machine.etcd.standing("node1").is_some(), "its join is on record");
         machine.another_answers("node3");
         assert_eq!(machine.boot().unwrap().0, Goal::Resume);
+    });
+}
+
+#[test]
+fn a_member_that_was_replaced_while_it_was_away_starts_no_etcd() {
+    in_a_namespace(|| {
+        let (machine, _) = member();
+        machine.another_answers("node3");
+        let own = NodeRecord::of_disk(&machine.identity(), "build", &machine.records()).unwrap();
+        let replaced = NodeRecord { disk: Uuid::from_u128(99), ..own };
+        let (node, pki) = (machine.config.control_plane().control_node().unwrap(), files::below(machine.root(), PKI));
+        let etcd = EtcdClient::new(node, &pki, Duration::from_secs(60)).unwrap();
+        etcd.put("/kaas/nodes/node1", &serde_json::to_vec(&replaced).unwrap()).unwrap();
+        let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(refused.contains("disk.superseded") && refused.contains("replace-member node1"), "{refused}");
+        assert!(!files::below(machine.root(), "/var/lib/etcd").exists());
     });
 }
