@@ -9,8 +9,11 @@ pub mod disk;
 #[cfg(test)]
 pub(crate) mod fake_systemd;
 pub mod files;
+#[cfg(test)]
+pub mod fixture;
 pub mod https;
 pub mod image;
+pub mod nftables;
 pub mod platform;
 pub mod services;
 pub mod tls;

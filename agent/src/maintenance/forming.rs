@@ -14,7 +14,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
 use crate::cluster::records::Records;
 use crate::cluster::rendezvous::{Record, Rendezvous, Report};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::node_record;
 
@@ -35,7 +35,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         (None, Some(secret)) => Some(node.open_rendezvous(&secret, record)?),
         (None, None) => None,
     };
-    let waiting = Waiting { config: node.config.clone(), pki: node.pki(), root: node.root().to_owned() };
+    let waiting = Waiting { config: node.control_plane()?.clone(), pki: node.pki(), root: node.root().to_owned() };
     Ok(Some(Box::new(move |out| match open {
         Some(open) => waiting.for_joins(&open, out),
         None => waiting.without_the_secret(),
@@ -43,7 +43,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 }
 
 struct Waiting {
-    config: Config,
+    config: ControlPlane,
     pki: PathBuf,
     root: PathBuf,
 }
@@ -83,12 +83,12 @@ impl Waiting {
     /// Who needs nothing of this node any more: nodes whose join the cluster has on record, and those that were
     /// removed from it, to come back with a code of their own. Without a quorum only what this member knows.
     fn joined(&self) -> anyhow::Result<BTreeSet<String>> {
-        let plane = self.config.control_plane();
-        let etcd = EtcdClient::new(plane.control_node()?, &self.pki, self.config.timeout(REQUEST))?;
+        let etcd = EtcdClient::new(self.config.control_node()?, &self.pki, self.config.timeout(REQUEST))?;
         let mut joined = node_record::joined(&etcd)?;
         match etcd.members() {
             Ok(members) => {
-                let removed = plane.peers().filter(|peer| !members.iter().any(|member| replace::is(member, peer)));
+                let removed =
+                    self.config.peers().filter(|peer| !members.iter().any(|member| replace::is(member, peer)));
                 joined.extend(removed.map(|peer| peer.name.clone()));
             }
             Err(error) => log::debug!("looking who is a member: {error:#}"),
@@ -120,6 +120,7 @@ mod tests {
     use crate::cluster::kubernetes::PKI;
     use crate::cluster::rendezvous::{Proof, Settings};
     use crate::host::files;
+    use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
     use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use contract::secret::Secret;
@@ -130,7 +131,7 @@ mod tests {
     /// A first node that has handed out, and etcd of all three.
     struct First {
         root: TempDir,
-        config: Config,
+        config: ControlPlane,
         etcd: FakeEtcd,
     }
 
@@ -139,8 +140,11 @@ mod tests {
             let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
             let etcd = FakeEtcd::start(&mut config, &files::below(root.path(), PKI));
             let first = Self { root, config, etcd };
-            first.records().save_config(&first.config, &Secret::new("secret".into())).unwrap();
-            let decided = Record::decide(first.config.control_plane().cluster, "node1", SystemTime::now()).unwrap();
+            first
+                .records()
+                .save_config(&Config::ControlPlane(first.config.clone()), &Secret::new("secret".into()))
+                .unwrap();
+            let decided = Record::decide(&first.config.cluster, "node1", SystemTime::now()).unwrap();
             first.records().save_rendezvous(&decided).unwrap();
             first
         }
@@ -165,7 +169,7 @@ mod tests {
 
         /// A node tells the cluster of its disk, in the words of whatever version.
         fn joins(&self, node: &str) {
-            let first = &self.config.control_plane().cluster.control_nodes[0];
+            let first = &self.config.cluster.control_nodes[0];
             let etcd = EtcdClient::new(first, &files::below(self.root.path(), PKI), REQUEST).unwrap();
             etcd.put(&format!("/kaas/nodes/{node}"), b"{}").unwrap();
         }

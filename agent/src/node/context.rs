@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,16 +11,17 @@ use contract::image::ImageFacts;
 use contract::properties::ControlNode;
 use contract::secret::Secret;
 
+use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
-use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Settings};
+use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
 use crate::host::bus::Bus;
 use crate::host::command::Runner;
 use crate::host::disk::DataDisk;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
-use crate::intake::config::Config;
+use crate::intake::config::{Config, ControlPlane};
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
 
@@ -43,6 +44,8 @@ pub struct NodeContext {
     pub reporter: Reporter,
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
+    /// What is let in.
+    pub firewall: Arc<Firewall>,
     /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
     rendezvous: Mutex<Option<Rendezvous>>,
     bus: Bus,
@@ -62,6 +65,7 @@ impl NodeContext {
         Self {
             records: Records::new(platform.root()),
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
+            firewall: Arc::new(Firewall::new(platform.root())),
             rendezvous: Mutex::default(),
             bus,
             platform,
@@ -106,12 +110,20 @@ impl NodeContext {
         Services::new(&self.bus)
     }
 
+    /// The configuration of a node with a control plane.
+    ///
+    /// # Errors
+    /// The node has none.
+    pub fn control_plane(&self) -> anyhow::Result<&ControlPlane> {
+        Ok(self.config.control_plane()?)
+    }
+
     /// This node's entry in the list of control nodes.
     ///
     /// # Errors
     /// It is not in there.
     pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
-        Ok(self.config.control_plane().control_node()?)
+        Ok(self.control_plane()?.control_node()?)
     }
 
     /// This node's address on the primary network.
@@ -124,15 +136,15 @@ impl NodeContext {
     /// # Errors
     /// The image does not carry it.
     pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
-        let minor = &self.config.control_plane().cluster.kubernetes_minor;
+        let minor = self.config.kubernetes_minor();
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
         Ok(&release.version)
     }
 
     /// Names the image and what it forms with: the same on all nodes.
     pub fn forming_image(&self) -> String {
-        let minor = &self.config.control_plane().cluster.kubernetes_minor;
-        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
+        let minor = self.config.kubernetes_minor();
+        let version = self.image.kubernetes(minor).map_or(minor, |release| release.version.as_str());
         format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
     }
 
@@ -144,12 +156,12 @@ impl NodeContext {
     /// Opens the rendezvous of the forming as it is on `record`.
     ///
     /// # Errors
-    /// As [`Rendezvous::open`].
-    pub fn open_rendezvous(&self, secret: &Secret, record: Record) -> Result<Rendezvous, rendezvous::Error> {
+    /// The node is none that forms a cluster, or as [`Rendezvous::open`].
+    pub fn open_rendezvous(&self, secret: &Secret, record: Record) -> anyhow::Result<Rendezvous> {
         let records = Records::new(self.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-        let settings = Settings::new(self.config.clone(), Proof::of(secret), self.forming_image());
-        Rendezvous::open(settings, record, keep)
+        let settings = Settings::new(self.control_plane()?.clone(), Proof::of(secret), self.forming_image());
+        Ok(Rendezvous::open(settings, record, keep)?)
     }
 
     /// Leaves the open rendezvous to maintenance, which goes on with it.

@@ -19,7 +19,6 @@ use contract::image::ImageFacts;
 use contract::platform::{CONTAINER_FILE, Container};
 use contract::ports;
 use contract::secret::Secret;
-use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -32,13 +31,14 @@ use crate::cluster::kubernetes::kubeadm::tests::Fake;
 use crate::cluster::pki::{self, Authorities};
 use crate::cluster::records::Records;
 use crate::cluster::rendezvous::{Membership, Proof, Record, Rendezvous, Settings};
-use crate::host::command::{self, Command, Host, Runner};
+use crate::host::command::{self, Command, Runner};
 use crate::host::disk::{self, DataDisk, Disk, DiskState, Identity, Slots};
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files::{self, power};
+use crate::host::fixture::Namespace;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
 use crate::intake::config::fixture::{image, one_node, three_nodes};
+use crate::intake::config::{Config, ControlPlane};
 use crate::node::context::NodeContext;
 use crate::status::{Reporter, Status};
 use crate::upgrade::swap::fake_etcd::FakeEtcd;
@@ -54,30 +54,30 @@ fn of_the_machine(step: &Step) -> bool {
 }
 
 /// Runs a test where the addresses of three nodes are its own.
-fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
-    let run = thread::spawn(|| {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        let ip = |line: &str| drop(Host.run(&Command::new("ip").args(line.split(' '))).unwrap());
-        ip("link set lo up");
-        for number in 1..=3 {
-            ip(&format!("address add 10.0.0.1{number}/32 dev lo"));
-        }
-        test();
-    });
-    run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: network namespaces need root");
+        return;
+    }
+    let namespace = Namespace::new(name);
+    namespace.ip("link set lo up");
+    for number in 1..=3 {
+        namespace.ip(&format!("address add 10.0.0.1{number}/32 dev lo"));
+    }
+    namespace.run(test);
 }
 
 /// A machine below a directory, and what stands around it.
 struct Machine {
     directory: TempDir,
-    config: Config,
+    config: ControlPlane,
     secret: Secret,
     image: ImageFacts,
     etcd: FakeEtcd,
 }
 
 impl Machine {
-    fn new(mut config: Config) -> Self {
+    fn new(mut config: ControlPlane) -> Self {
         config.node.interfaces[0].gateway = None;
         // In memory, where it is there: all that is saved is flushed, thousands of times.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -93,7 +93,7 @@ impl Machine {
         lay(root, CONTAINER_FILE, &serde_json::to_vec(&container).unwrap());
         // Its date is the image's.
         lay(root, contract::image::PATH, b"");
-        let node = config.control_plane().control_node().unwrap().clone();
+        let node = config.control_node().unwrap().clone();
         let pki = files::below(root, PKI);
         fs::create_dir_all(&pki).unwrap();
         serve_health();
@@ -109,6 +109,11 @@ impl Machine {
         self.directory.path()
     }
 
+    /// The configuration as a node keeps it.
+    fn whole(&self) -> Config {
+        Config::ControlPlane(self.config.clone())
+    }
+
     fn disk(&self) -> PathBuf {
         self.root().join("disk")
     }
@@ -119,7 +124,7 @@ impl Machine {
             // What watches a node of before may write once more.
             while fs::remove_dir_all(self.root().join(used)).is_err_and(|error| error.raw_os_error() == Some(39)) {}
         }
-        for made in ["data/kaas", "etc", "var", "run/kaas"] {
+        for made in ["data/kaas", "etc", "var/lib/etcd", "run/kaas"] {
             fs::create_dir_all(self.root().join(made)).unwrap();
         }
         File::create(self.disk()).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();
@@ -146,7 +151,7 @@ impl Machine {
 
     /// The member of another node answers, which a node of a cluster of three asks about its data disk.
     fn another_answers(&self, name: &str) {
-        let nodes = &self.config.control_plane().cluster.control_nodes;
+        let nodes = &self.config.cluster.control_nodes;
         let (node, now) = (nodes.iter().find(|node| node.name == name).unwrap(), SystemTime::now());
         let pki = self.root().join("another");
         Authorities::read(&files::below(self.root(), PKI)).unwrap().ensure(&pki).unwrap();
@@ -161,7 +166,7 @@ impl Machine {
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
         }
         let (records, platform) = (self.records(), Platform::detect(self.root())?);
-        let config = records.config()?.unwrap_or_else(|| self.config.clone());
+        let config = records.config()?.unwrap_or_else(|| self.whole());
         let progress = records.progress()?;
         let observed = Observed {
             image: self.image.clone(),
@@ -258,7 +263,7 @@ impl Runner for Programs {
 
 #[test]
 fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
-    in_a_namespace(|| {
+    in_a_namespace("cuts", || {
         let machine = Machine::new(one_node());
         let mut things = 0;
         loop {
@@ -301,7 +306,7 @@ struct Other {
 impl Other {
     fn start(machine: &Machine, name: &str) -> Self {
         let mut config = machine.config.clone();
-        let node = config.control_plane().cluster.control_nodes.iter().find(|node| node.name == name).unwrap().clone();
+        let node = config.cluster.control_nodes.iter().find(|node| node.name == name).unwrap().clone();
         config.node.name = node.name;
         config.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 24).unwrap();
         let disk = Arc::new(Mutex::new(Record::Unformed));
@@ -334,7 +339,7 @@ impl Other {
 
 #[test]
 fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
-    in_a_namespace(|| {
+    in_a_namespace("late", || {
         let machine = Machine::new(three_nodes());
         let (second, third) = (Other::start(&machine, "node2"), Other::start(&machine, "node3"));
         thread::scope(|scope| {
@@ -376,15 +381,15 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
 /// A member of three that holds its keys, while the first node that handed them out is gone.
 fn member() -> (Machine, Uuid) {
     let mut config = three_nodes();
-    config.cluster_mut().control_nodes.rotate_left(1);
-    assert_eq!(config.control_plane().cluster.control_nodes[0].name, "node2");
+    config.cluster.control_nodes.rotate_left(1);
+    assert_eq!(config.cluster.control_nodes[0].name, "node2");
     let (machine, now) = (Machine::new(config), SystemTime::now());
-    let decided = Record::decide(machine.config.control_plane().cluster, "node2", now).unwrap();
+    let decided = Record::decide(&machine.config.cluster, "node2", now).unwrap();
     let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
     let bundle = bundles["node1"].clone();
-    let node = machine.config.control_plane().control_node().unwrap();
+    let node = machine.config.control_node().unwrap();
     bundle.ensure(node, &files::below(machine.root(), PKI), now).unwrap();
-    machine.records().save_config(&machine.config, &machine.secret).unwrap();
+    machine.records().save_config(&machine.whole(), &machine.secret).unwrap();
     let record = Record::Member { bundle: Box::new(bundle), joined: false, admitted: false };
     machine.records().save_rendezvous(&record).unwrap();
     (machine, cluster)
@@ -392,7 +397,7 @@ fn member() -> (Machine, Uuid) {
 
 #[test]
 fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
-    in_a_namespace(|| {
+    in_a_namespace("lost", || {
         let (machine, cluster) = member();
         assert_eq!(machine.boot().unwrap().0, Goal::Form);
         let records = machine.records();
@@ -406,16 +411,16 @@ fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
 
 #[test]
 fn a_member_that_was_replaced_while_it_was_away_starts_no_etcd() {
-    in_a_namespace(|| {
+    in_a_namespace("replaced", || {
         let (machine, _) = member();
         machine.another_answers("node3");
         let own = NodeRecord::of_disk(&machine.identity(), "build", &machine.records()).unwrap();
         let replaced = NodeRecord { disk: Uuid::from_u128(99), ..own };
-        let (node, pki) = (machine.config.control_plane().control_node().unwrap(), files::below(machine.root(), PKI));
+        let (node, pki) = (machine.config.control_node().unwrap(), files::below(machine.root(), PKI));
         let etcd = EtcdClient::new(node, &pki, Duration::from_secs(60)).unwrap();
         etcd.put("/kaas/nodes/node1", &serde_json::to_vec(&replaced).unwrap()).unwrap();
         let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
         assert!(refused.contains("disk.superseded") && refused.contains("replace-member node1"), "{refused}");
-        assert!(!files::below(machine.root(), "/var/lib/etcd").exists());
+        assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
     });
 }

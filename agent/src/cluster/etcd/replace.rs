@@ -29,7 +29,7 @@ use crate::cluster::records::{Entry, Records};
 use crate::cluster::rendezvous::Proof;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
-use crate::intake::config::{Config, Output};
+use crate::intake::config::{ControlPlane, Output};
 
 /// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -120,6 +120,7 @@ impl fmt::Display for Refusal {
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet")?;
+    let config = config.control_plane()?;
     let (progress, record) = (records.progress()?, records.rendezvous()?);
     if !progress.etcd && !record.admitted() {
         bail!(
@@ -132,7 +133,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         bail!("this node has not joined its cluster completely yet: see `kaas-agent status`");
     }
     let refuse = |refusal: Refusal| Err(anyhow::anyhow!("{refusal}"));
-    let lost = match listed(&config, &options.node) {
+    let lost = match listed(config, &options.node) {
         Ok(lost) => lost.clone(),
         Err(refusal) => return refuse(refusal),
     };
@@ -142,10 +143,10 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     if let Some(other) = record.awaited().into_iter().find(|name| *name != lost.name) {
         return refuse(Refusal::Awaited(other.to_owned()));
     }
-    if let Some(what) = answering(&config, &lost) {
+    if let Some(what) = answering(config, &lost) {
         return refuse(Refusal::Answers(lost.name, what));
     }
-    let own = config.control_plane().control_node()?;
+    let own = config.control_node()?;
     let pki = files::below(root, PKI);
     let ask = |node: &ControlNode| EtcdClient::new(node, &pki, config.timeout(REQUEST));
     let etcd = ask(own)?;
@@ -153,7 +154,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",
     )?;
     let answers = |member: &Member| {
-        let node = config.control_plane().cluster.control_nodes.iter().find(|node| is(member, node));
+        let node = config.cluster.control_nodes.iter().find(|node| is(member, node));
         node.is_some_and(|node| ask(node).and_then(|it| it.status()).is_ok_and(|status| status.has_leader()))
     };
     if let Some(refusal) = judge(&lost, &members, answers) {
@@ -162,7 +163,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     for member in members.iter().filter(|member| is(member, &lost)) {
         etcd.remove(member.id).with_context(|| format!("removing the member {}", lost.name))?;
     }
-    delete_node(&config, &lost.name, &Host)?;
+    delete_node(config, &lost.name, &Host)?;
     let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
     let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
@@ -185,17 +186,17 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
-fn listed<'a>(config: &'a Config, name: &str) -> Result<&'a ControlNode, Refusal> {
+fn listed<'a>(config: &'a ControlPlane, name: &str) -> Result<&'a ControlNode, Refusal> {
     if name == config.node.name {
         return Err(Refusal::Itself(name.to_owned()));
     }
-    let found = config.control_plane().cluster.control_nodes.iter().find(|node| node.name == name);
+    let found = config.cluster.control_nodes.iter().find(|node| node.name == name);
     found.ok_or_else(|| Refusal::NotListed(name.to_owned()))
 }
 
 /// What of a living node answers at the lost one's address, if anything. A blank
 /// VM that waits has none of these.
-fn answering(config: &Config, lost: &ControlNode) -> Option<&'static str> {
+fn answering(config: &ControlPlane, lost: &ControlNode) -> Option<&'static str> {
     let ports = [
         ("etcd", ports::ETCD_PEER),
         ("etcd", ports::ETCD_CLIENT),
@@ -222,7 +223,7 @@ fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bo
     (alive <= others.len() / 2).then(|| Refusal::Quorum { node: lost.name.clone(), left: others.len(), alive })
 }
 
-fn delete_node(config: &Config, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
+fn delete_node(config: &ControlPlane, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
     let command = api::kubectl(config.address())
         .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
         .arg(format!("--request-timeout={}s", config.timeout(REQUEST).as_secs()));
@@ -247,6 +248,7 @@ mod tests {
     use super::*;
     use crate::cluster::records::Progress;
     use crate::cluster::rendezvous::{self, Record};
+    use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
 
     fn member(number: u64, is_learner: bool) -> Member {
@@ -256,7 +258,7 @@ mod tests {
 
     fn judged(members: &[Member], alive: &[u64]) -> Option<String> {
         let three = three_nodes();
-        let lost = &three.control_plane().cluster.control_nodes[2];
+        let lost = &three.cluster.control_nodes[2];
         judge(lost, members, |member| alive.contains(&member.id)).map(|refusal| refusal.to_string())
     }
 
@@ -311,11 +313,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let mut config = three_nodes();
-        for (node, number) in config.cluster_mut().control_nodes.iter_mut().zip(1..) {
+        for (node, number) in config.cluster.control_nodes.iter_mut().zip(1..) {
             // Nothing answers there.
             node.address = [127, 0, 3, number].into();
         }
-        records.save_config(&config, &Secret::new("s".into())).unwrap();
+        records.save_config(&Config::ControlPlane(config.clone()), &Secret::new("s".into())).unwrap();
         let refused = |node: &str| {
             let options = Options { node: node.into(), output: Output::Text };
             command(root.path(), &options, &mut Vec::new()).unwrap_err().to_string()
@@ -325,9 +327,7 @@ mod tests {
         records.save_progress(progress).unwrap();
         assert!(refused("node3").contains("not joined its cluster completely"), "{}", refused("node3"));
         records.save_progress(Progress { formed: true, ..progress }).unwrap();
-        records
-            .save_rendezvous(&Record::decide(config.control_plane().cluster, "node1", SystemTime::now()).unwrap())
-            .unwrap();
+        records.save_rendezvous(&Record::decide(&config.cluster, "node1", SystemTime::now()).unwrap()).unwrap();
         let why = refused("node3");
         assert!(why.starts_with("node2 has not joined yet") && why.ends_with("from another control node"), "{why}");
         // Whom this node alone waits for may be replaced here: it is asked for as far as etcd's keys.
