@@ -203,6 +203,7 @@ codes! {
     ETCD_NOSPACE, "etcd.no-space", Error, "etcd has reached its quota and refuses writes until objects are deleted.";
     ETCD_CORRUPT, "etcd.corrupt", Error, "etcd has found that its members' data differ.";
     ETCD_NEARLY_FULL, "etcd.nearly-full", Warning, "etcd's database has more than 80 % of its quota.";
+    MEMBER_AWAITED, "member.awaited", Warning, "The cluster works, and a control node has not joined it yet. The first node keeps its keys for it.";
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";

@@ -9,6 +9,7 @@ mod data_disk;
 mod endpoint;
 mod etcd;
 mod firewall;
+mod forming;
 pub mod health;
 mod job;
 mod network_policies;
@@ -55,6 +56,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
+    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
 ];
 

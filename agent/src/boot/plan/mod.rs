@@ -135,9 +135,9 @@ pub enum Step {
     Register,
     /// Apply cluster DNS.
     ClusterDns,
-    /// Tell the first node, or wait until all have told.
+    /// Record in the cluster's store that this node has joined.
     Complete,
-    /// Erase the deployment secret and mark the data disk as a cluster's.
+    /// Mark the data disk as a cluster's, and erase the deployment secret unless other nodes may still need it here.
     Finish,
 }
 
@@ -176,7 +176,7 @@ impl Step {
             Self::EndUpgrade { .. } => "upgrading Kubernetes to",
             Self::Register => "recording the cluster's configuration",
             Self::ClusterDns => "applying cluster DNS",
-            Self::Complete => "completing the cluster",
+            Self::Complete => "recording that the node has joined",
             Self::Finish => "finishing",
         }
     }

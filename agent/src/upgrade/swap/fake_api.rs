@@ -26,7 +26,7 @@ impl FakeApi {
         let api = Self::default();
         let own = api.clone();
         let answer = move |path: &str, _: &Value| own.answer(path);
-        fake_server::serve(SocketAddr::from((node.address, ports::API)), pki, Box::new(answer));
+        fake_server::serve(SocketAddr::from((node.address, ports::API)), &pki.join("etcd/server"), Box::new(answer));
         api
     }
 

@@ -20,7 +20,7 @@ use crate::intake::config::ControlPlane;
 
 /// All members.
 #[derive(Clone, Default)]
-pub(super) struct FakeEtcd(Arc<Mutex<Store>>);
+pub(crate) struct FakeEtcd(Arc<Mutex<Store>>);
 
 #[derive(Default)]
 struct Store {
@@ -66,15 +66,31 @@ pub(super) fn is_off(config: &ControlPlane, error: &str) {
 impl FakeEtcd {
     /// Starts a member for each control node of `config`, which gets addresses of its own, and
     /// lays keys for its clients into `pki`.
-    pub(super) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
+    pub(crate) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
         let etcd = Self::default();
         etcd.begin_anew();
-        lay(config, pki, |node, id| etcd.serve(node, id, pki));
+        lay(config, pki, |node, id| {
+            // The next node's take their place.
+            let own = pki.join("members").join(&node.name);
+            std::fs::create_dir_all(own.join("etcd")).unwrap();
+            for file in ["etcd/server.crt", "etcd/server.key"] {
+                std::fs::copy(pki.join(file), own.join(file)).unwrap();
+            }
+            etcd.serve(node, id, &own);
+        });
+        etcd
+    }
+
+    /// Starts the member of one node, with the keys that are in `pki` whenever it is asked.
+    pub(crate) fn start_one(node: &ControlNode, pki: &Path) -> Self {
+        let etcd = Self::default();
+        etcd.begin_anew();
+        etcd.serve(node, 1, pki);
         etcd
     }
 
     /// Forgets everything after all.
-    pub(super) fn begin_anew(&self) {
+    pub(crate) fn begin_anew(&self) {
         let mut store = self.0.lock().unwrap();
         let members = std::mem::take(&mut store.members);
         *store = Store { leader: 1, members, ..Store::default() };
@@ -86,12 +102,17 @@ impl FakeEtcd {
     }
 
     /// From now on nobody can say who the members are.
-    pub(super) fn lose_list(&self) {
+    pub(crate) fn lose_list(&self) {
         self.0.lock().unwrap().unlisted = true;
     }
 
+    /// The member is removed from the cluster.
+    pub(crate) fn expel(&self, member: u64) {
+        self.0.lock().unwrap().members.retain(|(id, ..)| *id != member);
+    }
+
     /// What is known of a node.
-    pub(super) fn standing(&self, node: &str) -> Option<Value> {
+    pub(crate) fn standing(&self, node: &str) -> Option<Value> {
         use base64::Engine as _;
         use base64::prelude::BASE64_STANDARD;
         let store = self.0.lock().unwrap();
@@ -104,11 +125,16 @@ impl FakeEtcd {
         self.0.lock().unwrap().leader
     }
 
-    fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
+    /// Starts another member, with the keys in `pki`.
+    pub(crate) fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
         self.0.lock().unwrap().members.push((id, node.name.clone(), peer_url(node)));
         let etcd = self.clone();
         let address = SocketAddr::from((node.address, ports::ETCD_CLIENT));
-        fake_server::serve(address, pki, Box::new(move |path, question| etcd.answer(id, path, question)));
+        fake_server::serve(
+            address,
+            &pki.join("etcd/server"),
+            Box::new(move |path, question| etcd.answer(id, path, question)),
+        );
     }
 
     fn answer(&self, id: u64, path: &str, question: &Value) -> (u16, Value) {

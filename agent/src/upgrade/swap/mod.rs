@@ -14,9 +14,9 @@ pub mod facts;
 #[cfg(test)]
 mod fake_api;
 #[cfg(test)]
-mod fake_etcd;
+pub(crate) mod fake_etcd;
 #[cfg(test)]
-mod fake_server;
+pub(crate) mod fake_server;
 pub mod force_adopt;
 pub mod good;
 mod judge;

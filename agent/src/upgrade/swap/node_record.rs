@@ -2,9 +2,13 @@
 //! etcd what it knows of its own disk, and [asks the others](super::peers) for it before its own
 //! etcd starts. A member with old data would be forgiven once by etcd and then panic.
 //!
+//! That there is a record of a node is also the proof that it has joined: it is written as the last act of its forming,
+//! and again each minute.
+//!
 //! A counter is raised on the disk first and in the cluster after that, so the cluster
 //! never knows more than the one true disk.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -92,6 +96,14 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
 
 /// What one peer knows: each node's record by its name.
 pub type Known = Vec<(String, NodeRecord)>;
+
+/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran.
+///
+/// # Errors
+/// It does not answer.
+pub fn joined(etcd: &EtcdClient) -> anyhow::Result<BTreeSet<String>> {
+    Ok(records(etcd)?.into_iter().map(|(name, _)| name).collect())
+}
 
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
 /// newer image may have written it.
