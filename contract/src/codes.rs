@@ -195,6 +195,7 @@ codes! {
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
+    POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 

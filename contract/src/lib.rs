@@ -26,6 +26,7 @@ pub mod node;
 pub mod paths;
 pub mod payload;
 pub mod platform;
+pub mod pod_security;
 pub mod ports;
 pub mod properties;
 pub mod role;

@@ -10,6 +10,7 @@ mod endpoint;
 mod etcd;
 pub mod health;
 mod job;
+mod pod_security;
 mod runtime;
 mod schedule;
 mod snapshots;
@@ -36,6 +37,7 @@ const TASKS: &[Task] = &[
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
+    Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },

@@ -293,6 +293,7 @@ fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
 pub(crate) mod tests {
     use super::*;
     use crate::intake::config::{Cluster, RoleConfig};
+    use contract::pod_security::PodSecurity;
     use contract::properties::ControlNode;
 
     /// The first node of three.
@@ -307,6 +308,7 @@ pub(crate) mod tests {
                 service_cidr: "10.96.0.0/16".parse().unwrap(),
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),
+                pod_security: PodSecurity::Baseline,
             }),
             node: Node {
                 name: "cp-1".into(),

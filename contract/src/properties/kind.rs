@@ -2,6 +2,7 @@
 
 use super::parse::{addresses, certificates, names, numbers, password, routes, secret, ssh, urls};
 use super::value::{Problem, Value};
+use crate::pod_security::PodSecurity;
 use crate::role::Roles;
 
 /// The longest text that is accepted for a value of one line, in characters.
@@ -66,6 +67,8 @@ pub enum Kind {
     KubernetesMinor,
     /// A role that VMs of the image may have.
     Role,
+    /// A level of the Pod Security Standards.
+    PodSecurity,
 }
 
 impl Kind {
@@ -102,6 +105,7 @@ impl Kind {
         let longest = match self {
             Self::KubernetesMinor => return one_of(minors.to_vec()),
             Self::Role => return one_of(roles.iter().map(|role| role.to_string()).collect()),
+            Self::PodSecurity => return one_of(PodSecurity::ALL.map(|level| level.to_string()).to_vec()),
             Self::DnsLabel => 63,
             Self::Address => 15,
             Self::AddressWithPrefix | Self::Range { .. } => 18,
@@ -155,6 +159,7 @@ impl Kind {
             Self::Certificates => "PEM with line ends as `\\n`, or base64 of a PEM or DER file".into(),
             Self::KubernetesMinor => "a Kubernetes minor of the image".into(),
             Self::Role => "a role of the image".into(),
+            Self::PodSecurity => PodSecurity::ALL.map(|level| format!("`{level}`")).join(", "),
         }
     }
 
@@ -186,6 +191,7 @@ impl Kind {
             Self::Certificates => certificates::authorities(text).map(Value::Texts),
             Self::KubernetesMinor => Ok(Value::Text(numbers::kubernetes_minor(text)?)),
             Self::Role => Ok(Value::Role(names::role(text)?)),
+            Self::PodSecurity => Ok(Value::PodSecurity(names::pod_security(text)?)),
         }
     }
 }

@@ -26,6 +26,7 @@ keys! {
     KUBERNETES_VERSION = "kubernetes-version";
     POD_CIDR = "pod-cidr";
     SERVICE_CIDR = "service-cidr";
+    POD_SECURITY = "pod-security";
     SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
     CONSOLE_PASSWORD_HASH = "console-password-hash";
     HTTP_PROXY = "http-proxy";
@@ -194,6 +195,14 @@ pub(super) const TABLE: &[Property] = &[
              the pod CIDR.",
         )
         .or("10.96.0.0/16"),
+    Property::new(POD_SECURITY, Category::Cluster, Kind::PodSecurity)
+        .changeable()
+        .label("Pod security")
+        .description(
+            "What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security \
+             Standards that is enforced. kube-system is exempt.",
+        )
+        .or("baseline"),
     Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
         .changeable()
         .label("SSH public keys")

@@ -10,7 +10,7 @@ use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy};
+use crate::cluster::kubernetes::{MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
@@ -109,7 +109,10 @@ impl StepContext {
     }
 
     pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(api::apply(self.node.runner(), self.node.address(), &addons::rights())?.into())
+        let (runner, address) = (self.node.runner(), self.node.address());
+        // Nobody else may give rights before there are any.
+        let apply = || api::apply_with(SUPER_ADMINISTRATOR, runner, address, &addons::rights());
+        Ok(Kubeadm::new(self.node.root(), runner).as_super_administrator(apply)?.into())
     }
 
     pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {

@@ -66,6 +66,8 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "healthzBindAddress": "127.0.0.1",
         "healthzPort": ports::KUBELET_HEALTH,
         "rotateCertificates": true,
+        // The container runtime's filter of system calls, for pods that name none.
+        "seccompDefault": true,
         "staticPodPath": MANIFESTS,
         "tlsCertFile": format!("{SERVING}.crt"),
         "tlsPrivateKeyFile": format!("{SERVING}.key"),

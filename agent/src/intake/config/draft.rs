@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use contract::codes;
 use contract::finding::Findings;
+use contract::pod_security::PodSecurity;
 use contract::properties::{self, Property, Value};
 use contract::role::{Role, Roles};
 use contract::secret::Secret;
@@ -40,6 +41,7 @@ pub(super) struct Draft {
     pub kubernetes_minor: Option<String>,
     pub pod_cidr: Option<Ipv4Net>,
     pub service_cidr: Option<Ipv4Net>,
+    pub pod_security: Option<PodSecurity>,
     pub ssh_authorized_keys: Vec<String>,
     pub console_password_hash: Option<String>,
     pub http_proxy: Option<String>,
@@ -76,6 +78,7 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
         kubernetes_minor: form.value(properties::KUBERNETES_VERSION),
         pod_cidr: form.value(properties::POD_CIDR),
         service_cidr: form.value(properties::SERVICE_CIDR),
+        pod_security: form.value(properties::POD_SECURITY),
         ssh_authorized_keys: form.list(properties::SSH_AUTHORIZED_KEYS),
         console_password_hash: form.value(properties::CONSOLE_PASSWORD_HASH),
         http_proxy: form.value(properties::HTTP_PROXY),

@@ -19,6 +19,7 @@ use std::time::Duration;
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
+use contract::pod_security::PodSecurity;
 use contract::properties::{self as table, ControlNode, Route};
 use contract::role::Role;
 use contract::secret::Secret;
@@ -76,6 +77,13 @@ pub struct Cluster {
     pub vxlan_port: u16,
     /// Kubernetes minor to form with, such as `1.36`: one that the image carries.
     pub kubernetes_minor: String,
+    /// What pods may ask for where their namespace does not say it. Images of before enforced nothing.
+    #[serde(default = "before_pod_security")]
+    pub pod_security: PodSecurity,
+}
+
+fn before_pod_security() -> PodSecurity {
+    PodSecurity::Privileged
 }
 
 /// This node.

@@ -35,6 +35,7 @@ impl Config {
             (table::KUBERNETES_VERSION, Some(cluster.kubernetes_minor.clone())),
             (table::POD_CIDR, Some(cluster.pod_cidr.to_string())),
             (table::SERVICE_CIDR, Some(cluster.service_cidr.to_string())),
+            (table::POD_SECURITY, Some(cluster.pod_security.to_string())),
             (table::SSH_AUTHORIZED_KEYS, Some(node.ssh_authorized_keys.join("\\n"))),
             (table::CONSOLE_PASSWORD_HASH, node.console_password_hash.clone()),
             (table::HTTP_PROXY, proxy.and_then(|proxy| proxy.http.clone())),

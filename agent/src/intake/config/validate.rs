@@ -94,6 +94,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         service_cidr: draft.service_cidr?,
         vxlan_port: draft.vxlan_port?,
         kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+        pod_security: draft.pod_security?,
     };
     let config = Config {
         role: RoleConfig::new(draft.role?, cluster),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use contract::pod_security::PodSecurity;
 use contract::properties::ControlNode;
 use contract::secret::Secret;
 
@@ -51,6 +52,7 @@ pub(super) fn config(index: usize) -> Config {
             service_cidr: "10.96.0.0/16".parse().unwrap(),
             vxlan_port: 4789,
             kubernetes_minor: "1.36".to_owned(),
+            pod_security: PodSecurity::Baseline,
         }),
         timeout_factor: 1,
     }
