@@ -29,6 +29,7 @@ pub mod platform;
 pub mod pod_security;
 pub mod ports;
 pub mod properties;
+pub mod recovery;
 pub mod role;
 pub mod secret;
 pub mod swap;

@@ -5,6 +5,7 @@ mod image;
 mod lab;
 mod output;
 mod ova;
+mod recovery;
 mod reference;
 mod upgrade;
 
@@ -29,6 +30,9 @@ enum Arguments {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
+    /// Keys for the day on which all control nodes of a cluster are lost: new, open.
+    #[command(subcommand)]
+    Recovery(recovery::Recovery),
     /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, abandon, status.
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Arguments::Image(command) => image::run(command).map(done),
         Arguments::Lab(command) => lab::run(command).map(done),
         Arguments::Ova(command) => ova::run(command).map(done),
+        Arguments::Recovery(command) => recovery::run(&command).map(done),
         Arguments::Upgrade(command) => upgrade::run(command),
     };
     match result {

@@ -6,6 +6,7 @@ mod admission;
 mod certificates;
 mod clock;
 mod data_disk;
+mod encryption;
 mod endpoint;
 mod etcd;
 pub mod health;
@@ -41,6 +42,7 @@ const TASKS: &[Task] = &[
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
+    Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },

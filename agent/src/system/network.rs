@@ -328,6 +328,7 @@ pub(crate) mod tests {
                 extra_ca_certificates: vec![],
                 registry_mirror: None,
                 snapshot_target: None,
+                recovery_public_key: None,
             },
             timeout_factor: 1,
         }

@@ -35,6 +35,7 @@ keys! {
     EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
     REGISTRY_MIRROR = "registry-mirror";
     SNAPSHOT_TARGET = "snapshot-target";
+    RECOVERY_PUBLIC_KEY = "recovery-public-key";
     VXLAN_PORT = "vxlan-port";
     TIMEOUT_FACTOR = "timeout-factor";
 }
@@ -259,9 +260,17 @@ pub(super) const TABLE: &[Property] = &[
         .description(
             "Directory on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
              HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may stand \
-             before the host. The snapshots hold the cluster's secrets.",
+             before the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
         .example("https://backup.example.com/clusters/one/"),
+    Property::new(RECOVERY_PUBLIC_KEY, Category::Site, Kind::RecoveryKey)
+        .changeable()
+        .label("Recovery public key")
+        .description(
+            "Your public key, to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot. With \
+             the private key, which stays with you, a snapshot can be restored after all control nodes were lost. The same \
+             on every node.",
+        ),
     Property::new(VXLAN_PORT, Category::Advanced, Kind::Port { lowest: 1024 })
         .label("VXLAN port")
         .description(

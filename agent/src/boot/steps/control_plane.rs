@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
+use crate::cluster::encryption::drive::Node;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
@@ -51,6 +52,17 @@ impl StepContext {
             "active" => Ok(started.into()),
             state => Err(StepError::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }
+    }
+
+    /// The store says which keys there are: what lies on the disk may be from before a restore.
+    pub(super) fn encryption(&mut self) -> Result<StepOutcome, StepError> {
+        let (etcd, now) = (self.own_etcd()?, Self::now());
+        let node = Node { root: self.node.root(), config: &self.node.config, etcd: &etcd, runner: self.node.runner() };
+        // All nodes of a cluster that forms have one image, and there is nothing yet that could be in clear.
+        if self.node.records.rendezvous()?.is_forming() {
+            node.begin(true, now)?;
+        }
+        Ok(node.lay(now)??.changed().into())
     }
 
     pub(super) fn credentials(&mut self) -> Result<StepOutcome, StepError> {

@@ -68,6 +68,10 @@ impl Api {
         self.client.post(path, body)
     }
 
+    pub(in crate::cluster) fn merge(&self, path: &str, change: &serde_json::Value) -> anyhow::Result<Answer> {
+        self.client.merge(path, change)
+    }
+
     /// Whether it says of itself that it serves.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::{
-    DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, SUPER_ADMINISTRATOR, VOLUME_PLUGINS, kubelet, policy,
+    DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, SUPER_ADMINISTRATOR, VOLUME_PLUGINS, kubelet, policy, secrets,
 };
 use crate::cluster::certificates;
 use crate::cluster::certificates::api::ApiCertificate;
@@ -88,7 +88,8 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
         argument("shutdown-send-retry-after", "true".to_owned()),
     ];
-    server.extend(policy::arguments().into_iter().map(|(name, value)| argument(name, value)));
+    let files = policy::arguments().into_iter().chain(secrets::arguments());
+    server.extend(files.map(|(name, value)| argument(name, value)));
     if !names.is_empty() {
         let own = certificates::api::PATH;
         server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));

@@ -13,6 +13,7 @@ pub mod kubelet;
 pub mod pods;
 pub mod policy;
 pub mod proxy;
+pub mod secrets;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.

@@ -26,6 +26,7 @@ use contract::secret::Secret;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+pub use checks::clear_text;
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
 
@@ -116,6 +117,9 @@ pub struct Node {
     /// address may hold a password. Missing in what older images saved.
     #[serde(default)]
     pub snapshot_target: Option<Secret>,
+    /// The operator's public key, to which encryption keys are sealed. Missing in what older images saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_public_key: Option<String>,
 }
 
 /// A logical network interface. Which device it is, is decided at first boot.

@@ -44,6 +44,7 @@ impl Config {
             (table::EXTRA_CA_CERTIFICATES, Some(node.extra_ca_certificates.concat().replace('\n', "\\n"))),
             (table::REGISTRY_MIRROR, node.registry_mirror.clone()),
             (table::SNAPSHOT_TARGET, node.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
+            (table::RECOVERY_PUBLIC_KEY, node.recovery_public_key.clone()),
             (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
             (table::TIMEOUT_FACTOR, Some(self.timeout_factor.to_string())),
         ];

@@ -49,6 +49,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
         ("registry-mirror", "https://registry.example.com/mirror"),
         ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
+        ("recovery-public-key", include_str!("../../../../contract/src/recovery/fixtures/key.pub")),
         ("vxlan-port", "4789"),
         ("timeout-factor", "3"),
     ];
@@ -499,6 +500,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 extra_ca_certificates: ca.into_iter().map(str::to_owned).collect(),
                 registry_mirror: mirror.map(str::to_owned),
                 snapshot_target: target.map(|target| Secret::new(target.to_owned())),
+                recovery_public_key: None,
             },
             timeout_factor,
         };

@@ -111,6 +111,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
             extra_ca_certificates: draft.extra_ca_certificates,
             registry_mirror: draft.registry_mirror,
             snapshot_target: draft.snapshot_target,
+            recovery_public_key: draft.recovery_public_key,
         },
         timeout_factor: draft.timeout_factor?,
     };

@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::host::tls;
 
 /// Answers a path with a body by a status code and a body.
-pub(super) type Answer = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
+pub(crate) type Answer = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
 
 /// Serves with the certificate of etcd's server in the directory `pki`.
-pub(super) fn serve(address: SocketAddr, pki: &Path, answer: Box<Answer>) {
+pub(crate) fn serve(address: SocketAddr, pki: &Path, answer: Box<Answer>) {
     let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
     let chain = tls::certificates(&read("server.crt")).unwrap();
     let key = tls::key(&read("server.key")).unwrap();

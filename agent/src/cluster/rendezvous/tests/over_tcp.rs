@@ -43,6 +43,7 @@ pub(super) fn config(index: usize) -> Config {
             extra_ca_certificates: Vec::new(),
             registry_mirror: None,
             snapshot_target: None,
+            recovery_public_key: None,
         },
         role: RoleConfig::ControlPlane(Cluster {
             name: "blue".to_owned(),
