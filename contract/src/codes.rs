@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use crate::finding::{Finding, Severity};
 
-/// A kind of finding.
+/// A kind of finding: one of the table below.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Code {
     /// What scripts and the documentation refer to.
     pub code: &'static str,
@@ -21,7 +22,13 @@ impl Code {
     /// A finding of this kind. `seen` is what was found, never a secret;
     /// `action` what a person can do about it.
     pub fn finding(&self, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Finding {
-        Finding { severity: self.severity, ..Finding::error(self.code, subject, seen, action) }
+        Finding {
+            code: self.code.to_owned(),
+            severity: self.severity,
+            subject: subject.into(),
+            seen: seen.into(),
+            action: action.into(),
+        }
     }
 }
 
@@ -96,6 +103,8 @@ codes! {
     SSH_KEY_WEAK, "ssh-key.weak", Error, "An SSH key is of a type or size that is no longer accepted.";
     SSH_KEY_PRIVATE, "ssh-key.private", Error, "A private key was given where public keys belong.";
 
+    ACCESS_NONE, "access.none", Error, "Neither an SSH key nor a console password is given: nobody could ever log in to the node.";
+
     CERTIFICATE_MALFORMED, "certificate.malformed", Error, "A certificate is damaged or of an unknown form.";
     CERTIFICATE_NOT_CA, "certificate.not-ca", Error, "A certificate is not a certificate authority's.";
     CERTIFICATE_PRIVATE, "certificate.private-key", Error, "A private key was given where certificates belong.";
@@ -151,6 +160,7 @@ codes! {
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap or an evacuation was asked of a node that is not formed, or not ready.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.";
     SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known; or a commit named another swap than this node's.";
+    SWAP_WITHDRAWN, "swap.withdrawn", Error, "A swap or an evacuation was asked for by the identifier of one that was cancelled: the request came late.";
     SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
     SWAP_NOT_GOOD, "swap.not-good", Error, "A swap was to be committed before the boot was marked good.";
     SWAP_FAILED, "swap.failed", Error, "Preparing, cancelling or committing a swap, or an evacuation, failed.";

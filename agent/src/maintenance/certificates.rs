@@ -10,6 +10,7 @@ use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::virtual_address;
+use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 
 /// How long giving up the virtual IP may take, times the timeout factor.
@@ -22,17 +23,17 @@ const AUTHORITY: i64 = 365;
 const OPERATORS: i64 = 30;
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
-    let (root, now) = (node.platform.root(), SystemTime::now());
+    let (config, root, now) = (node.control_plane()?, node.platform.root(), SystemTime::now());
     let kubeadm = Kubeadm::new(root, node.runner());
     // An image of before made it for good, and may come back until its swap is committed.
     if node.endpoint.swaps().state().is_none() && kubeadm.forget_super_administrator()? {
         log::info!("removed the kubeconfig of the group system:masters: nothing uses it any more");
     }
     // Whatever was cut off before is seen in the state itself.
-    kubeadm.lay(&node.config, &node.platform, node.kubernetes_version()?)?;
-    renewal::all_if_due(root, &node.config, node.runner(), now)?;
+    kubeadm.lay(config, &node.platform, node.kubernetes_version()?)?;
+    renewal::all_if_due(root, config, node.runner(), now)?;
     if !kubeadm.manifests_are_current() {
-        yield_virtual_address(node)?;
+        yield_virtual_address(node, config)?;
         if kubeadm.manifests()? {
             log::info!("the control plane starts again with renewed credentials");
         }
@@ -46,7 +47,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     let present = certificates::inventory(root);
     let mut findings = judge(&present, now);
-    if let Err(error) = ApiCertificate::installed(root, &node.config) {
+    if let Err(error) = ApiCertificate::installed(root, config) {
         findings.push(codes::API_CERTIFICATE_UNUSABLE.finding(
             "your API certificate",
             format!("it is not used: {error:#}"),
@@ -59,14 +60,14 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
 
 /// Lets another node have the virtual IP before the API here starts again, if one
 /// can take it.
-fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
-    let Some(address) = node.config.control_plane().cluster.virtual_address else { return Ok(()) };
+fn yield_virtual_address(node: &NodeContext, config: &ControlPlane) -> anyhow::Result<()> {
+    let Some(address) = config.cluster.virtual_address else { return Ok(()) };
     let health = node.reporter.status().health.unwrap_or_default();
-    let others = health.nodes.iter().flatten().filter(|other| other.name != node.config.node.name);
+    let others = health.nodes.iter().flatten().filter(|other| other.name != config.node.name);
     if others.filter(|node| node.ready).count() == 0 {
         return Ok(());
     }
-    if !virtual_address::give_up(node.platform.root(), address, node.config.timeout(YIELDING))? {
+    if !virtual_address::give_up(node.platform.root(), address, config.timeout(YIELDING))? {
         log::warn!("the virtual IP {address} was not given up in time: the API is away from it for a moment");
     }
     Ok(())

@@ -15,8 +15,8 @@ const REQUEST: Duration = Duration::from_secs(5);
 const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let (config, pki) = (node.config.clone(), node.pki());
-    let Ok(node) = config.control_plane().control_node().cloned() else { return Ok(None) };
+    let (config, pki) = (node.control_plane()?.clone(), node.pki());
+    let Ok(node) = config.control_node().cloned() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
         let quickly = |node: &_| EtcdClient::new(node, &pki, config.timeout(REQUEST));
         let own = quickly(&node)?;
@@ -26,7 +26,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
             let seen = [(&node, Some(status))];
             return Ok(upkeep::findings(&seen, &alarms));
         }
-        let nodes = &config.control_plane().cluster.control_nodes;
+        let nodes = &config.cluster.control_nodes;
         let seen: Vec<_> = nodes.iter().map(|node| (node, quickly(node).and_then(|it| it.status()).ok())).collect();
         upkeep::forget_history(&own, &status, &alarms);
         let task = upkeep::decide(&seen, &status, &alarms);

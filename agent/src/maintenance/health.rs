@@ -16,7 +16,7 @@ use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::virtual_address;
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::status::{Health, Member, Reporter};
 
 /// The pause between two looks at the API on this node while it serves …
@@ -49,7 +49,7 @@ pub struct HealthWatch {
 }
 
 struct Shared {
-    config: Config,
+    config: ControlPlane,
     root: PathBuf,
     reporter: Reporter,
     due: Mutex<Option<Instant>>,
@@ -60,7 +60,7 @@ impl HealthWatch {
     ///
     /// # Errors
     /// The credentials cannot be read, or no thread can be made.
-    pub fn start(config: &Config, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
+    pub fn start(config: &ControlPlane, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
         let kubeconfig = files::below(root, api::KUBECONFIG);
         let api = Renewing::new(config, kubeconfig)?;
         let shared =
@@ -91,12 +91,12 @@ struct Renewing {
 }
 
 impl Renewing {
-    fn new(config: &Config, kubeconfig: PathBuf) -> anyhow::Result<Self> {
+    fn new(config: &ControlPlane, kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let written = written(&kubeconfig);
         Ok(Self { api: Api::new(config.address(), &kubeconfig, config.timeout(REQUEST))?, kubeconfig, written })
     }
 
-    fn get(&mut self, config: &Config) -> &Api {
+    fn get(&mut self, config: &ControlPlane) -> &Api {
         if written(&self.kubeconfig) != self.written {
             match Self::new(config, self.kubeconfig.clone()) {
                 Ok(renewed) => *self = renewed,
@@ -128,7 +128,7 @@ impl Shared {
                 }
             }
             let healthy = failures < FAILURES;
-            if self.config.control_plane().cluster.virtual_address.is_some()
+            if self.config.cluster.virtual_address.is_some()
                 && let Err(error) = virtual_address::tell(&self.root, healthy)
             {
                 log::warn!("telling keepalived about the API: {error}");
@@ -144,19 +144,17 @@ impl Shared {
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);
         let nodes = Api::new(self.config.address(), &kubeconfig, timeout).and_then(|api| api.nodes()).ok();
         let pki = files::below(&self.root, PKI);
-        let members = self.config.control_plane().cluster.control_nodes.iter();
+        let members = self.config.cluster.control_nodes.iter();
         let etcd: Vec<Member> = members
             .map(|node| Member { name: node.name.clone(), healthy: member::healthy(node, &pki, timeout) })
             .collect();
         let virtual_address = self
             .config
-            .control_plane()
             .cluster
             .virtual_address
             .map(|address| VirtualAddress { address, held: virtual_address::held(address) });
         let well = nodes.as_ref().is_some_and(|nodes| {
-            nodes.len() >= self.config.control_plane().cluster.control_nodes.len()
-                && nodes.iter().all(|node| node.ready)
+            nodes.len() >= self.config.cluster.control_nodes.len() && nodes.iter().all(|node| node.ready)
         }) && etcd.iter().all(|member| member.healthy);
         self.reporter.update(|status| {
             let api = status.health.as_ref().is_some_and(|health| health.api);

@@ -8,7 +8,7 @@ use contract::properties;
 use crate::node::context::NodeContext;
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
-    Ok(judge(node.config.control_plane().cluster.pod_security))
+    Ok(judge(node.control_plane()?.cluster.pod_security))
 }
 
 fn judge(level: PodSecurity) -> Findings {

@@ -70,8 +70,12 @@ pub(crate) fn told(text: &str) -> String {
 
 /// A text on one line, without characters that move, colour, turn or hide what stands beside them.
 pub fn clean(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || is_unseen(c) { ' ' } else { c };
-    text.chars().map(plain).collect::<String>().trim().to_owned()
+    text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect::<String>().trim().to_owned()
+}
+
+/// Whether a character stands for itself alone, wherever it is shown.
+pub fn is_plain(c: char) -> bool {
+    !c.is_control() && !is_unseen(c)
 }
 
 /// Whether a character is a separator of lines, a mark of the direction of text, or takes no place: none is a control

@@ -145,7 +145,8 @@ impl Deployment<'_> {
     /// # Errors
     /// As [`Deployment::go_on`]; or the last upgrade is another one; or nothing can be read of it, not even its plan.
     pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let unasked = Deployment { nodes: &Unasked, cancelled: self.cancelled.clone(), ..*self };
+        let nodes = Unasked::because("its cluster calls itself otherwise than when the upgrade was planned");
+        let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };
         let deployment = if self.other_cluster.is_some() { &unasked } else { self };
         match salvage::damage(self.store).await? {
             None => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,

@@ -57,4 +57,5 @@ pub use reason::{REASONS, Reason};
 pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Arrived, Run};
 pub use target::Target;
+pub use unasked::Unasked;
 pub use verb::Verb;

@@ -4,12 +4,6 @@ use fleet::authority::Held;
 use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
 
 use super::describe;
-use crate::output::say;
-
-/// A line or two on standard output, if they can be written.
-macro_rules! say {
-    ($($text:tt)*) => { say(&format!($($text)*)) };
-}
 
 /// A line or two of what is happening.
 pub fn tell(notice: &Notice<'_>) {
@@ -94,8 +88,8 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
     }
     if error.is::<Held>() {
         return anyhow::anyhow!(
-            "{error:#}. Wait until it has ended; if it is on another machine, hangs or has no name, and is to do \
-             nothing more, take over from it with --take-over"
+            "{error:#}. Wait until it has ended. If its machine was restarted since, it has ended; if it is on another \
+             machine, hangs or has no name, see that it is to do nothing more: take over from it with --take-over"
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
@@ -116,7 +110,10 @@ fn advice(code: &str) -> Option<&'static str> {
         "upgrade.unfinished" => {
             "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
         }
-        "upgrade.swap-open" => "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final.",
+        "upgrade.swap-open" => {
+            "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final; where one was only \
+             prepared, or has failed, `kaas-agent prepare-swap --cancel` withdraws it."
+        }
         "upgrade.placement" => {
             "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
              put where the one is whose place it takes."

@@ -16,7 +16,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::files;
-use crate::intake::config::{Config, Output};
+use crate::intake::config::{ControlPlane, Output};
 
 /// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -44,16 +44,17 @@ impl Encryption {
     /// Why it could not be done.
     pub fn run(self, root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-        let node = config.control_plane().control_node()?;
+        let config = config.control_plane()?;
+        let node = config.control_node()?;
         let etcd = EtcdClient::new(node, &files::below(root, PKI), config.timeout(REQUEST))?;
         match self {
-            Self::Status { output } => status(&config, &Store(&etcd), output, out),
+            Self::Status { output } => status(config, &Store(&etcd), output, out),
             Self::Rotate => rotate(root, &Store(&etcd), SystemTime::now(), out),
         }
     }
 }
 
-fn status(config: &Config, store: &Store<'_>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
+fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(seen) = store.read()? else {
         match output {
             Output::Json => writeln!(out, "{:#}", json!({"keys": [], "write": null, "clear": true, "waiting": []}))?,
@@ -61,7 +62,7 @@ fn status(config: &Config, store: &Store<'_>, output: Output, out: &mut impl Wri
         }
         return Ok(());
     };
-    let nodes = config.control_plane().cluster.control_nodes.iter().map(|node| node.name.as_str());
+    let nodes = config.cluster.control_nodes.iter().map(|node| node.name.as_str());
     let nodes: Vec<&str> = nodes.collect();
     let next = seen.set.next(&nodes, &store.loaded()?, SystemTime::now());
     let waiting = match &next {

@@ -17,7 +17,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::secrets;
 use crate::host::command::Runner;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// A step that takes longer waits for something, times the timeout factor: API servers look at their file each minute.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -30,7 +30,7 @@ pub struct Node<'a> {
     /// The system's root, `/` outside of tests.
     pub root: &'a Path,
     /// Its configuration.
-    pub config: &'a Config,
+    pub config: &'a ControlPlane,
     /// Its own member of etcd.
     pub etcd: &'a EtcdClient,
     /// Runs programs.
@@ -73,7 +73,7 @@ impl Node<'_> {
 
     /// The key that the operator's copies are sealed to.
     fn public_key(&self) -> Option<PublicKey> {
-        self.config.node.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
+        self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
     }
 
     /// Makes the first key of a cluster: at its forming it is written with at once. Whoever comes first makes it.
@@ -136,8 +136,7 @@ impl Node<'_> {
             return Ok(None);
         }
         let (store, set) = (self.store(), &readable.seen.set);
-        let nodes: Vec<&str> =
-            self.config.control_plane().cluster.control_nodes.iter().map(|node| node.name.as_str()).collect();
+        let nodes: Vec<&str> = self.config.cluster.control_nodes.iter().map(|node| node.name.as_str()).collect();
         match set.next(&nodes, &store.loaded()?, now) {
             Next::Rest => Ok(None),
             Next::Wait(behind) => {

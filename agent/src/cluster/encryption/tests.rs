@@ -24,7 +24,7 @@ use crate::cluster::pki::Authorities;
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Error, Runner};
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
 use crate::upgrade::swap::fake_api::FakeApi;
 use crate::upgrade::swap::fake_etcd::FakeEtcd;
@@ -52,7 +52,7 @@ fn written(by: &Option<String>) -> String {
 
 /// A cluster of three.
 struct World {
-    configs: Vec<Config>,
+    configs: Vec<ControlPlane>,
     roots: Vec<TempDir>,
     etcd: FakeEtcd,
     loaded: Loaded,
@@ -82,7 +82,7 @@ impl World {
         let mut config = three_nodes();
         let etcd = FakeEtcd::start(&mut config, &pki(&roots[0]));
         let authorities = Authorities::read(&pki(&roots[0])).unwrap();
-        let nodes = config.control_plane().cluster.control_nodes.clone();
+        let nodes = config.cluster.control_nodes.clone();
         let loaded = Loaded::default();
         let mut configs = Vec::new();
         for (node, root) in nodes.iter().zip(&roots) {
@@ -112,7 +112,7 @@ impl World {
     }
 
     fn client(&self, index: usize) -> EtcdClient {
-        let node = self.configs[index].control_plane().control_node().unwrap();
+        let node = self.configs[index].control_node().unwrap();
         EtcdClient::new(node, &files::below(self.roots[index].path(), PKI), Duration::from_secs(60)).unwrap()
     }
 
@@ -277,7 +277,7 @@ fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
     let mut world = World::new();
     let private = PrivateKey::draw().unwrap();
     for config in &mut world.configs {
-        config.node.recovery_public_key = Some(private.public().unwrap().to_string());
+        config.recovery_public_key = Some(private.public().unwrap().to_string());
     }
     world.begin(0, false);
     let opened = |world: &World, node: &str| {
@@ -296,7 +296,7 @@ fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
     world.minute(2).unwrap();
     assert_eq!(opened(&world, "node3").unwrap().ids().collect::<Vec<_>>(), [&old, &new]);
     // The property is taken back: the copy goes.
-    world.configs[2].node.recovery_public_key = None;
+    world.configs[2].recovery_public_key = None;
     world.minute(2).unwrap();
     assert!(opened(&world, "node3").is_none() && opened(&world, "node2").is_some());
     // In the store, no key stands in clear.

@@ -16,7 +16,7 @@ use super::restore::Restored;
 use super::{DATA, client_url, log, peer_url, replace};
 use crate::host::files;
 use crate::host::https::Client;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 const PKI: &str = "/etc/kubernetes/pki";
 /// Above this size etcd refuses writes, in bytes. 8 GiB is the largest that upstream recommends.
@@ -33,23 +33,23 @@ pub struct Beginning {
 
 impl Beginning {
     /// All listed nodes begin together.
-    pub fn of_forming(config: &Config, cluster: Uuid) -> Self {
-        Self::with(config.control_plane().cluster.control_nodes.iter(), cluster.to_string())
+    pub fn of_forming(config: &ControlPlane, cluster: Uuid) -> Self {
+        Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
     }
 
     /// As a restored snapshot has begun anew.
-    pub fn of_restored(config: &Config, restored: &Restored) -> Self {
-        let nodes = config.control_plane().cluster.control_nodes.iter();
+    pub fn of_restored(config: &ControlPlane, restored: &Restored) -> Self {
+        let nodes = config.cluster.control_nodes.iter();
         Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
     }
 
     /// This node joins members that have added it. None if they have not.
-    pub fn of_joining(config: &Config, cluster: Uuid, members: &[Member]) -> Option<Self> {
-        let own = config.control_plane().control_node().ok()?;
+    pub fn of_joining(config: &ControlPlane, cluster: Uuid, members: &[Member]) -> Option<Self> {
+        let own = config.control_node().ok()?;
         if !members.iter().any(|member| replace::is(member, own)) {
             return None;
         }
-        let nodes = &config.control_plane().cluster.control_nodes;
+        let nodes = &config.cluster.control_nodes;
         let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is(member, node)));
         Some(Self { existing: true, ..Self::with(joined, cluster.to_string()) })
     }
@@ -62,8 +62,8 @@ impl Beginning {
 
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
 /// JSON, which YAML includes. `None` if this node is not in the list.
-pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
-    let node = config.control_plane().control_node().ok()?;
+pub fn configuration(config: &ControlPlane, beginning: &Beginning) -> Option<Value> {
+    let node = config.control_node().ok()?;
     let security = |certificate: &str| {
         json!({
             "cert-file": format!("{PKI}/etcd/{certificate}.crt"),
@@ -138,7 +138,7 @@ mod tests {
         insta::assert_snapshot!(format!("{:#}", configuration(&three_nodes(), &forming(&three_nodes())).unwrap()));
     }
 
-    fn forming(config: &Config) -> Beginning {
+    fn forming(config: &ControlPlane) -> Beginning {
         Beginning::of_forming(config, Uuid::from_u128(7))
     }
 

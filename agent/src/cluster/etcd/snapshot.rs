@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_named_after_cluster_and_time_and_for_root_alone() {
         let root = tempfile::tempdir().unwrap();
-        let node = three_nodes().control_plane().cluster.control_nodes[0].clone();
+        let node = three_nodes().cluster.control_nodes[0].clone();
         let now = at("2026-11-21T14:30:05Z");
         let path = directory(root.path()).join(name("my-cluster", now));
         fs::create_dir_all(directory(root.path())).unwrap();
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_damaged_snapshot_is_not_kept() {
         let root = tempfile::tempdir().unwrap();
-        let node = three_nodes().control_plane().cluster.control_nodes[0].clone();
+        let node = three_nodes().cluster.control_nodes[0].clone();
         let saved = save(&node, root.path(), &Etcd::new(false), &root.path().join("c.db"));
         assert!(format!("{:#}", saved.unwrap_err()).contains("integrity check failed"));
         assert_eq!(names(root.path()), [""; 0]);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn nodes() -> Vec<ControlNode> {
-        three_nodes().control_plane().cluster.control_nodes.clone()
+        three_nodes().cluster.control_nodes.clone()
     }
 
     fn seen<'a>(nodes: &'a [ControlNode], statuses: &[Option<Status>]) -> Vec<Seen<'a>> {

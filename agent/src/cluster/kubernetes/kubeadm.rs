@@ -23,7 +23,7 @@ use crate::cluster::pki;
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
@@ -64,8 +64,8 @@ const MADE: [&str; 10] = [
 /// kubeadm's configuration documents: `version` is the full version of the
 /// cluster's minor, without the leading v; `names` are those under which the
 /// API server shows the operator's own certificate.
-pub fn configuration(config: &Config, platform: &Platform, version: &str, names: &[String]) -> String {
-    let cluster = config.control_plane().cluster;
+pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, names: &[String]) -> String {
+    let cluster = &config.cluster;
     let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
     let factor = config.timeout_factor;
     let argument = |name: &str, value: String| json!({"name": name, "value": value});
@@ -98,7 +98,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role())},
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
         "patches": {"directory": PATCHES},
         "timeouts": {
             "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),
@@ -138,7 +138,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
             "keyFile": format!("{PKI}/apiserver-etcd-client.key"),
         }},
     });
-    let kubelet = kubelet::configuration(config, platform);
+    let kubelet = kubelet::configuration(&config.node, cluster.dns_address(), config.timeout_factor, platform);
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
@@ -179,7 +179,7 @@ const MARK: &str = "kaas.local/credentials";
 
 /// The patches of the static pods: file names and contents, with the given
 /// marks. On a slow host the kubelet must not kill what is only slow.
-pub fn patches(config: &Config, marks: &[(&str, String)]) -> Vec<(String, String)> {
+pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, String)> {
     let factor = config.timeout_factor;
     let probe = |threshold: u32| json!({"failureThreshold": threshold * factor, "timeoutSeconds": 15 * factor});
     let patch = |component: &str, mark: &str| -> Value {
@@ -216,7 +216,7 @@ impl<'a> Kubeadm<'a> {
     ///
     /// # Errors
     /// The file system's; laying again completes it.
-    pub fn lay(&self, config: &Config, platform: &Platform, version: &str) -> anyhow::Result<bool> {
+    pub fn lay(&self, config: &ControlPlane, platform: &Platform, version: &str) -> anyhow::Result<bool> {
         let names = match ApiCertificate::installed(self.root, config) {
             Ok(installed) => installed.map(|one| one.names).unwrap_or_default(),
             // The API server would not start with it. Maintenance makes it a finding.
@@ -227,7 +227,7 @@ impl<'a> Kubeadm<'a> {
         };
         let content = configuration(config, platform, version, &names);
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
-        changed |= policy::lay(self.root, config.control_plane().cluster.pod_security)?;
+        changed |= policy::lay(self.root, config.cluster.pod_security)?;
         let directory = self.path(PATCHES);
         fs::create_dir_all(&directory)?;
         for (name, content) in patches(config, &marks(self.root)) {

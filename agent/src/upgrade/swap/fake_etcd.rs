@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::fake_server;
 use crate::cluster::etcd::peer_url;
 use crate::cluster::pki::{self, Authorities};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// All members.
 #[derive(Clone, Default)]
@@ -53,7 +53,7 @@ fn bytes(text: &str) -> Vec<u8> {
 impl FakeEtcd {
     /// Starts a member for each control node of `config`, which gets addresses of its own, and
     /// lays keys for its clients into `pki`.
-    pub(crate) fn start(config: &mut Config, pki: &Path) -> Self {
+    pub(crate) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
         // Several tests of several processes run at once.
         static USED: AtomicU8 = AtomicU8::new(0);
         let block = USED.fetch_add(1, Ordering::SeqCst);
@@ -61,12 +61,12 @@ impl FakeEtcd {
         let etcd = Self::default();
         etcd.begin_anew();
         Authorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
-        for (node, id) in config.cluster_mut().control_nodes.iter_mut().zip(1..) {
+        for (node, id) in config.cluster.control_nodes.iter_mut().zip(1..) {
             node.address = Ipv4Addr::new(127, 64 | high & 63, block, (low & 63) * 4 + id);
             pki::ensure_member(node, pki, SystemTime::now()).unwrap();
             etcd.serve(node, id.into(), pki);
         }
-        let own = config.control_plane().control_node().unwrap().address;
+        let own = config.control_node().unwrap().address;
         config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap();
         etcd
     }

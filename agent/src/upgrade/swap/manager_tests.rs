@@ -11,7 +11,6 @@ use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
 use crate::upgrade::swap::{adopt, node_record};
-use uuid::Uuid;
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -102,6 +101,25 @@ fn a_node_that_is_not_ready_is_not_swapped() {
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!(manager.evacuate(evacuation(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!((manager.state(), manager.evacuation(), manager.under_way()), (None, None, None));
+}
+
+#[test]
+fn what_is_cancelled_before_it_begins_never_begins() {
+    let root = tempfile::tempdir().unwrap();
+    let manager = SwapManager::default();
+    manager.open(context(root.path(), None)).unwrap();
+    // Whoever asked has gone; the next one withdraws it while the other members are still being asked.
+    let begun = manager.leave_if(Purpose::Swap(request(3)), |_| {
+        assert_eq!(manager.cancel(Uuid::from_u128(3), &Nothing), Ok(true));
+        Ok(())
+    });
+    assert_eq!(begun.unwrap_err().code, "swap.withdrawn");
+    // And a request that was under way for longer still.
+    let late = manager.leave_if(Purpose::Evacuation(evacuation(3)), |_| panic!("it is judged"));
+    assert_eq!(late.unwrap_err().code, "swap.withdrawn");
+    assert_eq!((manager.state(), manager.evacuation(), manager.under_way()), (None, None, None));
+    // Another one begins: there is no etcd here that it could be told to.
+    assert_eq!(manager.leave_if(Purpose::Swap(request(4)), |_| Ok(())), Ok(Stage::Judging));
 }
 
 #[test]
