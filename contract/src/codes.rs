@@ -177,6 +177,7 @@ codes! {
     NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
+    FIREWALL_FAILED, "firewall.failed", Error, "The firewall's rules could not be loaded. At boot the node stays off the network until they are; on a node that runs, those that held before hold on, unless somebody has removed them.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
 
     AUTHORITY_ENDS, "authority.ends-soon", Warning, "One of the cluster's certificate authorities ends within a year.";
@@ -211,6 +212,7 @@ codes! {
     ENCRYPTION_WAITING, "encryption.waiting", Warning, "The next step to a new key for Secrets has waited for more than ten minutes for API servers that have not loaded it.";
     ENCRYPTION_KEY_MISSING, "encryption.key-missing", Error, "The store was restored from another cluster's snapshot, and the keys of its Secrets were not given. The API server is not started.";
     POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
+    NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 

@@ -41,6 +41,7 @@ pub fn configuration(config: &ControlPlane, device: &str) -> Option<String> {
         "global_defs {{\n\
          \x20   router_id {name}\n\
          \x20   vrrp_version 3\n\
+         \x20   vrrp_check_unicast_src\n\
          \x20   vrrp_garp_master_repeat 3\n\
          \x20   vrrp_garp_master_refresh 60\n\
          }}\n\
@@ -68,7 +69,7 @@ pub fn configuration(config: &ControlPlane, device: &str) -> Option<String> {
     if config.peers().next().is_some() {
         text.push_str("    unicast_peer {\n");
         for peer in config.peers() {
-            let _ = writeln!(text, "        {}", peer.address);
+            let _ = writeln!(text, "        {} min_ttl 255 max_ttl 255", peer.address);
         }
         text.push_str("    }\n");
     }

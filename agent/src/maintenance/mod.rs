@@ -9,8 +9,10 @@ mod data_disk;
 mod encryption;
 mod endpoint;
 mod etcd;
+mod firewall;
 pub mod health;
 mod job;
+mod network_policies;
 mod pod_security;
 mod runtime;
 mod schedule;
@@ -41,10 +43,12 @@ fn tasks(role: Role) -> &'static [Task] {
 const CONTROL_PLANE: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
+    Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
+    Task { what: "the room for etcd", every: Duration::from_secs(5), work: Check(space::relieve) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
@@ -52,6 +56,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
+    Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },

@@ -3,12 +3,14 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::properties::ControlNode;
 
+use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
@@ -40,6 +42,8 @@ pub struct NodeContext {
     pub reporter: Reporter,
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
+    /// What is let in.
+    pub firewall: Arc<Firewall>,
     bus: Bus,
     runner: Host,
 }
@@ -59,6 +63,7 @@ impl NodeContext {
         Ok(Self {
             records: Records::new(platform.root()),
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
+            firewall: Arc::new(Firewall::new(platform.root())),
             bus: bus::system()?,
             platform,
             image,

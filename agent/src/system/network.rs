@@ -326,6 +326,7 @@ pub(crate) mod tests {
                 ntp_servers: vec![],
                 ssh_authorized_keys: vec![],
                 console_password_hash: None,
+                admin_networks: Vec::new(),
                 proxy: None,
                 extra_ca_certificates: vec![],
                 registry_mirror: None,

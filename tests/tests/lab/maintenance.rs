@@ -16,7 +16,8 @@ fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
     Ok(findings.iter().filter_map(|finding| finding["code"].as_str().map(str::to_owned)).collect())
 }
 
-fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
+/// Whether a node has the finding `code`.
+pub fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
     Ok(codes(scenario, vm)?.iter().any(|own| own == code))
 }
 

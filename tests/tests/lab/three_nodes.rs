@@ -9,6 +9,7 @@ use scenarios::endpoint;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 
+use crate::hostile::strangers_and_pods_get_what_the_table_says;
 use crate::maintenance::{a_formed_nodes_bundle_holds_no_key, a_waiting_nodes_bundle_holds_no_planted_secret};
 
 const FAILOVER: Duration = Duration::from_secs(300);
@@ -19,7 +20,7 @@ pub mod short {
     use super::*;
 
     /// A wrong secret keeps everybody out and is mended in the form; two nodes wait for the third, which is late and
-    /// loses its power; the cluster works, survives the loss of the node with the virtual IP, and a blank node never
+    /// loses its power; the cluster works, gives strangers and pods what the table of ports says and no more, survives the loss of the node with the virtual IP, and a blank node never
     /// starts another one.
     pub fn a_cluster_forms_against_all_odds_and_survives() {
         let scenario = Scenario::prepare(&Setting::three("three"));
@@ -27,7 +28,8 @@ pub mod short {
         two_nodes_wait_for_the_third(&scenario);
         a_waiting_nodes_bundle_holds_no_planted_secret(&scenario, "cp1");
         a_node_cut_off_while_forming_joins_when_it_returns(&scenario);
-        pods_and_services_are_reached(&scenario);
+        let workload = pods_and_services_are_reached(&scenario);
+        strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
@@ -132,13 +134,14 @@ fn a_node_cut_off_while_forming_joins_when_it_returns(scenario: &Scenario) {
     }
 }
 
-fn pods_and_services_are_reached(scenario: &Scenario) {
+fn pods_and_services_are_reached(scenario: &Scenario) -> Workload<'_> {
     let workload = Workload::start(scenario, "cp1", MOMENT);
     workload.is_reached_by_address_from("cp2");
     workload.is_reached_by_name_from("cp3");
     // A kube-proxy that starts again finds its rules and keeps them.
     scenario.inside("cp3", &["systemctl", "restart", "kube-proxy.service"]);
     workload.is_reached_by_name_from("cp3");
+    workload
 }
 
 /// Load balancers and monitoring ask each node at its own address.

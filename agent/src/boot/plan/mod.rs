@@ -79,6 +79,8 @@ pub enum Step {
     Trust,
     /// Set the proxy.
     Proxy,
+    /// Let in what the node is there for, and nothing else.
+    Firewall,
     /// Make sure that nobody else has the address, then configure the network.
     Network,
     /// Ask whether gateway, DNS servers, time servers and the other nodes are there.
@@ -152,6 +154,7 @@ impl Step {
             Self::HostName => "setting the host name",
             Self::Trust => "trusting certificate authorities",
             Self::Proxy => "setting the proxy",
+            Self::Firewall => "closing the firewall",
             Self::Network => "configuring the network",
             Self::Surroundings => "asking for the servers of the network",
             Self::Time => "setting the time servers",
@@ -244,9 +247,9 @@ fn control_node(config: &ControlPlane, observed: &Observed) -> Result<Plan, Find
         ));
     };
     let formed = observed.progress.formed;
-    // The network comes before anything is written: a node without an adapter,
+    // The firewall comes before the network, and the network before anything is written: a node without an adapter,
     // or whose address is somebody else's, leaves a blank disk blank.
-    let mut steps = vec![Step::Network];
+    let mut steps = vec![Step::Firewall, Step::Network];
     let disk = match &observed.disk {
         Disk::Fresh(disk) => {
             steps.push(Step::PrepareDataDisk { disk: disk.clone() });

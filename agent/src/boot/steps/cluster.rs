@@ -2,6 +2,7 @@
 //! the end of the forming.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -147,7 +148,8 @@ impl StepContext {
             false
         } else {
             let beginning = self.beginning(&record, joining)?;
-            let configuration = member::configuration(self.node.control_plane()?, &beginning)
+            let disk = size(&self.node.path(etcd::DATA)).context("measuring the data disk")?;
+            let configuration = member::configuration(self.node.control_plane()?, &beginning, disk)
                 .context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
@@ -155,6 +157,10 @@ impl StepContext {
         let started = self.node.services().start_with(etcd::UNIT, changed)?;
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
+        }
+        // The API server here has no other member, and a learner answers it nothing.
+        if self.own_etcd()?.status()?.is_learner {
+            return Err(StepError::Waiting("waiting for this node's etcd, a learner, to be given its vote".to_owned()));
         }
         if joining {
             self.note_epoch()?;
@@ -293,6 +299,12 @@ impl StepContext {
     pub(super) fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
+}
+
+/// The size of the file system at `path`, in bytes.
+fn size(path: &Path) -> nix::Result<u64> {
+    let seen = nix::sys::statvfs::statvfs(path)?;
+    Ok(seen.blocks() * seen.fragment_size())
 }
 
 /// Shows what the rendezvous waits for, and goes on waiting.

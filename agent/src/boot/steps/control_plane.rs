@@ -37,7 +37,9 @@ impl StepContext {
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
-        let changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let spec = containerd::container_spec(self.node.runner())?;
+        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
         containerd::lay_mirror(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
         match self.node.services().state(containerd::UNIT)?.as_str() {

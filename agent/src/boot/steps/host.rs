@@ -9,6 +9,7 @@ use contract::image;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::reconfigure;
+use crate::cluster::firewall::Rules;
 use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
 use crate::cluster::rendezvous::Record;
@@ -140,6 +141,10 @@ impl StepContext {
 
     pub(super) fn proxy(&mut self) -> Result<StepOutcome, StepError> {
         Ok(proxy::ensure(&self.node.platform, &self.node.config)?.into())
+    }
+
+    pub(super) fn firewall(&mut self) -> Result<StepOutcome, StepError> {
+        Ok(self.node.firewall.ensure(self.node.runner(), &Rules::of(self.node.control_plane()?))?.into())
     }
 
     pub(super) fn network(&mut self) -> Result<StepOutcome, StepError> {

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use contract::image;
+use serde_json::Value;
 
 use crate::cluster::kubernetes::kubelet;
 use crate::host::command::{Command, Runner};
@@ -10,6 +11,8 @@ use crate::host::platform::Platform;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
+/// What each container begins with, laid at each boot as well.
+pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
 /// Where registry mirrors are described, one directory each.
 const REGISTRIES: &str = "/etc/containerd/certs.d";
 /// The systemd unit.
@@ -44,10 +47,30 @@ pub fn configuration(platform: &Platform, pause: &str) -> String {
          \n\
          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n\
          runtime_type = 'io.containerd.runc.v2'\n\
+         base_runtime_spec = '{CONTAINER_SPEC}'\n\
          \n\
          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
          SystemdCgroup = {systemd}\n"
     )
+}
+
+/// What a container begins with: containerd's own, without the right to send raw packets (CAP_NET_RAW), with which a pod
+/// takes another pod's address. Pods that need it ask for it. With a specification given, containerd leaves in it what it
+/// removes from its own: the limit of open files, which is systemd's for the service.
+///
+/// # Errors
+/// `ctr` fails, or gives no specification.
+pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
+    let own =
+        runner.run(&Command::new("ctr").args(["oci", "spec"])).context("asking for containerd's specification")?;
+    let mut spec: Value = serde_json::from_slice(&own).context("understanding containerd's specification")?;
+    let process = spec["process"].as_object_mut().context("containerd's specification has no process")?;
+    process.remove("rlimits");
+    let sets = process.get_mut("capabilities").and_then(Value::as_object_mut).context("it has no capabilities")?;
+    for capabilities in sets.values_mut().filter_map(Value::as_array_mut) {
+        capabilities.retain(|capability| capability != "CAP_NET_RAW");
+    }
+    Ok(serde_json::to_vec_pretty(&spec)?)
 }
 
 /// Whether the running runtime answers Kubernetes: it starts without its CRI

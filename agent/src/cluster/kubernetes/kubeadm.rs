@@ -66,7 +66,6 @@ const MADE: [&str; 10] = [
 /// API server shows the operator's own certificate.
 pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, names: &[String]) -> String {
     let cluster = &config.cluster;
-    let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
     let factor = config.timeout_factor;
     let argument = |name: &str, value: String| json!({"name": name, "value": value});
     let mut election = Vec::new();
@@ -132,7 +131,7 @@ pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, 
         "controllerManager": {"extraArgs": manager},
         "scheduler": {"extraArgs": election},
         "etcd": {"external": {
-            "endpoints": endpoints,
+            "endpoints": [etcd::OWN],
             "caFile": format!("{PKI}/etcd/ca.crt"),
             "certFile": format!("{PKI}/apiserver-etcd-client.crt"),
             "keyFile": format!("{PKI}/apiserver-etcd-client.key"),
@@ -177,24 +176,29 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
 /// The annotation.
 const MARK: &str = "kaas.local/credentials";
 
+/// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,
+/// and the kubelet's growing pauses between such starts would keep it away after they have come back.
+const ALIVE: &str = "/livez?exclude=etcd";
+
 /// The patches of the static pods: file names and contents, with the given
 /// marks. On a slow host the kubelet must not kill what is only slow.
 pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, String)> {
     let factor = config.timeout_factor;
-    let probe = |threshold: u32| json!({"failureThreshold": threshold * factor, "timeoutSeconds": 15 * factor});
     let patch = |component: &str, mark: &str| -> Value {
-        let metadata = json!({"annotations": {MARK: mark}});
-        if factor == 1 {
-            return json!({"metadata": metadata});
+        let mut container = json!({"name": component});
+        if factor > 1 {
+            // kubeadm's own thresholds (`util/staticpod`); it scales the startup
+            // probe's from its timeouts.
+            container["livenessProbe"] = json!({"failureThreshold": 8 * factor, "timeoutSeconds": 15 * factor});
+            container["startupProbe"] = json!({"timeoutSeconds": 15 * factor});
         }
-        // kubeadm's own thresholds (`util/staticpod`); it scales the startup
-        // probe's from its timeouts.
-        let mut container = json!({"name": component, "livenessProbe": probe(8)});
-        container["startupProbe"] = json!({"timeoutSeconds": 15 * factor});
         if component == "kube-apiserver" {
-            container["readinessProbe"] = json!({"timeoutSeconds": 15 * factor});
+            container["livenessProbe"]["httpGet"] = json!({"path": ALIVE});
+            if factor > 1 {
+                container["readinessProbe"] = json!({"timeoutSeconds": 15 * factor});
+            }
         }
-        json!({"metadata": metadata, "spec": {"containers": [container]}})
+        json!({"metadata": {"annotations": {MARK: mark}}, "spec": {"containers": [container]}})
     };
     let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
     marks.iter().map(file).collect()

@@ -5,6 +5,7 @@ use std::path::Path;
 use contract::platform::CONTAINER_FILE;
 
 use super::*;
+use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
@@ -58,6 +59,38 @@ fn containerd_on_a_machine_and_in_a_container() {
     let (_root, platform) = container();
     let text = containerd::configuration(&platform, "1.0.0");
     assert!(text.contains("SystemdCgroup = false") && text.contains("restrict_oom_score_adj = true"), "{text}");
+}
+
+/// Answers every command with this.
+struct Says(&'static str);
+
+impl Runner for Says {
+    fn run(&self, _: &Command) -> Result<Vec<u8>, command::Error> {
+        Ok(self.0.as_bytes().to_vec())
+    }
+}
+
+#[test]
+fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_as_ever() {
+    // What `ctr oci spec` of containerd 2.4 gives, shortened.
+    let own = Says(
+        r#"{"ociVersion": "1.3.0", "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "capabilities": {
+            "bounding": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"],
+            "effective": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"],
+            "permitted": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"]},
+            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}], "noNewPrivileges": true},
+            "root": {"path": "rootfs"}}"#,
+    );
+    let spec: serde_json::Value = serde_json::from_slice(&containerd::container_spec(&own).unwrap()).unwrap();
+    for set in ["bounding", "effective", "permitted"] {
+        let expected = serde_json::json!(["CAP_CHOWN", "CAP_NET_BIND_SERVICE"]);
+        assert_eq!(spec["process"]["capabilities"][set], expected, "{set}");
+    }
+    assert!(spec["process"].get("rlimits").is_none());
+    assert_eq!(spec["root"]["path"], "rootfs");
+    for strange in ["", "{}", r#"{"process": {}}"#] {
+        assert!(containerd::container_spec(&Says(strange)).is_err(), "{strange}");
+    }
 }
 
 #[test]

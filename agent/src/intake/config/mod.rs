@@ -103,6 +103,9 @@ pub struct Node {
     pub ssh_authorized_keys: Vec<String>,
     /// A crypt(5) hash that unlocks the console; without one the console shows status only.
     pub console_password_hash: Option<String>,
+    /// Where SSH and the endpoint are reached from; from anywhere when empty. Missing in what older images saved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admin_networks: Vec<Ipv4Net>,
     /// Proxy for what the node itself fetches.
     pub proxy: Option<Proxy>,
     /// Further certificate authorities to trust, in PEM, one certificate each.

@@ -26,6 +26,7 @@ impl ControlPlane {
             cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
         let routes: Vec<String> = node.routes.iter().map(ToString::to_string).collect();
         let dns_servers: Vec<String> = node.dns_servers.iter().map(ToString::to_string).collect();
+        let admin_networks: Vec<String> = node.admin_networks.iter().map(ToString::to_string).collect();
         let all = [
             (table::ROLE, Some(self.role.to_string())),
             (table::NODE_NAME, Some(node.name.clone())),
@@ -46,6 +47,7 @@ impl ControlPlane {
             (table::POD_SECURITY, Some(cluster.pod_security.to_string())),
             (table::SSH_AUTHORIZED_KEYS, Some(node.ssh_authorized_keys.join("\\n"))),
             (table::CONSOLE_PASSWORD_HASH, node.console_password_hash.clone()),
+            (table::ADMIN_CIDRS, Some(admin_networks.join(","))),
             (table::HTTP_PROXY, proxy.and_then(|proxy| proxy.http.clone())),
             (table::HTTPS_PROXY, proxy.and_then(|proxy| proxy.https.clone())),
             (table::NO_PROXY, proxy.map(|proxy| proxy.exclusions.join(","))),

@@ -43,6 +43,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("pod-security", "restricted"),
         ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
+        ("admin-cidrs", "192.168.10.0/24, 10.8.0.5"),
         ("http-proxy", "http://user:p%40ss@proxy.example.com:3128"),
         ("https-proxy", "http://10.1.2.3:3128"),
         ("no-proxy", ".example.com,192.168.0.0/16"),
@@ -372,6 +373,10 @@ rejects! {
     ssh_key_is_private: ["ssh-authorized-keys" = "-----BEGIN OPENSSH PRIVATE KEY-----"] => ["ssh-key.private"];
     password_is_plain: ["console-password-hash" = "hunter2"] => ["console-password-hash.plain"];
     password_is_md5: ["console-password-hash" = "$1$abcdefgh$G9GTe5rFtx2cuh4WnFy5p/"] => ["console-password-hash.method"];
+    admin_network_has_host_bits: ["admin-cidrs" = "192.168.10.7/24"] => ["range.host-bits"];
+    admin_networks_are_everything: ["admin-cidrs" = "0.0.0.0/0"] => ["range.size"];
+    admin_network_is_a_name: ["admin-cidrs" = "bastion.example.com"] => ["property.malformed"];
+    admin_network_is_ipv6: ["admin-cidrs" = "192.168.10.0/24, fd00::/48"] => ["property.ipv6"];
     proxy_has_no_scheme: ["http-proxy" = "proxy.example.com:3128"] => ["url.malformed"];
     proxy_is_ipv6: ["http-proxy" = "http://[2001:db8::1]:3128"] => ["property.ipv6"];
     exclusion_is_ipv6: ["no-proxy" = "fd00::/8"] => ["property.ipv6"];
@@ -451,6 +456,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             0..5,
         ),
         prop::option::of(Just(include_str!("fixtures/site-ca.pem"))),
+        prop::collection::btree_set(0u8..=255, 0..3),
     );
     let site = (
         prop::option::of(Just("http://user:p%40ss@proxy.example.com:3128")),
@@ -471,7 +477,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             .map(|index| ControlNode { name: names[index].clone(), address: address(11 + index as u8) })
             .collect();
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
-        let (dns, domains, ntp, keys, ca) = lists;
+        let (dns, domains, ntp, keys, ca, administrators) = lists;
         let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
         let hash = hash.or(keys.is_empty().then_some(HASH));
         let config = Config::ControlPlane(ControlPlane {
@@ -513,6 +519,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 ntp_servers: ntp.into_iter().collect(),
                 ssh_authorized_keys: keys.into_iter().map(str::to_owned).collect(),
                 console_password_hash: hash.map(str::to_owned),
+                admin_networks: administrators
+                    .into_iter()
+                    .map(|second| Ipv4Net::new_assert(Ipv4Addr::new(10, second, 0, 0), 16))
+                    .collect(),
                 proxy: proxy.map(|proxy| Proxy {
                     http: None,
                     https: Some(proxy.to_owned()),

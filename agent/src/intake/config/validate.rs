@@ -97,6 +97,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         ntp_servers: draft.ntp_servers,
         ssh_authorized_keys: draft.ssh_authorized_keys,
         console_password_hash: draft.console_password_hash,
+        admin_networks: draft.admin_networks,
         proxy,
         extra_ca_certificates: draft.extra_ca_certificates,
         registry_mirror: draft.registry_mirror,

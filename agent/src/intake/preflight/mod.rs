@@ -36,8 +36,8 @@ struct Minima {
 }
 
 /// kubeadm's minima of processors and memory (`ControlPlaneNumCPU` and `ControlPlaneMem` in
-/// cmd/kubeadm/app/constants). The data disk has three times etcd's quota of 2 GiB (the database, its copy while it is
-/// defragmented, a snapshot), and room for the rest.
+/// cmd/kubeadm/app/constants). etcd's quota is a share of the data disk: with 8 GiB, 1.7 GiB, near
+/// etcd's own default of 2 GiB.
 const CONTROL_NODE: Minima =
     Minima { vm: "a control node", processors: 2, least_memory: 1700 << 20, memory: 3500 << 20, data_disk: 8 << 30 };
 

@@ -443,10 +443,14 @@ mod tests {
     fn the_counter_is_on_the_disk_even_if_nobody_could_be_told() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::intake::config::fixture::one_node();
-        let nowhere = root.path().join("disk");
-        let announcer = Announcer::new(&config, root.path(), root.path(), &nowhere, "b").unwrap();
-        assert!(announcer.tell(None).is_err());
+        let mut config = crate::intake::config::fixture::one_node();
+        super::super::fake_etcd::off(&mut config, root.path());
+        let disk = root.path().join("disk");
+        std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+        crate::host::disk::identity::write(&disk, &identity()).unwrap();
+        let announcer = Announcer::new(&config, root.path(), root.path(), &disk, "b").unwrap();
+        let error = announcer.tell(None).unwrap_err();
+        super::super::fake_etcd::is_off(&config, &format!("{error:#}"));
         assert_eq!(records.disk_counter().unwrap(), DiskCounter { counter: 1 });
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn config(index: usize) -> ControlPlane {
             ntp_servers: Vec::new(),
             ssh_authorized_keys: Vec::new(),
             console_password_hash: None,
+            admin_networks: Vec::new(),
             proxy: None,
             extra_ca_certificates: Vec::new(),
             registry_mirror: None,
