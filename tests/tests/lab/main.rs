@@ -60,6 +60,7 @@ const SCENARIOS: &[Entry] = entries![
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,
+    etcd::long::a_cluster_that_lost_all_its_nodes_gets_its_secrets_back,
     etcd::long::a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot,
     swap::long::a_prepared_swap_is_for_one_image_and_ends_with_its_commit,
     swap::long::disks_that_are_not_the_nodes_are_refused_before_etcd_starts,

@@ -36,6 +36,7 @@ pub mod short {
         let workload = pods_and_services_are_reached(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
+        a_namespace_editor_cannot_open_a_node(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
         one_line_vouches_for_ssh_on_every_address(&scenario);
         let cluster = Cluster::of(&scenario);
@@ -257,6 +258,44 @@ fn every_node_answers_at_its_endpoint(scenario: &Scenario) {
     });
     let refused = endpoint::ask(scenario, "cp1", "cp2", "/metrics", false);
     assert!(refused.contains(" 401 "), "{refused}");
+}
+
+/// Who may write to a namespace gets no pod that sees the node's files, and the attempt is on record. Nobody is above the
+/// rules any more once the cluster has its rights.
+fn a_namespace_editor_cannot_open_a_node(scenario: &Scenario) {
+    scenario.kubectl(&["create", "serviceaccount", "editor"]);
+    let editor = "system:serviceaccount:default:editor";
+    scenario.kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--serviceaccount=default:editor"]);
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "opens-the-node"},
+        "spec": {
+            "containers": [{"name": "main", "image": "none", "volumeMounts": [{"name": "host", "mountPath": "/host"}]}],
+            "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+        },
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let create = |pod: &serde_json::Value| {
+        std::fs::write(file.path(), pod.to_string()).unwrap();
+        let path = file.path().to_str().unwrap();
+        scenario.lab().kubectl(&["create", "--as", editor, "--filename", path])
+    };
+    let refused = format!("{:#}", create(&pod).expect_err("a pod with a host path"));
+    assert!(refused.contains("violates PodSecurity \"baseline:latest\""), "{refused}");
+    let mut harmless = pod.clone();
+    harmless["metadata"]["name"] = "harmless".into();
+    harmless["spec"]["volumes"] = serde_json::json!([{"name": "host", "emptyDir": {}}]);
+    create(&harmless).expect("a pod without one");
+    scenario.kubectl(&["delete", "pod", "harmless", "--wait=false"]);
+    scenario.wait("the attempt to be in the audit log of the node that was asked", MOMENT, || {
+        let search =
+            format!("grep --no-messages opens-the-node /var/log/kubernetes/audit.log | grep '{editor}' || true");
+        Ok(ALL.iter().any(|node| scenario.inside(node, &["sh", "-c", &search]).contains("\"code\":403")))
+    });
+    for node in ALL {
+        let left =
+            "find /etc/kubernetes/ -name super-admin.conf; grep --count 'seccompDefault.*true' /run/kaas/kubelet.yaml";
+        assert_eq!(scenario.inside(node, &["sh", "-c", left]).trim(), "1", "{node}");
+    }
 }
 
 /// An SSH client that trusts the cluster's authority and asks nobody meets it on every node and on the virtual IP.

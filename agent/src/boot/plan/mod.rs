@@ -108,6 +108,8 @@ pub enum Step {
     Endpoint,
     /// Start etcd and wait for a quorum.
     Etcd,
+    /// Lay the keys of Secrets for the API server; make the first one of a new cluster.
+    Encryption,
     /// See to this node's Kubernetes certificates and kubeconfigs.
     Credentials,
     /// Make the control plane's manifests from this image.
@@ -164,6 +166,7 @@ impl Step {
             Self::EtcdCertificates => "checking etcd's certificates",
             Self::Endpoint => "opening the status endpoint",
             Self::Etcd => "starting etcd",
+            Self::Encryption => "laying the encryption keys of Secrets",
             Self::Credentials => "making Kubernetes certificates",
             Self::Manifests => "making the control plane's manifests",
             Self::VirtualAddress => "setting up the virtual IP",
@@ -265,7 +268,8 @@ fn control_node(config: &ControlPlane, observed: &Observed) -> Result<Plan, Find
         steps.push(Step::Meet);
     }
     // The endpoint tells of a node that waits for its peers' etcd, too.
-    steps.extend([Step::EtcdCertificates, Step::Endpoint, Step::Etcd, Step::Credentials, Step::Manifests]);
+    steps.extend([Step::EtcdCertificates, Step::Endpoint, Step::Etcd, Step::Encryption, Step::Credentials]);
+    steps.push(Step::Manifests);
     if config.cluster.virtual_address.is_some() {
         steps.push(Step::VirtualAddress);
     }

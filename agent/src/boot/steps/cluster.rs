@@ -302,7 +302,7 @@ impl StepContext {
         }
     }
 
-    fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
+    pub(super) fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
 }

@@ -79,6 +79,7 @@ impl Facts {
                 ("service CIDR", cluster.service_cidr.to_string()),
                 ("VXLAN port", cluster.vxlan_port.to_string()),
                 ("Kubernetes minor", cluster.kubernetes_minor.clone()),
+                ("pod security", cluster.pod_security.to_string()),
             ]
             .map(|(name, value)| (name.to_owned(), value))
             .into(),

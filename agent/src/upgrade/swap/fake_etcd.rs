@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use contract::ports;
 use contract::properties::ControlNode;
 use serde_json::{Value, json};
@@ -24,8 +26,9 @@ pub(crate) struct FakeEtcd(Arc<Mutex<Store>>);
 
 #[derive(Default)]
 struct Store {
-    /// Keys and values, both in base64.
-    pairs: BTreeMap<String, String>,
+    /// Keys; values in base64, each with the revision that changed it last.
+    pairs: BTreeMap<Vec<u8>, (String, u64)>,
+    revision: u64,
     leader: u64,
     /// Identity, name and peer URL of each.
     members: Vec<(u64, String, String)>,
@@ -33,6 +36,19 @@ struct Store {
     ill: Option<u64>,
     /// Whether nobody can say who the members are.
     unlisted: bool,
+    /// So many more questions are answered; none is all.
+    left: Option<u32>,
+}
+
+impl Store {
+    fn put(&mut self, key: Vec<u8>, value: String) {
+        self.revision += 1;
+        self.pairs.insert(key, (value, self.revision));
+    }
+}
+
+fn bytes(text: &str) -> Vec<u8> {
+    BASE64_STANDARD.decode(text).unwrap()
 }
 
 /// Gives each control node of `config` an address of its own, where nothing listens, and lays keys for etcd's
@@ -96,6 +112,24 @@ impl FakeEtcd {
         *store = Store { leader: 1, members, ..Store::default() };
     }
 
+    /// From now on nobody answers once so many questions are answered; none is otherwise.
+    pub(crate) fn fail_after(&self, questions: Option<u32>) {
+        self.0.lock().unwrap().left = questions;
+    }
+
+    /// Sets a key, as an API server does.
+    pub(crate) fn set(&self, key: &str, value: &str) {
+        self.0.lock().unwrap().put(key.as_bytes().to_vec(), BASE64_STANDARD.encode(value));
+    }
+
+    /// Keys that begin so, with their values.
+    pub(crate) fn below(&self, prefix: &str) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let store = self.0.lock().unwrap();
+        let all = store.pairs.iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
+        all.map(|(key, (value, _))| (text(key), text(&BASE64_STANDARD.decode(value).unwrap()))).collect()
+    }
+
     /// From now on this member is not well; none is otherwise.
     pub(super) fn make_ill(&self, member: Option<u64>) {
         self.0.lock().unwrap().ill = member;
@@ -113,10 +147,8 @@ impl FakeEtcd {
 
     /// What is known of a node.
     pub(crate) fn standing(&self, node: &str) -> Option<Value> {
-        use base64::Engine as _;
-        use base64::prelude::BASE64_STANDARD;
         let store = self.0.lock().unwrap();
-        let value = store.pairs.get(&BASE64_STANDARD.encode(format!("/kaas/nodes/{node}")))?;
+        let (value, _) = store.pairs.get(format!("/kaas/nodes/{node}").as_bytes())?;
         serde_json::from_slice(&BASE64_STANDARD.decode(value).unwrap()).ok()
     }
 
@@ -138,7 +170,12 @@ impl FakeEtcd {
     }
 
     fn answer(&self, id: u64, path: &str, question: &Value) -> (u16, Value) {
-        let store = self.0.lock().unwrap();
+        let mut store = self.0.lock().unwrap();
+        match &mut store.left {
+            Some(0) => return (503, json!({"message": "gone"})),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         match path {
             HEALTH => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
             "/v3/cluster/member/list" if store.unlisted => (503, json!({"message": "no quorum"})),
@@ -158,26 +195,35 @@ impl FakeEtcd {
         let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
         match path {
             "/v3/kv/put" => {
-                store.pairs.insert(text("key"), text("value"));
+                store.put(bytes(&text("key")), text("value"));
                 json!({})
             }
             "/v3/kv/range" => {
-                // Whoever asks for a range picks what is meant.
-                let meant = |key: &str| question.get("range_end").is_some() || key == text("key");
-                let pairs = store.pairs.iter().filter(|(key, _)| meant(key));
-                let pairs = pairs.map(|(key, value)| json!({"key": key, "value": value}));
+                let (from, end) = (bytes(&text("key")), question.get("range_end").map(|_| bytes(&text("range_end"))));
+                let meant = |key: &Vec<u8>| end.as_ref().map_or(*key == from, |end| *key >= from && key < end);
+                let limit = text("limit").parse().unwrap_or(usize::MAX);
+                let pairs = store.pairs.iter().filter(|(key, _)| meant(key)).take(limit);
+                let pairs = pairs.map(|(key, (value, revision))| {
+                    json!({"key": BASE64_STANDARD.encode(key), "value": value, "mod_revision": revision.to_string()})
+                });
                 json!({"kvs": pairs.collect::<Vec<_>>()})
             }
-            // Put unless it is there: the one transaction that is asked for.
-            "/v3/kv/txn" => {
-                let put = &question["success"][0]["request_put"];
-                let (key, value) = (put["key"].as_str().unwrap(), put["value"].as_str().unwrap());
-                assert_eq!(
-                    (&question["compare"][0]["create_revision"], &question["compare"][0]["key"]),
-                    (&json!("0"), &put["key"])
-                );
-                store.pairs.entry(key.to_owned()).or_insert(value.to_owned());
+            "/v3/kv/deleterange" => {
+                store.pairs.remove(&bytes(&text("key")));
                 json!({})
+            }
+            // Put unless it is there, or unless it was changed: the transactions that are asked for.
+            "/v3/kv/txn" => {
+                let (put, compare) = (&question["success"][0]["request_put"], &question["compare"][0]);
+                let (key, value) = (put["key"].as_str().unwrap(), put["value"].as_str().unwrap());
+                let present = store.pairs.get(&bytes(key)).map_or(0, |(_, revision)| *revision);
+                let expected = compare.get("create_revision").or(compare.get("mod_revision")).unwrap();
+                assert_eq!((&compare["key"], compare["result"].as_str()), (&put["key"], Some("EQUAL")));
+                let succeeded = *expected == json!(present.to_string());
+                if succeeded {
+                    store.put(bytes(key), value.to_owned());
+                }
+                json!({"succeeded": succeeded})
             }
             "/v3/maintenance/status" => {
                 json!({"header": {"member_id": id.to_string()}, "leader": store.leader.to_string(), "raftAppliedIndex": "7"})

@@ -12,7 +12,7 @@ pub mod context;
 pub mod evacuate;
 pub mod facts;
 #[cfg(test)]
-mod fake_api;
+pub(crate) mod fake_api;
 #[cfg(test)]
 pub(crate) mod fake_etcd;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use contract::pod_security::PodSecurity;
 use contract::properties::ControlNode;
 use contract::role::Role;
 use contract::secret::Secret;
@@ -53,8 +54,10 @@ pub(super) fn config(index: usize) -> ControlPlane {
             service_cidr: "10.96.0.0/16".parse().unwrap(),
             vxlan_port: 4789,
             kubernetes_minor: "1.36".to_owned(),
+            pod_security: PodSecurity::Baseline,
         },
         snapshot_target: None,
+        recovery_public_key: None,
         timeout_factor: 1,
     }
 }
