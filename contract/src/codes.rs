@@ -111,6 +111,7 @@ codes! {
     CERTIFICATE_EXPIRED, "certificate.expired", Warning, "A certificate has expired, or the VM's clock is wrong.";
     CERTIFICATE_EARLY, "certificate.not-yet-valid", Warning, "A certificate is not valid yet, or the VM's clock is wrong.";
 
+    RECOVERY_KEY_PRIVATE, "recovery-key.private", Error, "A private key was given where the public key for recovery belongs.";
     URL_MALFORMED, "url.malformed", Error, "An address of a proxy or registry is not a URL of the form that is needed.";
     KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this Kubernetes minor.";
 
@@ -203,9 +204,15 @@ codes! {
     ETCD_NOSPACE, "etcd.no-space", Error, "etcd has reached its quota and refuses writes until objects are deleted.";
     ETCD_CORRUPT, "etcd.corrupt", Error, "etcd has found that its members' data differ.";
     ETCD_NEARLY_FULL, "etcd.nearly-full", Warning, "etcd's database has more than 80 % of its quota.";
+    MEMBER_AWAITED, "member.awaited", Warning, "The cluster works, and a control node has not joined it yet. The first node keeps its keys for it.";
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
+    SNAPSHOT_TARGET_CLEAR, "snapshot-target.clear-text", Warning, "Snapshots go to the snapshot target over http://: whoever is on the way reads and changes them, and the password.";
+    RECOVERY_KEY_MISSING, "recovery-key.missing", Warning, "Secrets are encrypted, and this node has no public key to seal the encryption keys to: after the loss of all control nodes, no snapshot gives a Secret back.";
+    ENCRYPTION_WAITING, "encryption.waiting", Warning, "The next step to a new key for Secrets has waited for more than ten minutes for API servers that have not loaded it.";
+    ENCRYPTION_KEY_MISSING, "encryption.key-missing", Error, "The store was restored from another cluster's snapshot, and the keys of its Secrets were not given. The API server is not started.";
+    POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }

@@ -80,7 +80,7 @@ pub const TABLE: &[Written] = &[
     kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
     kept("/var/lib/kubelet", Place::Scratch, "pod directories and checkpoints of running pods"),
     kept("/var/lib/cni", Place::Scratch, "addresses handed to the pods that run here"),
-    kept("/var/log", Place::Scratch, "the journal and container logs, both capped"),
+    kept("/var/log", Place::Scratch, "the journal, container logs and the API server's audit log, all capped"),
     kept("/usr/libexec/kubernetes", Place::Image, "a FlexVolume directory that kubeadm 1.35 mounts: empty"),
 ];
 

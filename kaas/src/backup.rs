@@ -9,6 +9,8 @@ use clap::Args;
 use contract::ports;
 use fleet::node::Client;
 
+use crate::recovery;
+
 /// What to pull from where.
 #[derive(Args)]
 pub struct Backup {
@@ -21,7 +23,7 @@ pub struct Backup {
     /// The cluster administrator's kubeconfig: its certificate is shown, its authority trusted.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: PathBuf,
-    /// Where to put the snapshot. It holds the cluster's secrets.
+    /// Where to put the snapshot. It holds all that Kubernetes knows, Secrets encrypted.
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
     /// How long the node may take for the snapshot, in minutes.
@@ -38,5 +40,18 @@ pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let limit = Duration::from_secs(arguments.limit * 60);
     let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, limit))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
+    match recovery::sealed_in(&arguments.output)?.as_slice() {
+        [] => crate::output::warn(
+            "it carries no encryption keys sealed to you: without the cluster's nodes, its Secrets are lost",
+        ),
+        sealed => {
+            let mut to: Vec<&str> = sealed.iter().map(|sealed| sealed.to.as_str()).collect();
+            to.dedup();
+            crate::output::say(&format!(
+                "it carries the encryption keys of its Secrets, sealed to {}",
+                to.join(" and ")
+            ));
+        }
+    }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod backup;
 mod image;
 mod lab;
 mod ova;
+mod recovery;
 mod reference;
 mod upgrade;
 
@@ -40,6 +41,9 @@ enum Command {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
+    /// Keys for the day on which all control nodes of a cluster are lost: new, open.
+    #[command(subcommand)]
+    Recovery(recovery::Recovery),
     /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, abandon, status.
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Image(command) => image::run(command).map(done),
         Command::Lab(command) => lab::run(command).map(done),
         Command::Ova(command) => ova::run(command).map(done),
+        Command::Recovery(command) => recovery::run(&command).map(done),
         Command::Upgrade(command) => upgrade::run(command),
     };
     match result {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use agent::cluster::encryption::key_set::KeySet;
 use agent::cluster::etcd::replace::Admission;
 use agent::cluster::etcd::restore::Restored;
 use agent::cluster::kubernetes::upgrade::Begun;
@@ -93,7 +94,7 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
 fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
     all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
         "identity.json" | "identity-swap.json" => asked::<Identity>(text),
-        "config.json" | "config-administrators.json" => told::<Config>(text),
+        "config.json" | "config-administrators.json" | "config-security.json" => told::<Config>(text),
         "progress.json" => told::<Progress>(text),
         "disk-counter.json" => told::<DiskCounter>(text),
         "rendezvous.json" => told::<Record>(text),
@@ -102,6 +103,7 @@ fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
         "admission.json" => told::<Admission>(text),
         "restored.json" => told::<Restored>(text),
         "etcd-node.json" => told::<NodeRecord>(text),
+        "etcd-encryption.json" => told::<KeySet>(text),
         _ => Err("say of what type it is".to_owned()),
     });
 }

@@ -27,6 +27,7 @@ use crate::boot::steps::{StepContext, StepError, StepOutcome};
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
+use crate::host::bus;
 use crate::host::command::Host;
 use crate::host::disk::ownership::Candidate;
 use crate::host::disk::{self, DataDisk, DiskState};
@@ -128,7 +129,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     });
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let (config, secret) = config;
-    let node = NodeContext::new(platform, image, config, data_disk, reporter.clone())?;
+    let host = (bus::system()?, Box::new(Host) as _);
+    let node = NodeContext::new(platform, image, config, data_disk, reporter.clone(), host);
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);

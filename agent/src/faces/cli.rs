@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 
 use crate::boot::plan::{self, Plan};
 use crate::boot::{early, mark_good, reconfigure, reset, run};
+use crate::cluster::encryption::command::Encryption;
 use crate::cluster::etcd::command::Snapshots;
 use crate::cluster::etcd::{replace, restore};
 use crate::cluster::kubernetes::PKI;
@@ -101,6 +102,9 @@ enum Command {
     /// Take or list snapshots of the cluster's store
     #[command(subcommand)]
     Snapshot(Snapshots),
+    /// Say how Secrets are encrypted, or make a new key for them
+    #[command(subcommand)]
+    Encryption(Encryption),
     /// List certificates, install or remove your own for the Kubernetes API
     Certificate(certificates::command::Options),
     /// Issue a kubeconfig for an administrator, or a certificate for monitoring
@@ -212,6 +216,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
             Ok(if made { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         }
         Command::Snapshot(snapshots) => snapshots.run(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::Encryption(encryption) => encryption.run(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::Certificate(options) => {
             certificates::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }

@@ -28,6 +28,17 @@ pub fn system() -> anyhow::Result<Bus> {
     Ok(Bus { connection, runtime })
 }
 
+/// A connection to whoever is at the other end of the stream.
+#[cfg(test)]
+pub(crate) fn over(stream: std::os::unix::net::UnixStream) -> Bus {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connection = runtime.block_on(async {
+        stream.set_nonblocking(true).unwrap();
+        zbus::connection::Builder::unix_stream(stream).p2p().build().await.unwrap()
+    });
+    Bus { connection, runtime }
+}
+
 impl Bus {
     /// The connection, for making proxies inside [`Bus::block_on`].
     pub fn connection(&self) -> &zbus::Connection {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use reqwest::header::ACCEPT;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder};
 use tokio::runtime::Builder;
 use zeroize::Zeroizing;
@@ -88,6 +88,16 @@ impl Client {
     /// As [`Client::get`].
     pub fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<Answer> {
         self.request(Method::POST, path, |request| request.json(body))
+    }
+
+    /// Merges JSON into what is at a path (RFC 7396).
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn merge(&self, path: &str, change: &serde_json::Value) -> anyhow::Result<Answer> {
+        let change = change.to_string();
+        let fill = |request: RequestBuilder| request.header(CONTENT_TYPE, "application/merge-patch+json").body(change);
+        self.request(Method::PATCH, path, fill)
     }
 
     /// Deletes a path.

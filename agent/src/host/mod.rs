@@ -6,6 +6,8 @@ pub mod at_once;
 pub mod bus;
 pub mod command;
 pub mod disk;
+#[cfg(test)]
+pub(crate) mod fake_systemd;
 pub mod files;
 #[cfg(test)]
 pub mod fixture;

@@ -31,7 +31,12 @@ const PACE: Duration = Duration::from_secs(2);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
-    let cluster = node.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
+    let record = node.records.rendezvous()?;
+    // The first node closes its rendezvous of the forming when it sees that nobody is awaited there any more.
+    if !matches!(record, Record::Closed { .. }) {
+        return Ok(None);
+    }
+    let cluster = record.state().cluster().context("this node belongs to no cluster")?;
     let config = node.control_plane()?;
     let listed = config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
     let admitting = Admitting {

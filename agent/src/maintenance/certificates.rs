@@ -21,6 +21,10 @@ const OPERATORS: i64 = 30;
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let (config, root, now) = (node.control_plane()?, node.platform.root(), SystemTime::now());
     let kubeadm = Kubeadm::new(root, node.runner());
+    // An image of before made it for good, and may come back until its swap is committed.
+    if node.endpoint.swaps().state().is_none() && kubeadm.forget_super_administrator()? {
+        log::info!("removed the kubeconfig of the group system:masters: nothing uses it any more");
+    }
     // Whatever was cut off before is seen in the state itself.
     kubeadm.lay(config, &node.platform, node.kubernetes_version()?)?;
     renewal::all_if_due(root, config, node.runner(), now)?;

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -48,7 +48,7 @@ const CALM: Duration = Duration::from_secs(30);
 /// … and while something is not.
 const EAGER: Duration = Duration::from_secs(3);
 
-/// A handle on the watch; clones share it. The watch ends with the process.
+/// A handle on the watch; clones share it. The watch ends with the last one.
 #[derive(Clone)]
 pub struct HealthWatch {
     shared: Arc<Shared>,
@@ -71,10 +71,10 @@ impl HealthWatch {
         let api = Renewing::new(config, kubeconfig)?;
         let shared =
             Arc::new(Shared { config: config.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) });
-        let own = Arc::clone(&shared);
+        let own = Arc::downgrade(&shared);
         thread::Builder::new()
             .name("watch".to_owned())
-            .spawn(move || own.follow_api(api))
+            .spawn(move || follow_api(&own, api))
             .context("starting to watch the API")?;
         Ok(Self { shared })
     }
@@ -134,36 +134,43 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
     Ok(())
 }
 
+/// Tells keepalived at once that the API serves, and after some failures
+/// in a row that it does not.
+///
+/// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
+/// it from the node that has it by then. Its etcd has no leader within two seconds; the API takes four for each
+/// answer that it is not ready.
+fn follow_api(shared: &Weak<Shared>, mut api: Renewing) {
+    let (mut failures, mut asked) = (FAILURES, None::<Instant>);
+    while let Some(shared) = shared.upgrade() {
+        let pause = shared.follow_once(&mut api, &mut failures, &mut asked);
+        drop(shared);
+        thread::sleep(pause);
+    }
+}
+
 impl Shared {
-    /// Tells keepalived at once that the API serves, and after some failures
-    /// in a row that it does not.
-    ///
-    /// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
-    /// it from the node that has it by then. Its etcd has no leader within two seconds; the API takes four for each
-    /// answer that it is not ready.
-    fn follow_api(&self, mut api: Renewing) {
-        let (mut failures, mut asked) = (FAILURES, None::<Instant>);
-        loop {
-            self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
-            let due = failures > 0 || asked.is_none_or(|asked| asked.elapsed() >= ASKING);
-            match self.look_at_api(&mut api, due.then_some(&mut asked)) {
-                Ok(()) => failures = 0,
-                Err(error) => {
-                    failures = failures.saturating_add(1);
-                    if failures == FAILURES {
-                        log::warn!("the API on this node does not serve: {error:#}");
-                    }
+    /// One look after so many `failures` in a row; the API itself was `asked` last then. Gives the pause before the next.
+    fn follow_once(&self, api: &mut Renewing, failures: &mut u32, asked: &mut Option<Instant>) -> Duration {
+        self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
+        let due = *failures > 0 || asked.is_none_or(|asked| asked.elapsed() >= ASKING);
+        match self.look_at_api(api, due.then_some(asked)) {
+            Ok(()) => *failures = 0,
+            Err(error) => {
+                *failures = failures.saturating_add(1);
+                if *failures == FAILURES {
+                    log::warn!("the API on this node does not serve: {error:#}");
                 }
             }
-            let healthy = failures < FAILURES;
-            if self.config.cluster.virtual_address.is_some()
-                && let Err(error) = virtual_address::tell(&self.root, healthy)
-            {
-                log::warn!("telling keepalived about the API: {error}");
-            }
-            self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
-            thread::sleep(if healthy { self.config.timeout(PACE) } else { PACE });
         }
+        let healthy = *failures < FAILURES;
+        if self.config.cluster.virtual_address.is_some()
+            && let Err(error) = virtual_address::tell(&self.root, healthy)
+        {
+            log::warn!("telling keepalived about the API: {error}");
+        }
+        self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
+        if healthy { self.config.timeout(PACE) } else { PACE }
     }
 
     /// Asks etcd on this node, and the API as well if it is `asked` now, which notes the time.

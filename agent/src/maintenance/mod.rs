@@ -6,12 +6,15 @@ mod admission;
 mod certificates;
 mod clock;
 mod data_disk;
+mod encryption;
 mod endpoint;
 mod etcd;
 mod firewall;
+mod forming;
 pub mod health;
 mod job;
 mod network_policies;
+mod pod_security;
 mod runtime;
 mod schedule;
 mod snapshots;
@@ -48,13 +51,16 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
     Task { what: "the room for etcd", every: Duration::from_secs(5), work: Check(space::relieve) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
+    Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
+    Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
+    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
 ];
 

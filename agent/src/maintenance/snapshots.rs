@@ -14,7 +14,7 @@ use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
 use crate::host::command::Host;
 use crate::host::files;
-use crate::intake::config::ControlPlane;
+use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
 
 /// The pause between two snapshots.
@@ -29,7 +29,8 @@ const SENT: &str = "sent";
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, pki, root) = (node.control_plane()?.clone(), node.pki(), node.platform.root().to_owned());
     Ok(Some(Box::new(move |_| {
-        let mut findings = Findings::default();
+        let clear = config.snapshot_target.as_ref().and_then(clear_text);
+        let mut findings = clear.map(Findings::from).unwrap_or_default();
         if let Err(error) = take_if_due(&config, &pki, &root) {
             findings.push(codes::SNAPSHOT_FAILED.finding(
                 "snapshots of etcd",

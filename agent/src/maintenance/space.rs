@@ -53,6 +53,7 @@ const SCRATCH: Place = Place {
     users: &[
         ("log/journal", "the journal"),
         ("log/pods", "container logs"),
+        ("log/kubernetes", "the API server's audit log"),
         ("lib/containerd", "container images and writable layers"),
         ("lib/kubelet", "pods' volumes"),
     ],

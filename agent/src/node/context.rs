@@ -3,19 +3,21 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::properties::ControlNode;
+use contract::secret::Secret;
 
 use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
-use crate::host::bus::{self, Bus};
-use crate::host::command::{Host, Runner};
+use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
+use crate::host::bus::Bus;
+use crate::host::command::Runner;
 use crate::host::disk::DataDisk;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
@@ -44,34 +46,35 @@ pub struct NodeContext {
     pub endpoint: Endpoint,
     /// What is let in.
     pub firewall: Arc<Firewall>,
+    /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
+    rendezvous: Mutex<Option<Rendezvous>>,
     bus: Bus,
-    runner: Host,
+    runner: Box<dyn Runner>,
 }
 
 impl NodeContext {
-    /// The node that `platform` carries. Connects to the system bus.
-    ///
-    /// # Errors
-    /// The system bus does not answer.
+    /// The node that `platform` carries, whose services are reached over `bus` and whose programs `runner` runs.
     pub fn new(
         platform: Platform,
         image: ImageFacts,
         config: Config,
         data_disk: DataDisk,
         reporter: Reporter,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
+        (bus, runner): (Bus, Box<dyn Runner>),
+    ) -> Self {
+        Self {
             records: Records::new(platform.root()),
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
             firewall: Arc::new(Firewall::new(platform.root())),
-            bus: bus::system()?,
+            rendezvous: Mutex::default(),
+            bus,
             platform,
             image,
             config,
             data_disk,
             reporter,
-            runner: Host,
-        })
+            runner,
+        }
     }
 
     /// A client of the API server on this node.
@@ -146,7 +149,28 @@ impl NodeContext {
     }
 
     /// Runs the host's programs.
-    pub fn runner(&self) -> &impl Runner {
-        &self.runner
+    pub fn runner(&self) -> &dyn Runner {
+        &*self.runner
+    }
+
+    /// Opens the rendezvous of the forming as it is on `record`.
+    ///
+    /// # Errors
+    /// The node is none that forms a cluster, or as [`Rendezvous::open`].
+    pub fn open_rendezvous(&self, secret: &Secret, record: Record) -> anyhow::Result<Rendezvous> {
+        let records = Records::new(self.root());
+        let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
+        let settings = Settings::new(self.control_plane()?.clone(), Proof::of(secret), self.forming_image());
+        Ok(Rendezvous::open(settings, record, keep)?)
+    }
+
+    /// Leaves the open rendezvous to maintenance, which goes on with it.
+    pub fn leave_rendezvous(&self, open: Option<Rendezvous>) {
+        *self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    /// The open rendezvous that was left, once.
+    pub fn take_rendezvous(&self) -> Option<Rendezvous> {
+        self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

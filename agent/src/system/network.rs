@@ -293,6 +293,7 @@ fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
 pub(crate) mod tests {
     use super::*;
     use crate::intake::config::{Cluster, ControlPlane};
+    use contract::pod_security::PodSecurity;
     use contract::properties::ControlNode;
     use contract::role::Role;
 
@@ -309,6 +310,7 @@ pub(crate) mod tests {
                 service_cidr: "10.96.0.0/16".parse().unwrap(),
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),
+                pod_security: PodSecurity::Baseline,
             },
             node: Node {
                 name: "cp-1".into(),
@@ -330,6 +332,7 @@ pub(crate) mod tests {
                 registry_mirror: None,
             },
             snapshot_target: None,
+            recovery_public_key: None,
             timeout_factor: 1,
         }
     }

@@ -1,7 +1,8 @@
 //! What values look like: for each kind its OVF type, its documentation and its parser.
 
-use super::parse::{addresses, certificates, names, numbers, password, routes, secret, ssh, urls};
+use super::parse::{addresses, certificates, keys, names, numbers, password, routes, secret, ssh, urls};
 use super::value::{Problem, Value};
+use crate::pod_security::PodSecurity;
 use crate::role::Roles;
 
 /// The longest text that is accepted for a value of one line, in characters.
@@ -68,6 +69,10 @@ pub enum Kind {
     KubernetesMinor,
     /// A role that VMs of the image may have.
     Role,
+    /// A level of the Pod Security Standards.
+    PodSecurity,
+    /// The operator's public key, to which encryption keys are sealed.
+    RecoveryKey,
 }
 
 impl Kind {
@@ -104,6 +109,7 @@ impl Kind {
         let longest = match self {
             Self::KubernetesMinor => return one_of(minors.to_vec()),
             Self::Role => return one_of(roles.iter().map(|role| role.to_string()).collect()),
+            Self::PodSecurity => return one_of(PodSecurity::ALL.map(|level| level.to_string()).to_vec()),
             Self::DnsLabel => 63,
             Self::Address => 15,
             Self::AddressWithPrefix | Self::Range { .. } => 18,
@@ -115,7 +121,7 @@ impl Kind {
             | Self::HostList
             | Self::ControlNodes
             | Self::ExclusionList => LONG,
-            Self::Url { .. } | Self::DirectoryUrl => LONG / 2,
+            Self::Url { .. } | Self::DirectoryUrl | Self::RecoveryKey => LONG / 2,
             _ => return None,
         };
         Some(format!("MaxLen({longest})"))
@@ -162,6 +168,11 @@ impl Kind {
             Self::Certificates => "PEM with line ends as `\\n`, or base64 of a PEM or DER file".into(),
             Self::KubernetesMinor => "a Kubernetes minor of the image".into(),
             Self::Role => "a role of the image".into(),
+            Self::RecoveryKey => {
+                "X25519 public key: base64 in one line as `kaas recovery new` prints it, or PEM with line ends as `\\n`"
+                    .into()
+            }
+            Self::PodSecurity => PodSecurity::ALL.map(|level| format!("`{level}`")).join(", "),
         }
     }
 
@@ -194,6 +205,8 @@ impl Kind {
             Self::Certificates => certificates::authorities(text).map(Value::Texts),
             Self::KubernetesMinor => Ok(Value::Text(numbers::kubernetes_minor(text)?)),
             Self::Role => Ok(Value::Role(names::role(text)?)),
+            Self::RecoveryKey => Ok(Value::Text(keys::recovery(text)?)),
+            Self::PodSecurity => Ok(Value::PodSecurity(names::pod_security(text)?)),
         }
     }
 }

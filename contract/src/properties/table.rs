@@ -26,6 +26,7 @@ keys! {
     KUBERNETES_VERSION = "kubernetes-version";
     POD_CIDR = "pod-cidr";
     SERVICE_CIDR = "service-cidr";
+    POD_SECURITY = "pod-security";
     SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
     CONSOLE_PASSWORD_HASH = "console-password-hash";
     ADMIN_CIDRS = "admin-cidrs";
@@ -35,6 +36,7 @@ keys! {
     EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
     REGISTRY_MIRROR = "registry-mirror";
     SNAPSHOT_TARGET = "snapshot-target";
+    RECOVERY_PUBLIC_KEY = "recovery-public-key";
     VXLAN_PORT = "vxlan-port";
     TIMEOUT_FACTOR = "timeout-factor";
 }
@@ -195,6 +197,14 @@ pub(super) const TABLE: &[Property] = &[
              the pod CIDR.",
         )
         .or("10.96.0.0/16"),
+    Property::new(POD_SECURITY, Category::Cluster, Kind::PodSecurity)
+        .changeable()
+        .label("Pod security")
+        .description(
+            "What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security \
+             Standards that is enforced. kube-system is exempt.",
+        )
+        .or("baseline"),
     Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
         .changeable()
         .label("SSH public keys")
@@ -261,9 +271,17 @@ pub(super) const TABLE: &[Property] = &[
         .description(
             "Directory on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
              HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may stand \
-             before the host. The snapshots hold the cluster's secrets.",
+             before the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
         .example("https://backup.example.com/clusters/one/"),
+    Property::new(RECOVERY_PUBLIC_KEY, Category::Site, Kind::RecoveryKey)
+        .changeable()
+        .label("Recovery public key")
+        .description(
+            "Your public key, to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot. With \
+             the private key, which stays with you, a snapshot can be restored after all control nodes were lost. The same \
+             on every node.",
+        ),
     Property::new(VXLAN_PORT, Category::Advanced, Kind::Port { lowest: 1024 })
         .label("VXLAN port")
         .description(

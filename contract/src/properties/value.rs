@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 use crate::codes::Code;
+use crate::pod_security::PodSecurity;
 use crate::role::Role;
 use crate::secret::Secret;
 
@@ -59,6 +60,8 @@ pub enum Value {
     Secret(Secret),
     /// What a VM is in its cluster.
     Role(Role),
+    /// What pods may ask for.
+    PodSecurity(PodSecurity),
 }
 
 macro_rules! try_from_value {
@@ -85,6 +88,7 @@ try_from_value! {
     Networks(Vec<Ipv4Net>);
     ControlNodes(Vec<ControlNode>);
     Role(Role);
+    PodSecurity(PodSecurity);
     Number(u32);
     Secret(Secret);
 }

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use contract::properties::RECOVERY_PUBLIC_KEY;
 use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
 use scenarios::lost_node::{agent, lose, power_on_blank, replace, take_out, three_members};
-use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};
+use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario, Setting};
 use serde_json::Value;
 
 /// What the agent on a node refuses, and why.
@@ -31,6 +32,61 @@ fn copy_into(scenario: &Scenario, node: &str, from: &Path, to: &str) {
         let part = str::from_utf8(part).unwrap();
         scenario.inside(node, &["sh", "-ec", &format!("printf %s '{part}' | base64 --decode >>{to}")]);
     }
+}
+
+/// An operator's key pair.
+const OPERATORS_PRIVATE: &str = include_str!("../../../contract/src/recovery/fixtures/key.pem");
+const OPERATORS_PUBLIC: &str = "MCowBQYDK2VuAyEA/DoJm6hfsJqbEyg0JLDi0H2Awpo3L9imdu1DxxLkqDs=";
+
+/// What no file of etcd and no snapshot may hold.
+const PLANTED: &str = "planted-4c1f9e7d2b6a8053";
+
+fn plant(scenario: &Scenario) {
+    scenario.kubectl(&["create", "secret", "generic", "planted", &format!("--from-literal=word={PLANTED}")]);
+}
+
+fn planted(scenario: &Scenario) -> String {
+    let word = scenario.kubectl(&["get", "secret", "planted", "--output=jsonpath={.data.word}"]);
+    String::from_utf8(BASE64_STANDARD.decode(word).unwrap()).unwrap()
+}
+
+/// The word is found by the same search where it is, in a ConfigMap, and nowhere in the Secret's form.
+fn nowhere_in_clear(scenario: &Scenario) {
+    const SHOWN: &str = "shown-4c1f9e7d2b6a8053";
+    scenario.kubectl(&["create", "configmap", "shown", &format!("--from-literal=word={SHOWN}")]);
+    for node in ALL {
+        let count = |word: &str| {
+            let search = format!("grep --recursive --text --files-with-matches {word} /var/lib/etcd | wc --lines");
+            scenario.inside(node, &["sh", "-c", &search]).trim().parse::<u32>().unwrap()
+        };
+        scenario.wait(&format!("etcd on {node} to have the ConfigMap"), MOMENT, || Ok(count(SHOWN) > 0));
+        assert_eq!(count(PLANTED), 0, "etcd's files on {node} hold a Secret");
+    }
+}
+
+/// From one key to the next, with a node away in the midst of it.
+fn a_new_key_is_taken_up(scenario: &Scenario) {
+    let status = || -> Value {
+        serde_json::from_str(&agent(scenario, "cp1", &["encryption", "status", "--output", "json"])).unwrap()
+    };
+    let before = status()["write"].clone();
+    assert!(before.is_string(), "a new cluster has a key");
+    scenario.cut("cp3");
+    agent(scenario, "cp1", &["encryption", "rotate"]);
+    let again = agent(scenario, "cp2", &["encryption", "rotate"]);
+    assert!(again.contains("already"), "{again}");
+    scenario.wait("the change to wait for cp3 alone", MOMENT, || {
+        let status = status();
+        assert_eq!(status["write"], before, "written with a key that cp3 does not have");
+        Ok(status["waiting"] == serde_json::json!(["cp3"]))
+    });
+    scenario.power_on(&["cp3"]);
+    scenario.wait("the new key to be the only one", FORMING, || {
+        let status = status();
+        Ok(status["write"] != before && status["under-way"] == false)
+    });
+    assert_eq!(planted(scenario), PLANTED);
+    scenario.all_ready(FORMING);
 }
 
 fn written(scenario: &Scenario, name: &str) -> String {
@@ -97,6 +153,7 @@ pub mod long {
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        plant(&scenario);
         let directory = tempfile::tempdir().unwrap();
         let backup = directory.path().join("control.db");
         let kubeconfig = lab.kubeconfig().unwrap();
@@ -113,6 +170,10 @@ pub mod long {
         let pulled = pull("cp2", &kubeconfig);
         assert!(pulled.status.success(), "{pulled:?}");
         scenario.reached(&String::from_utf8_lossy(&pulled.stdout));
+        let snapshot = fs::read(&backup).unwrap();
+        assert!(!snapshot.windows(PLANTED.len()).any(|part| part == PLANTED.as_bytes()), "a Secret is in the snapshot");
+        nowhere_in_clear(&scenario);
+        a_new_key_is_taken_up(&scenario);
         scenario.kubectl(&["create", "configmap", "after", "--from-literal=written=yes"]);
 
         let properties = scenario.properties("cp1");
@@ -136,6 +197,8 @@ pub mod long {
         scenario.wait("the API to answer again", FORMING, || is_there("before"));
         scenario.all_ready(FORMING);
         assert_eq!(written(&scenario, "after"), "");
+        // With the key that the snapshot was made with, which was rotated out since.
+        assert_eq!(planted(&scenario), PLANTED);
         assert_eq!(scenario.cluster_identity(), identity);
         assert_eq!(scenario.etcd_members("cp1").len(), members);
         scenario.kubectl(&["create", "configmap", "since", "--from-literal=written=yes"]);
@@ -171,6 +234,55 @@ pub mod long {
             format!("{line}\n")
         });
         lines.collect()
+    }
+
+    /// The only node is gone for good. A new one, whose cluster has authorities of its own, gets the Secrets of a backup
+    /// back with the operator's key, and not without it.
+    pub fn a_cluster_that_lost_all_its_nodes_gets_its_secrets_back() {
+        let setting = Setting { properties: &[(RECOVERY_PUBLIC_KEY, OPERATORS_PUBLIC)], ..Setting::one("worst-day") };
+        let scenario = Scenario::prepare(&setting);
+        let lab = scenario.lab();
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        plant(&scenario);
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let kaas = |arguments: &[&str]| lab.outside(&scenario::kaas(), arguments).output().unwrap();
+        let kubeconfig = lab.kubeconfig().unwrap().display().to_string();
+        let address = endpoint::address(&scenario, "cp1").to_string();
+        let pulled =
+            kaas(&["backup", "--node", &address, "--output", &path("control.db"), "--kubeconfig", &kubeconfig]);
+        let said = String::from_utf8_lossy(&pulled.stdout).into_owned();
+        assert!(pulled.status.success() && said.contains("sealed to "), "{pulled:?}");
+
+        lose(&scenario, "cp1");
+        scenario.reached("the only node is lost");
+        let properties = scenario.properties("cp1");
+        power_on_blank(&scenario, "cp1", &properties["deployment-secret"], None);
+        let ready = || Ok(lab.run_inside("cp1", &["kaas-agent", "status"], MOMENT).is_ok());
+        scenario.wait("the new node to be ready", FORMING, ready);
+        copy_into(&scenario, "cp1", Path::new(&path("control.db")), "/var/tmp/control.db");
+        let name = properties.get("cluster-name").map_or("control", String::as_str);
+        let restore = ["restore", "/var/tmp/control.db", "--confirm", name];
+        agent(&scenario, "cp1", &restore);
+        scenario.soon_says("cp1", "kaas: error encryption.key-missing: ");
+
+        fs::write(path("operator.pem"), OPERATORS_PRIVATE).unwrap();
+        let opened =
+            kaas(&["recovery", "open", "--key", &path("operator.pem"), "--output", &path("keys"), &path("control.db")]);
+        assert!(opened.status.success(), "{opened:?}");
+        copy_into(&scenario, "cp1", Path::new(&path("keys")), "/var/tmp/keys");
+        agent(&scenario, "cp1", &[&restore[..], &["--recovered-keys", "/var/tmp/keys"]].concat());
+        // The administrator's credentials of the lost cluster open nothing any more: asked inside.
+        let ask = ["kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "secret", "planted"];
+        let ask = [&ask[..], &["--output=jsonpath={.data.word}"]].concat();
+        scenario.wait("the Secret to be there again", FORMING, || {
+            let word = lab.run_inside("cp1", &ask, MOMENT).unwrap_or_default();
+            Ok(BASE64_STANDARD.decode(word.trim()).is_ok_and(|word| word == PLANTED.as_bytes()))
+        });
+        scenario.wait("the opened keys to be forgotten", MOMENT, || {
+            Ok(lab.run_inside("cp1", &["test", "!", "-e", "/data/kaas/recovered-keys.json"], MOMENT).is_ok())
+        });
     }
 
     /// Two data disks are gone: the third node restores a snapshot alone, and

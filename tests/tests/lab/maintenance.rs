@@ -7,7 +7,7 @@ use contract::properties::DEPLOYMENT_SECRET;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 
 /// Twice the pace of a check, and some.
-const CHECK: Duration = Duration::from_secs(180);
+pub const CHECK: Duration = Duration::from_secs(180);
 
 /// The codes of a node's findings.
 fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
@@ -19,6 +19,20 @@ fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
 /// Whether a node has the finding `code`.
 pub fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
     Ok(codes(scenario, vm)?.iter().any(|own| own == code))
+}
+
+/// What a data disk is filled with.
+pub const FILLING: &str = "/data/filling";
+
+/// Fills a node's data disk to so many percent.
+pub fn fill(scenario: &Scenario, vm: &str, share: u32) {
+    let script = format!(
+        "set -- $(stat --file-system --format='%S %b %f' /data)
+         wanted=$(( $1 * ($2 / 100 * {share} - ($2 - $3)) ))
+         held=$(stat --format=%s {FILLING} 2>/dev/null || echo 0)
+         fallocate --length $(( wanted + held )) {FILLING}"
+    );
+    scenario.inside(vm, &["sh", "-ec", &script]);
 }
 
 /// A node that waits for its peers still has the deployment secret. It is planted in the journal, in a
@@ -87,24 +101,15 @@ pub mod long {
         let scenario = Scenario::prepare(&Setting::one("full"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
-        let fill = |share: u32| {
-            let script = format!(
-                "set -- $(stat --file-system --format='%S %b %f' /data)
-                 wanted=$(( $1 * ($2 / 100 * {share} - ($2 - $3)) ))
-                 held=$(stat --format=%s /data/filling 2>/dev/null || echo 0)
-                 fallocate --length $(( wanted + held )) /data/filling"
-            );
-            scenario.inside("cp1", &["sh", "-ec", &script]);
-        };
-        fill(85);
+        fill(&scenario, "cp1", 85);
         scenario.wait("the finding of a disk that is nearly full", CHECK, || has(&scenario, "cp1", "disk.nearly-full"));
         let status = scenario.lab().status("cp1").unwrap().to_string();
         assert!(status.contains("most is used by /data/filling"), "{status}");
-        fill(95);
+        fill(&scenario, "cp1", 95);
         scenario.wait("the finding of a disk that is almost full", CHECK, || has(&scenario, "cp1", "disk.almost-full"));
         scenario.kubectl(&["create", "configmap", "written", "--from-literal=when=full"]);
         scenario.ready(&["cp1"], MOMENT);
-        scenario.inside("cp1", &["rm", "/data/filling"]);
+        scenario.inside("cp1", &["rm", FILLING]);
         scenario.wait("the finding to go", CHECK, || {
             Ok(!has(&scenario, "cp1", "disk.nearly-full")? && !has(&scenario, "cp1", "disk.almost-full")?)
         });

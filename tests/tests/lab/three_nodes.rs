@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use contract::properties as keys;
 use scenarios::by_hand::insert_cdrom;
-use scenarios::endpoint;
+use scenarios::lost_node::{agent, lose, replace, three_members};
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
+use scenarios::{certificates, endpoint};
 
 use crate::hostile::strangers_and_pods_get_what_the_table_says;
-use crate::maintenance::{a_formed_nodes_bundle_holds_no_key, a_waiting_nodes_bundle_holds_no_planted_secret};
+use crate::maintenance::{
+    CHECK, FILLING, a_formed_nodes_bundle_holds_no_key, a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
+};
 
 const FAILOVER: Duration = Duration::from_secs(300);
+/// Twice the pace of the check that renews certificates.
+const RENEWAL: Duration = Duration::from_secs(20 * 60);
 /// More than systemd gives a unit to stop.
 const SHUTTING_DOWN: Duration = Duration::from_secs(180);
 
@@ -31,11 +36,103 @@ pub mod short {
         let workload = pods_and_services_are_reached(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
+        a_namespace_editor_cannot_open_a_node(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
         one_line_vouches_for_ssh_on_every_address(&scenario);
         let cluster = Cluster::of(&scenario);
         the_node_with_the_virtual_address_is_lost_and_returns(&scenario, &cluster);
         a_blank_first_node_stays_out(&scenario, &cluster);
+    }
+}
+
+pub mod long {
+    use super::*;
+
+    /// The first node is lost for good in the moment in which the others have their keys: they form the cluster without
+    /// it, and replace it.
+    pub fn a_first_node_that_is_lost_right_after_it_handed_out_is_replaced() {
+        let scenario = Scenario::prepare(&Setting::three("orphans"));
+        scenario.power_on(&ALL);
+        for node in ["cp2", "cp3"] {
+            has_record(&scenario, node, "member");
+        }
+        lose(&scenario, "cp1");
+        scenario.reached("cp1 is lost: the others have their keys");
+        scenario.ready(&["cp2", "cp3"], FORMING);
+        for node in ["cp2", "cp3"] {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        nobody_needs_the_rendezvous(&scenario, &["cp2", "cp3"]);
+        let identity = scenario.cluster_identity();
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+
+        replace(&scenario, "cp1", "cp2", None);
+        three_members(&scenario, "cp2");
+        scenario.all_ready(FORMING);
+        scenario.soon_says("cp1", "kaas: ready");
+        nobody_needs_the_rendezvous(&scenario, &ALL);
+        assert_eq!(scenario.cluster_identity(), identity);
+        assert_eq!(scenario.kubectl(&["get", "configmap", "before", "--output=jsonpath={.data.written}"]), "yes");
+    }
+
+    /// Two of three work for a while, the first one restarted meanwhile, with all of everyday care: snapshots,
+    /// certificates, room on the disks. Then the third comes, and is one of them.
+    pub fn two_nodes_are_cared_for_while_they_wait_for_the_third() {
+        let scenario = Scenario::prepare(&Setting::three("waiting"));
+        let lab = scenario.lab();
+        scenario.power_on(&ALL);
+        has_record(&scenario, "cp1", "first");
+        scenario.cut("cp3");
+        scenario.reached("cp3 is cut off");
+        scenario.ready(&["cp1", "cp2"], FORMING);
+        for node in ["cp1", "cp2"] {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        nobody_needs_the_rendezvous(&scenario, &["cp2"]);
+        scenario.wait("cp1 to say for whom it waits", CHECK, || has(&scenario, "cp1", "member.awaited"));
+        let identity = scenario.cluster_identity();
+
+        scenario.wait("the leader's node to have taken a snapshot by itself", MOMENT, || {
+            let lists = |node: &str| agent(&scenario, node, &["snapshot", "list", "--output", "json"]);
+            Ok(["cp1", "cp2"].map(lists).iter().any(|list| list.contains(".db")))
+        });
+        fill(&scenario, "cp1", 85);
+        scenario.wait("the finding of a disk that is nearly full", CHECK, || has(&scenario, "cp1", "disk.nearly-full"));
+        scenario.inside("cp1", &["rm", FILLING]);
+        scenario.wait("the finding to go", CHECK, || Ok(!has(&scenario, "cp1", "disk.nearly-full")?));
+
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: ready");
+        scenario.ready(&["cp1", "cp2"], FORMING);
+        assert!(lab.run_inside("cp1", &["test", "-e", "/data/kaas/secret"], MOMENT).is_ok(), "the secret is gone");
+        for node in ["cp1", "cp2"] {
+            certificates::end_in_a_month(&scenario, node);
+        }
+        scenario.wait("the certificates of both to be renewed", RENEWAL, || {
+            let list = |node: &str| lab.run_inside(node, &["kaas-agent", "certificate", "list"], MOMENT);
+            // The kubelet sees to its rotating one itself.
+            let old = |line: &str| line.ends_with("ends in 29 days") && !line.starts_with("kubelet-client");
+            Ok(!list("cp1")?.lines().any(old) && !list("cp2")?.lines().any(old))
+        });
+        assert!(has(&scenario, "cp1", "member.awaited").unwrap());
+
+        scenario.power_on(&["cp3"]);
+        scenario.all_ready(FORMING);
+        three_members(&scenario, "cp3");
+        scenario.soon_says("cp3", "kaas: ready");
+        nobody_needs_the_rendezvous(&scenario, &ALL);
+        scenario.wait("nobody to be awaited", CHECK, || Ok(!has(&scenario, "cp1", "member.awaited")?));
+        assert_eq!(scenario.cluster_identity(), identity);
+    }
+
+    /// Waits until a node's record of the forming has come to `state`.
+    fn has_record(scenario: &Scenario, node: &str, state: &str) {
+        let pattern = format!("\"state\": \"{state}\"");
+        scenario.wait(&format!("{node} to keep its keys"), FORMING, || {
+            let look = ["grep", "--quiet", &pattern, "/data/kaas/rendezvous.json"];
+            Ok(scenario.lab().run_inside(node, &look, MOMENT).is_ok())
+        });
     }
 }
 
@@ -123,13 +220,18 @@ fn a_node_cut_off_while_forming_joins_when_it_returns(scenario: &Scenario) {
     for node in ALL {
         scenario.soon_says(node, "kaas: ready");
     }
-    scenario.wait("the rendezvous to have closed for good", MOMENT, || {
-        let listening = lab.run_inside("cp1", &["ss", "--listening", "--tcp", "--numeric", "--no-header"], MOMENT)?;
-        Ok(!listening.contains(":9443 "))
-    });
-    for node in ALL {
-        let erased = lab.run_inside(node, &["test", "!", "-e", "/data/kaas/secret"], MOMENT);
-        assert!(erased.is_ok(), "{node} keeps the deployment secret though the cluster is complete");
+    nobody_needs_the_rendezvous(scenario, &ALL);
+}
+
+/// On these nodes the rendezvous has closed for good, and the deployment secret is gone.
+fn nobody_needs_the_rendezvous(scenario: &Scenario, nodes: &[&str]) {
+    for node in nodes {
+        scenario.wait(&format!("{node} to close the rendezvous and erase the deployment secret"), MOMENT, || {
+            let listening = ["ss", "--listening", "--tcp", "--numeric", "--no-header"];
+            let listening = scenario.lab().run_inside(node, &listening, MOMENT)?;
+            let erased = scenario.lab().run_inside(node, &["test", "!", "-e", "/data/kaas/secret"], MOMENT);
+            Ok(!listening.contains(":9443 ") && erased.is_ok())
+        });
     }
 }
 
@@ -156,6 +258,44 @@ fn every_node_answers_at_its_endpoint(scenario: &Scenario) {
     });
     let refused = endpoint::ask(scenario, "cp1", "cp2", "/metrics", false);
     assert!(refused.contains(" 401 "), "{refused}");
+}
+
+/// Who may write to a namespace gets no pod that sees the node's files, and the attempt is on record. Nobody is above the
+/// rules any more once the cluster has its rights.
+fn a_namespace_editor_cannot_open_a_node(scenario: &Scenario) {
+    scenario.kubectl(&["create", "serviceaccount", "editor"]);
+    let editor = "system:serviceaccount:default:editor";
+    scenario.kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--serviceaccount=default:editor"]);
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "opens-the-node"},
+        "spec": {
+            "containers": [{"name": "main", "image": "none", "volumeMounts": [{"name": "host", "mountPath": "/host"}]}],
+            "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+        },
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let create = |pod: &serde_json::Value| {
+        std::fs::write(file.path(), pod.to_string()).unwrap();
+        let path = file.path().to_str().unwrap();
+        scenario.lab().kubectl(&["create", "--as", editor, "--filename", path])
+    };
+    let refused = format!("{:#}", create(&pod).expect_err("a pod with a host path"));
+    assert!(refused.contains("violates PodSecurity \"baseline:latest\""), "{refused}");
+    let mut harmless = pod.clone();
+    harmless["metadata"]["name"] = "harmless".into();
+    harmless["spec"]["volumes"] = serde_json::json!([{"name": "host", "emptyDir": {}}]);
+    create(&harmless).expect("a pod without one");
+    scenario.kubectl(&["delete", "pod", "harmless", "--wait=false"]);
+    scenario.wait("the attempt to be in the audit log of the node that was asked", MOMENT, || {
+        let search =
+            format!("grep --no-messages opens-the-node /var/log/kubernetes/audit.log | grep '{editor}' || true");
+        Ok(ALL.iter().any(|node| scenario.inside(node, &["sh", "-c", &search]).contains("\"code\":403")))
+    });
+    for node in ALL {
+        let left =
+            "find /etc/kubernetes/ -name super-admin.conf; grep --count 'seccompDefault.*true' /run/kaas/kubelet.yaml";
+        assert_eq!(scenario.inside(node, &["sh", "-c", left]).trim(), "1", "{node}");
+    }
 }
 
 /// An SSH client that trusts the cluster's authority and asks nobody meets it on every node and on the virtual IP.

@@ -108,6 +108,8 @@ pub enum Step {
     Endpoint,
     /// Start etcd and wait for a quorum.
     Etcd,
+    /// Lay the keys of Secrets for the API server; make the first one of a new cluster.
+    Encryption,
     /// See to this node's Kubernetes certificates and kubeconfigs.
     Credentials,
     /// Make the control plane's manifests from this image.
@@ -135,9 +137,9 @@ pub enum Step {
     Register,
     /// Apply cluster DNS.
     ClusterDns,
-    /// Tell the first node, or wait until all have told.
+    /// Record in the cluster's store that this node has joined.
     Complete,
-    /// Erase the deployment secret and mark the data disk as a cluster's.
+    /// Mark the data disk as a cluster's, and erase the deployment secret unless other nodes may still need it here.
     Finish,
 }
 
@@ -164,6 +166,7 @@ impl Step {
             Self::EtcdCertificates => "checking etcd's certificates",
             Self::Endpoint => "opening the status endpoint",
             Self::Etcd => "starting etcd",
+            Self::Encryption => "laying the encryption keys of Secrets",
             Self::Credentials => "making Kubernetes certificates",
             Self::Manifests => "making the control plane's manifests",
             Self::VirtualAddress => "setting up the virtual IP",
@@ -176,7 +179,7 @@ impl Step {
             Self::EndUpgrade { .. } => "upgrading Kubernetes to",
             Self::Register => "recording the cluster's configuration",
             Self::ClusterDns => "applying cluster DNS",
-            Self::Complete => "completing the cluster",
+            Self::Complete => "recording that the node has joined",
             Self::Finish => "finishing",
         }
     }
@@ -265,7 +268,8 @@ fn control_node(config: &ControlPlane, observed: &Observed) -> Result<Plan, Find
         steps.push(Step::Meet);
     }
     // The endpoint tells of a node that waits for its peers' etcd, too.
-    steps.extend([Step::EtcdCertificates, Step::Endpoint, Step::Etcd, Step::Credentials, Step::Manifests]);
+    steps.extend([Step::EtcdCertificates, Step::Endpoint, Step::Etcd, Step::Encryption, Step::Credentials]);
+    steps.push(Step::Manifests);
     if config.cluster.virtual_address.is_some() {
         steps.push(Step::VirtualAddress);
     }

@@ -1,5 +1,5 @@
-//! The steps that make a node part of its cluster: the meeting, etcd, and
-//! the end of the forming.
+//! The steps that make a node part of its cluster: the meeting, etcd, and the end of its own forming. What others
+//! still need of the first node then is maintenance's.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
-use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
+use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
 use crate::host::disk;
 use crate::host::disk::ownership::{Candidate, own_use};
 use crate::host::files;
@@ -34,13 +34,12 @@ use crate::upgrade::swap::publisher;
 /// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
 const ANSWERING: Duration = Duration::from_secs(180);
 
-/// How long another node tries to tell the first one that it has joined
-/// before the boot goes on, times the timeout factor.
-const TELLING: Duration = Duration::from_secs(30);
-
 impl StepContext {
     pub(super) fn meet(&mut self) -> Result<StepOutcome, StepError> {
         let before = self.node.records.rendezvous()?;
+        if self.progress.formed {
+            return Ok(self.reopen_rendezvous(before));
+        }
         if self.rendezvous.is_none() {
             self.rendezvous = Some(self.open_rendezvous(before.clone())?);
         }
@@ -61,15 +60,27 @@ impl StepContext {
     }
 
     fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, StepError> {
-        let Some(secret) = self.secret.clone() else {
+        let Some(secret) = &self.secret else {
             let seen = "the deployment secret is missing although the cluster is not complete";
             let action = "Deploy this VM again with a blank data disk";
             return Err(codes::SECRET_LOST.finding("data disk", seen, action).into());
         };
-        let records = crate::cluster::records::Records::new(self.node.root());
-        let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-        let settings = Settings::new(self.node.control_plane()?.clone(), Proof::of(&secret), self.node.forming_image());
-        Ok(Rendezvous::open(settings, record, keep)?)
+        Ok(self.node.open_rendezvous(secret, record)?)
+    }
+
+    /// On a first node that works while others have yet to join: etcd's quorum may need one that has no keys yet, so
+    /// they are met before it starts. That this cannot be done now keeps the node from nothing; maintenance tries again.
+    fn reopen_rendezvous(&mut self, record: Record) -> StepOutcome {
+        let opened = self.secret.take().map(|secret| self.node.open_rendezvous(&secret, record));
+        match opened {
+            Some(Ok(open)) => {
+                self.node.leave_rendezvous(Some(open));
+                return StepOutcome::Changed;
+            }
+            Some(Err(error)) => log::warn!("{error:#}"),
+            None => log::warn!("the deployment secret is missing, and other nodes have not joined yet"),
+        }
+        StepOutcome::Already
     }
 
     pub(super) fn etcd_certificates(&mut self) -> Result<StepOutcome, StepError> {
@@ -133,7 +144,8 @@ impl StepContext {
         if stopped {
             data_version::check(&self.node.records, &self.node.image.etcd)??;
         }
-        if stopped && self.progress.formed {
+        // A node that was admitted has no record of its own until it has joined: what is there is the lost one's.
+        if stopped && (self.progress.formed || !self.node.records.rendezvous()?.admitted()) {
             self.is_the_true_disk()?;
         }
         self.take_the_disk()?;
@@ -176,6 +188,8 @@ impl StepContext {
         match peers::judge(node.control_plane()?, identity, build, &node.records, &node.pki())? {
             Verdict::True => Ok(()),
             Verdict::Refused(findings) => Err(StepError::Refused(findings)),
+            // While the cluster forms nobody may know anything yet.
+            Verdict::Unknown if !self.progress.formed => Ok(()),
             Verdict::Unknown => {
                 let limit = node.config.timeout(ANSWERING);
                 if self.unanswered.get_or_insert_with(Instant::now).elapsed() < limit {
@@ -238,32 +252,22 @@ impl StepContext {
         }
     }
 
-    /// On the first node the wait lasts until all others have told it that
-    /// they have joined; its own part of the cluster works meanwhile.
+    /// From here on the cluster knows that this node has joined, whoever else is away. Only the first node keeps its
+    /// rendezvous and the deployment secret, for those that have not joined yet.
     pub(super) fn complete(&mut self) -> Result<StepOutcome, StepError> {
         if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
             return Ok(StepOutcome::Already);
         }
-        let first = self.node.control_plane()?.is_first();
-        let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
-        let (reporter, health, findings) = (self.node.reporter.clone(), self.health.clone(), self.findings());
-        let mut say = |report: &Report| {
-            if let Some(health) = &health {
-                health.look_if_due();
-            }
-            show(&reporter, &findings, report)
-        };
-        if first {
-            rendezvous.wait_for_joins(&mut say)?;
-        } else if !rendezvous.joined(self.node.config.timeout(TELLING), &mut say)? {
-            let first = &self.node.config.control_nodes()[0];
-            return Err(StepError::Waiting(format!(
-                "telling {} ({}) that this node has joined",
-                first.name, first.address
-            )));
+        let swaps = self.node.endpoint.swaps();
+        let context = swaps.context().context("the manager of swaps is not open")?;
+        context.announcer.tell(swaps.under_way()).context("recording in the cluster's store")?;
+        let open = self.rendezvous.as_ref().context("the rendezvous is not open")?;
+        if self.node.records.rendezvous()?.awaited().is_empty() {
+            open.close()?;
+            self.rendezvous = None;
+        } else {
+            self.node.leave_rendezvous(self.rendezvous.take());
         }
-        // Closes the port.
-        self.rendezvous = None;
         Ok(StepOutcome::Changed)
     }
 
@@ -283,7 +287,9 @@ impl StepContext {
             }
         }
         self.secret = None;
-        self.node.records.erase_secret()?;
+        if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
+            self.node.records.erase_secret()?;
+        }
         Ok(self.save_progress(|progress| progress.formed = true)?.into())
     }
 
@@ -296,7 +302,7 @@ impl StepContext {
         }
     }
 
-    fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
+    pub(super) fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
 }

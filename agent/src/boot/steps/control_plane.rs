@@ -9,8 +9,9 @@ use anyhow::Context as _;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
+use crate::cluster::encryption::drive::Node;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, proxy};
+use crate::cluster::kubernetes::{MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
@@ -51,6 +52,22 @@ impl StepContext {
             "active" => Ok(started.into()),
             state => Err(StepError::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }
+    }
+
+    /// The store says which keys there are: what lies on the disk may be from before a restore.
+    pub(super) fn encryption(&mut self) -> Result<StepOutcome, StepError> {
+        let (etcd, now) = (self.own_etcd()?, Self::now());
+        let node = Node {
+            root: self.node.root(),
+            config: self.node.control_plane()?,
+            etcd: &etcd,
+            runner: self.node.runner(),
+        };
+        // All nodes of a cluster that forms have one image, and there is nothing yet that could be in clear.
+        if self.node.records.rendezvous()?.is_forming() {
+            node.begin(true, now)?;
+        }
+        Ok(node.lay(now)??.changed().into())
     }
 
     pub(super) fn credentials(&mut self) -> Result<StepOutcome, StepError> {
@@ -121,7 +138,10 @@ impl StepContext {
     }
 
     pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(api::apply(self.node.runner(), self.node.address(), &addons::rights())?.into())
+        let (runner, address) = (self.node.runner(), self.node.address());
+        // Nobody else may give rights before there are any.
+        let apply = || api::apply_with(SUPER_ADMINISTRATOR, runner, address, &addons::rights());
+        Ok(Kubeadm::new(self.node.root(), runner).as_super_administrator(apply)?.into())
     }
 
     pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {

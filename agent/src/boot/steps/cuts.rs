@@ -1,141 +1,426 @@
-//! The power is cut after each thing that the forming of a node saves, and the node
-//! starts again: it always becomes the one node of the one cluster that it decided on. What
-//! is saved, in which order, is the product's; programs and services are stand-ins. (Each
-//! write of the data disk's preparation is cut in [`crate::host::disk`], three nodes that meet in
-//! [`crate::cluster::rendezvous`].)
+//! Whole boots of a node, each step by the product's own dispatch ([`StepContext::run`]). The power is cut after each
+//! thing that forming saves, and the node starts again: it always becomes the one node of the one cluster that it decided
+//! on. And nodes of three, whose others are away or lost.
+//!
+//! Only programs, services and other machines are stand-ins, in a network namespace where the node has its own address;
+//! and what takes a machine's disks and adapters is left out ([`of_the_machine`]). (Each write of the data disk's
+//! preparation is cut in [`crate::host::disk`], three nodes that meet in [`crate::cluster::rendezvous`].)
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use contract::image::ImageFacts;
+use contract::platform::{CONTAINER_FILE, Container};
+use contract::ports;
 use contract::secret::Secret;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::boot::plan::{self, Disk, Goal, Observed, Step};
-use crate::cluster::certificates::renewal;
+use super::{StepContext, StepError};
+use crate::boot::plan::{self, Disk as Found, Goal, Observed, Step};
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
-use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::kubeadm::tests::Fake;
-use crate::cluster::pki;
-use crate::cluster::records::{Progress, Records};
-use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
+use crate::cluster::pki::{self, Authorities};
+use crate::cluster::records::Records;
+use crate::cluster::rendezvous::{Membership, Proof, Record, Rendezvous, Settings};
+use crate::host::command::{self, Command, Runner};
+use crate::host::disk::{self, DataDisk, Disk, DiskState, Identity, Slots};
+use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files::{self, power};
-use crate::intake::config::Config;
-use crate::intake::config::fixture::{image, one_node};
+use crate::host::fixture::Namespace;
+use crate::host::platform::Platform;
+use crate::intake::config::fixture::{image, one_node, three_nodes};
+use crate::intake::config::{Config, ControlPlane};
+use crate::node::context::NodeContext;
+use crate::status::{Reporter, Status};
+use crate::upgrade::swap::fake_etcd::FakeEtcd;
+use crate::upgrade::swap::fake_server;
+use crate::upgrade::swap::node_record::NodeRecord;
 
-/// No other test listens on it, nor is it where a connection to one begins: a port that was free there stays free.
-const OWN: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 1);
+/// How long a test waits for what never happens.
+const LIMIT: Duration = Duration::from_secs(600);
 
-/// A node below a directory; what the disks and the OVF environment give it.
-struct Node {
-    root: PathBuf,
-    image: ImageFacts,
-    secret: Secret,
+/// Steps that take a machine: its adapters and users, its disks, and a payload of container images.
+fn of_the_machine(step: &Step) -> bool {
+    matches!(step, Step::Network | Step::MountDataDisk { .. } | Step::Access | Step::Images)
 }
 
-impl Node {
-    /// One boot, from the decision to the last step.
-    fn boot(&self) -> anyhow::Result<Goal> {
-        let records = Records::new(&self.root);
-        let mut config = one_node();
-        config.cluster.control_nodes[0].address = OWN;
-        let config = records.config()?.unwrap_or(Config::ControlPlane(config));
+/// Runs a test where the addresses of three nodes are its own.
+fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: network namespaces need root");
+        return;
+    }
+    let namespace = Namespace::new(name);
+    namespace.ip("link set lo up");
+    for number in 1..=3 {
+        namespace.ip(&format!("address add 10.0.0.1{number}/32 dev lo"));
+    }
+    namespace.run(test);
+}
+
+/// A machine below a directory, and what stands around it.
+struct Machine {
+    directory: TempDir,
+    config: ControlPlane,
+    secret: Secret,
+    image: ImageFacts,
+    etcd: FakeEtcd,
+}
+
+impl Machine {
+    fn new(mut config: ControlPlane) -> Self {
+        config.node.interfaces[0].gateway = None;
+        // In memory, where it is there: all that is saved is flushed, thousands of times.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let root = directory.path();
+        let container = Container {
+            cdrom: None,
+            data_disks: Vec::new(),
+            bios_uuid: disk::fixture::OWN,
+            cgroup_root: None,
+            fail_cgroup_v1: true,
+            restrict_oom_score_adj: false,
+        };
+        lay(root, CONTAINER_FILE, &serde_json::to_vec(&container).unwrap());
+        // Its date is the image's.
+        lay(root, contract::image::PATH, b"");
+        let node = config.control_node().unwrap().clone();
+        let pki = files::below(root, PKI);
+        fs::create_dir_all(&pki).unwrap();
+        serve_health();
+        serve_api(node.address, &pki.join("apiserver"));
+        let etcd = FakeEtcd::start_one(&node, &pki);
+        let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
+        let machine = Self { directory, config, secret, image: image(), etcd };
+        machine.lay_blank();
+        machine
+    }
+
+    fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The configuration as a node keeps it.
+    fn whole(&self) -> Config {
+        Config::ControlPlane(self.config.clone())
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.root().join("disk")
+    }
+
+    /// Gives the machine a data disk that was just prepared, and a cluster that knows nothing.
+    fn lay_blank(&self) {
+        for used in ["data", "etc", "var", "run/kaas"] {
+            // What watches a node of before may write once more.
+            while fs::remove_dir_all(self.root().join(used)).is_err_and(|error| error.raw_os_error() == Some(39)) {}
+        }
+        for made in ["data/kaas", "etc", "var/lib/etcd", "run/kaas"] {
+            fs::create_dir_all(self.root().join(made)).unwrap();
+        }
+        File::create(self.disk()).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();
+        disk::identity::write(&self.disk(), &disk::fixture::identity()).unwrap();
+        self.etcd.begin_anew();
+    }
+
+    fn records(&self) -> Records {
+        Records::new(self.root())
+    }
+
+    fn cluster(&self) -> Option<Uuid> {
+        self.records().rendezvous().unwrap().state().cluster()
+    }
+
+    fn identity(&self) -> Identity {
+        Slots::read(&self.disk()).unwrap().newest().unwrap().clone()
+    }
+
+    /// What a node holds that must never change once it is there.
+    fn authority(&self) -> Option<String> {
+        fs::read_to_string(files::below(self.root(), PKI).join("ca.crt")).ok()
+    }
+
+    /// The member of another node answers, which a node of a cluster of three asks about its data disk.
+    fn another_answers(&self, name: &str) {
+        let nodes = &self.config.cluster.control_nodes;
+        let (node, now) = (nodes.iter().find(|node| node.name == name).unwrap(), SystemTime::now());
+        let pki = self.root().join("another");
+        Authorities::read(&files::below(self.root(), PKI)).unwrap().ensure(&pki).unwrap();
+        pki::ensure_member(node, &pki, now).unwrap();
+        self.etcd.serve(node, 2, &pki);
+    }
+
+    /// One boot, from the decision to the last step. What is in memory is gone before.
+    fn boot(&self) -> anyhow::Result<(Goal, StepContext)> {
+        for entry in fs::read_dir(self.root().join("run/kaas"))? {
+            let path = entry?.path();
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        }
+        let (records, platform) = (self.records(), Platform::detect(self.root())?);
+        let config = records.config()?.unwrap_or_else(|| self.whole());
+        let progress = records.progress()?;
         let observed = Observed {
             image: self.image.clone(),
-            disk: Disk::Ours("/dev/sdb".into()),
-            progress: records.progress()?,
+            disk: Found::Ours(self.disk()),
+            progress,
             rendezvous_closed: matches!(records.rendezvous()?, Record::Closed { .. }),
             upgrading: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
-        let control_plane = config.control_plane()?;
-        let node = control_plane.control_node().unwrap().clone();
-        let (now, pki) = (SystemTime::now(), files::below(&self.root, PKI));
-        let mut rendezvous = None;
-        let save = |change: fn(&mut Progress)| -> anyhow::Result<bool> {
-            let mut progress = records.progress()?;
-            change(&mut progress);
-            records.save_progress(progress)
+        let disk = Disk { path: self.disk(), size: disk::MINIMUM_SIZE, sector: 512, read_only: false };
+        let data_disk = DataDisk::Ours { disk, identity: self.identity() };
+        let reporter = Reporter::new(self.root(), Status::default());
+        let programs = Box::new(Programs { root: self.root().to_owned() });
+        let host = (FakeSystemd::new(self.root()).bus(), programs as _);
+        let node = NodeContext::new(platform, self.image.clone(), config, data_disk, reporter, host);
+        let secret = match records.config()? {
+            Some(_) => records.secret()?,
+            None => Some(self.secret.clone()),
         };
-        for step in &plan.steps {
-            match step {
-                Step::SaveConfiguration => _ = records.save_config(&config, &self.secret)?,
-                Step::Meet => {
-                    let keeper = Records::new(&self.root);
-                    let keep = Box::new(move |record: &Record| keeper.save_rendezvous(record));
-                    let port = TcpListener::bind((OWN, 0))?.local_addr()?.port();
-                    let settings =
-                        Settings { port, ..Settings::new(control_plane.clone(), Proof::of(&self.secret), "image") };
-                    let open = Rendezvous::open(settings, records.rendezvous()?, keep)?;
-                    let bundle = open.meet(&mut |_| ControlFlow::Continue(()))?;
-                    bundle.ensure(&node, &pki, now)?;
-                    rendezvous = Some(open);
-                }
-                Step::EtcdCertificates => _ = pki::ensure_member(&node, &pki, now)?,
-                Step::Etcd => _ = save(|progress| progress.etcd = true)?,
-                Step::Credentials => {
-                    let complete = records.progress()?.credentials;
-                    renewal::kubernetes(&self.root, control_plane, &Fake::new(&self.root), complete, now)?;
-                    save(|progress| progress.credentials = true)?;
-                }
-                Step::Manifests => _ = Kubeadm::new(&self.root, &Fake::new(&self.root)).manifests()?,
-                Step::Complete => {
-                    if let Some(open) = rendezvous.take() {
-                        open.wait_for_joins(&mut |_| ControlFlow::Continue(()))?;
-                    }
-                }
-                Step::Finish => {
-                    records.erase_secret()?;
-                    save(|progress| progress.formed = true)?;
-                }
-                _ => {}
-            }
+        let mut context = StepContext::new(node, secret, progress, plan);
+        context.identity = Some(self.identity());
+        let steps = context.plan.steps.clone();
+        for step in steps.iter().filter(|step| !of_the_machine(step)) {
+            take(&mut context, step)?;
         }
-        Ok(plan.goal)
-    }
-
-    fn cluster(&self) -> Option<Uuid> {
-        Records::new(&self.root).rendezvous().unwrap().state().cluster()
+        Ok((context.plan.goal, context))
     }
 }
 
-/// What a node holds that must never change once it is there.
-fn authorities(root: &Path) -> Option<String> {
-    std::fs::read_to_string(files::below(root, PKI).join("ca.crt")).ok()
+/// Takes a step as the boot flow does, but without its patience for failures.
+fn take(context: &mut StepContext, step: &Step) -> anyhow::Result<()> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        match context.run(step) {
+            Ok(_) => return Ok(()),
+            // A program that another test starts has the former socket between fork and exec.
+            Err(StepError::Failed(error)) if format!("{error:#}").contains("in use") && Instant::now() < until => {
+                thread::yield_now();
+            }
+            Err(StepError::Failed(error)) => return Err(error.context(step.title())),
+            Err(other) => anyhow::bail!("{step}: {other:?}"),
+        }
+    }
+}
+
+fn lay(root: &Path, path: &str, content: &[u8]) {
+    let path = files::below(root, path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+/// etcd's own word that it is well.
+fn serve_health() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS)).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+        }
+    });
+}
+
+/// An API server that calls the node ready.
+fn serve_api(address: Ipv4Addr, base: &Path) {
+    let answer = |path: &str, _: &Value| match path {
+        "/readyz" => (200, json!("ok")),
+        "/api/v1/nodes" => {
+            let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+            (200, json!({"items": [{"metadata": {"name": "node1"}, "status": status}]}))
+        }
+        other => panic!("{other} is not asked of the API here"),
+    };
+    fake_server::serve(SocketAddr::from((address, ports::API)), base, Box::new(answer));
+}
+
+/// The host's programs: kubeadm lays what it would, the others are content.
+struct Programs {
+    root: PathBuf,
+}
+
+impl Runner for Programs {
+    fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+        let line = command.to_string();
+        match line.split_once("kubeadm init phase ") {
+            Some((_, phase)) if phase.starts_with("upload-config") || phase.starts_with("mark-control-plane") => {
+                Ok(Vec::new())
+            }
+            Some(_) => Fake::new(&self.root).run(command),
+            None if line == "ctr plugins list" => Ok(b"io.containerd.grpc.v1 cri linux/amd64 ok".to_vec()),
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 #[test]
 fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
-    let mut things = 0;
-    loop {
-        let root = tempfile::tempdir().unwrap();
-        let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
-        let node = Node { root: root.path().to_owned(), image: image(), secret };
-        let (first, cut) = power::with(things, || node.boot());
-        let (cluster, authority) = (node.cluster(), authorities(root.path()));
-        if !cut {
-            first.unwrap();
+    in_a_namespace("cuts", || {
+        let machine = Machine::new(one_node());
+        let mut things = 0;
+        loop {
+            machine.lay_blank();
+            let (first, cut) = power::with(things, || machine.boot().map(|(goal, _)| goal));
+            let (cluster, authority) = (machine.cluster(), machine.authority());
+            if !cut {
+                first.unwrap();
+            }
+            // Cut again at the same distance, then left in peace.
+            let _ = power::with(things, || machine.boot().map(drop));
+            machine.boot().unwrap_or_else(|error| panic!("after {things} things: {error:#}"));
+            let records = machine.records();
+            assert!(matches!(records.rendezvous().unwrap(), Record::Closed { .. }), "after {things} things");
+            assert!(records.progress().unwrap().formed && records.secret().unwrap().is_none(), "after {things} things");
+            assert_eq!(machine.identity().state, DiskState::Formed, "after {things} things");
+            for (before, after) in [
+                (cluster.map(|one| one.to_string()), machine.cluster().map(|one| one.to_string())),
+                (authority, machine.authority()),
+            ] {
+                assert!(before.is_none() || before == after, "after {things} things: {before:?} became {after:?}");
+            }
+            // It is at rest: nothing is left to be done.
+            assert_eq!(machine.boot().unwrap().0, Goal::Resume);
+            if !cut {
+                break;
+            }
+            things += 1;
         }
-        // Cut again at the same distance, then left in peace.
-        let _ = power::with(things, || node.boot());
-        node.boot().unwrap_or_else(|error| panic!("after {things} things: {error:#}"));
-        let records = Records::new(root.path());
-        assert!(matches!(records.rendezvous().unwrap(), Record::Closed { .. }), "after {things} things");
-        assert!(records.progress().unwrap().formed && records.secret().unwrap().is_none(), "after {things} things");
-        for (before, after) in [
-            (cluster.map(|one| one.to_string()), node.cluster().map(|one| one.to_string())),
-            (authority, authorities(root.path())),
-        ] {
-            assert!(before.is_none() || before == after, "after {things} things: {before:?} became {after:?}");
-        }
-        // It is at rest: nothing is left to be done.
-        assert_eq!(node.boot().unwrap(), Goal::Resume);
-        if !cut {
-            break;
-        }
-        things += 1;
+        assert!(things > 60, "only {things} things were saved");
+    });
+}
+
+/// Another control node, as far as the rendezvous goes.
+struct Other {
+    disk: Arc<Mutex<Record>>,
+    open: Rendezvous,
+}
+
+impl Other {
+    fn start(machine: &Machine, name: &str) -> Self {
+        let mut config = machine.config.clone();
+        let node = config.cluster.control_nodes.iter().find(|node| node.name == name).unwrap().clone();
+        config.node.name = node.name;
+        config.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 24).unwrap();
+        let disk = Arc::new(Mutex::new(Record::Unformed));
+        let kept = Arc::clone(&disk);
+        let keep = Box::new(move |record: &Record| {
+            *kept.lock().unwrap() = record.clone();
+            Ok(())
+        });
+        let image = format!("{} {} with Kubernetes 1.36.3", machine.image.name, machine.image.version);
+        let settings =
+            Settings { pace: Duration::from_millis(20), ..Settings::new(config, Proof::of(&machine.secret), image) };
+        let open = Rendezvous::open(settings, Record::Unformed, keep).unwrap();
+        Self { disk, open }
     }
-    assert!(things > 60, "only {things} things were saved");
+
+    /// Meets the others until it has its keys.
+    fn fetch(&self) {
+        let until = Instant::now() + LIMIT;
+        let mut patient = |report: &crate::cluster::rendezvous::Report| match Instant::now() < until {
+            true => ControlFlow::Continue(()),
+            false => panic!("still {report}"),
+        };
+        self.open.meet(&mut patient).unwrap();
+    }
+
+    fn state(&self) -> Membership {
+        self.disk.lock().unwrap().state()
+    }
+}
+
+#[test]
+fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
+    in_a_namespace("late", || {
+        let machine = Machine::new(three_nodes());
+        let (second, third) = (Other::start(&machine, "node2"), Other::start(&machine, "node3"));
+        thread::scope(|scope| {
+            scope.spawn(|| second.fetch());
+            // The third says that it is there, and is cut off before it has its keys.
+            let (goal, context) = machine.boot().unwrap();
+            assert_eq!(goal, Goal::Form);
+            assert!(context.node.take_rendezvous().is_some());
+        });
+        assert_eq!(third.state(), Membership::Unformed);
+        let records = machine.records();
+        assert!(records.progress().unwrap().formed && machine.etcd.standing("node1").is_some());
+        assert_eq!(machine.identity().state, DiskState::Formed);
+        assert_eq!(records.rendezvous().unwrap().awaited(), ["node2", "node3"]);
+        assert!(records.secret().unwrap().is_some());
+
+        // After a restart as well, and from before etcd starts: the third may be who brings the quorum back.
+        machine.another_answers("node2");
+        let until = Instant::now() + LIMIT;
+        let open = loop {
+            let (goal, context) = machine.boot().unwrap();
+            assert_eq!(goal, Goal::Resume);
+            match context.node.take_rendezvous() {
+                Some(open) => break open,
+                // The port may have been in use, as in `take`.
+                None => assert!(Instant::now() < until, "the rendezvous is not open"),
+            }
+        };
+        third.fetch();
+        assert_eq!(third.state().cluster(), machine.cluster());
+        drop(open);
+
+        // Without the secret nobody can be met, and the node works all the same.
+        records.erase_secret().unwrap();
+        assert_eq!(machine.boot().unwrap().0, Goal::Resume);
+    });
+}
+
+/// A member of three that holds its keys, while the first node that handed them out is gone.
+fn member() -> (Machine, Uuid) {
+    let mut config = three_nodes();
+    config.cluster.control_nodes.rotate_left(1);
+    assert_eq!(config.cluster.control_nodes[0].name, "node2");
+    let (machine, now) = (Machine::new(config), SystemTime::now());
+    let decided = Record::decide(&machine.config.cluster, "node2", now).unwrap();
+    let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
+    let bundle = bundles["node1"].clone();
+    let node = machine.config.control_node().unwrap();
+    bundle.ensure(node, &files::below(machine.root(), PKI), now).unwrap();
+    machine.records().save_config(&machine.whole(), &machine.secret).unwrap();
+    let record = Record::Member { bundle: Box::new(bundle), joined: false, admitted: false };
+    machine.records().save_rendezvous(&record).unwrap();
+    (machine, cluster)
+}
+
+#[test]
+fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
+    in_a_namespace("lost", || {
+        let (machine, cluster) = member();
+        assert_eq!(machine.boot().unwrap().0, Goal::Form);
+        let records = machine.records();
+        assert_eq!(records.rendezvous().unwrap(), Record::Closed { cluster });
+        assert!(records.progress().unwrap().formed && records.secret().unwrap().is_none());
+        assert!(machine.etcd.standing("node1").is_some(), "its join is on record");
+        machine.another_answers("node3");
+        assert_eq!(machine.boot().unwrap().0, Goal::Resume);
+    });
+}
+
+#[test]
+fn a_member_that_was_replaced_while_it_was_away_starts_no_etcd() {
+    in_a_namespace("replaced", || {
+        let (machine, _) = member();
+        machine.another_answers("node3");
+        let own = NodeRecord::of_disk(&machine.identity(), "build", &machine.records()).unwrap();
+        let replaced = NodeRecord { disk: Uuid::from_u128(99), ..own };
+        let (node, pki) = (machine.config.control_node().unwrap(), files::below(machine.root(), PKI));
+        let etcd = EtcdClient::new(node, &pki, Duration::from_secs(60)).unwrap();
+        etcd.put("/kaas/nodes/node1", &serde_json::to_vec(&replaced).unwrap()).unwrap();
+        let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(refused.contains("disk.superseded") && refused.contains("replace-member node1"), "{refused}");
+        assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
+    });
 }

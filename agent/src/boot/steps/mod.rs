@@ -112,6 +112,7 @@ impl StepContext {
             Step::EtcdCertificates => self.etcd_certificates(),
             Step::Endpoint => self.endpoint(),
             Step::Etcd => self.etcd(),
+            Step::Encryption => self.encryption(),
             Step::Credentials => self.credentials(),
             Step::Manifests => self.manifests(),
             Step::VirtualAddress => self.virtual_address(),

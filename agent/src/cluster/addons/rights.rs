@@ -14,10 +14,14 @@ const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The role, and its binding, that lets its users follow the list of nodes.
 const NODE_READER: &str = "system:kaas:node-reader";
 
+/// Administrators' group and its binding, as kubeadm names both.
+const ADMINISTRATORS: &str = "kubeadm:cluster-admins";
+
 /// The agent and the pod network follow the list of nodes; kubelets renew
-/// their certificates.
+/// their certificates; administrators, the node's own kubeconfig among them, may do everything.
 pub(super) fn objects() -> Vec<Value> {
     vec![
+        binding(ADMINISTRATORS, "cluster-admin", &[("Group", ADMINISTRATORS)]),
         // Kubelets renew their own client certificates: kubeadm makes this
         // binding together with its join tokens, which the appliance has no use for.
         binding(

@@ -54,7 +54,6 @@ const PLACES: &[(&str, &str)] = &[
     ("apiserver-kubelet-client", "/etc/kubernetes/pki/apiserver-kubelet-client.crt"),
     ("front-proxy-client", "/etc/kubernetes/pki/front-proxy-client.crt"),
     ("admin.conf", "/etc/kubernetes/admin.conf"),
-    ("super-admin.conf", "/etc/kubernetes/super-admin.conf"),
     ("controller-manager.conf", "/etc/kubernetes/controller-manager.conf"),
     ("scheduler.conf", "/etc/kubernetes/scheduler.conf"),
     ("kubelet.conf", kubelet::KUBECONFIG),

@@ -131,6 +131,14 @@ struct Pair {
     key: String,
     #[serde(default)]
     value: String,
+    #[serde(default, deserialize_with = "number")]
+    mod_revision: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Transaction {
+    succeeded: bool,
 }
 
 #[derive(Deserialize)]
@@ -234,15 +242,8 @@ impl EtcdClient {
     /// # Errors
     /// As [`EtcdClient::status`].
     pub fn list(&self, prefix: &str) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-        let mut end = prefix.as_bytes().to_vec();
-        *end.last_mut().context("an empty prefix")? += 1;
-        let question = json!({"key": BASE64_STANDARD.encode(prefix), "range_end": BASE64_STANDARD.encode(end), "serializable": true});
-        let pairs = self.ask::<Pairs>("kv/range", &question)?.kvs;
-        let decode = |text: &str| BASE64_STANDARD.decode(text).context("understanding etcd's base64");
-        pairs
-            .iter()
-            .map(|Pair { key, value }| Ok((String::from_utf8(decode(key)?).context("a key")?, decode(value)?)))
-            .collect()
+        let (from, end) = (BASE64_STANDARD.encode(prefix), BASE64_STANDARD.encode(end_of(prefix)?));
+        decoded(self.ask("kv/range", &json!({"key": from, "range_end": end, "serializable": true}))?)
     }
 
     /// The value of a key, as the quorum has it; none if there is no such key.
@@ -254,6 +255,49 @@ impl EtcdClient {
         let value =
             pairs.first().map(|pair| BASE64_STANDARD.decode(&pair.value).context("understanding etcd's base64"));
         value.transpose()
+    }
+
+    /// The value of a key as the quorum has it, with the revision that changed it last; none if there is no such key.
+    ///
+    /// # Errors
+    /// There is no quorum.
+    pub fn get_with_revision(&self, key: &str) -> anyhow::Result<Option<(Vec<u8>, u64)>> {
+        let pairs = self.ask::<Pairs>("kv/range", &json!({"key": BASE64_STANDARD.encode(key)}))?.kvs;
+        let value = pairs.first().map(|pair| {
+            let value = BASE64_STANDARD.decode(&pair.value).context("understanding etcd's base64")?;
+            Ok((value, pair.mod_revision))
+        });
+        value.transpose()
+    }
+
+    /// At most `limit` of the keys that begin with `prefix`, which is ASCII, with their values, as the quorum has them: the
+    /// first ones, or those that follow the key `after`.
+    ///
+    /// # Errors
+    /// There is no quorum.
+    pub fn page(&self, prefix: &str, after: Option<&str>, limit: u32) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+        let from = after.map_or_else(|| prefix.to_owned(), |after| format!("{after}\0"));
+        let (from, end) = (BASE64_STANDARD.encode(from), BASE64_STANDARD.encode(end_of(prefix)?));
+        decoded(self.ask("kv/range", &json!({"key": from, "range_end": end, "limit": limit.to_string()}))?)
+    }
+
+    /// Sets a key that was changed last by this revision; one that was changed since stays as it is. Says whether it did.
+    ///
+    /// # Errors
+    /// There is no quorum, or no room.
+    pub fn put_if_unchanged(&self, key: &str, value: &[u8], revision: u64) -> anyhow::Result<bool> {
+        let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
+        let same = json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()});
+        let put = json!({"request_put": {"key": key, "value": value}});
+        Ok(self.ask::<Transaction>("kv/txn", &json!({"compare": [same], "success": [put]}))?.succeeded)
+    }
+
+    /// Removes a key, if it is there.
+    ///
+    /// # Errors
+    /// There is no quorum.
+    pub fn delete(&self, key: &str) -> anyhow::Result<()> {
+        self.ask::<Value>("kv/deleterange", &json!({"key": BASE64_STANDARD.encode(key)})).map(drop)
     }
 
     /// Sets a key that is not there yet; one that is stays as it is.
@@ -310,6 +354,21 @@ impl EtcdClient {
         }
         serde_json::from_slice(&answer.body).with_context(|| format!("understanding etcd's answer to {what}"))
     }
+}
+
+/// The first key behind all that begin with `prefix`.
+fn end_of(prefix: &str) -> anyhow::Result<Vec<u8>> {
+    let mut end = prefix.as_bytes().to_vec();
+    *end.last_mut().context("an empty prefix")? += 1;
+    Ok(end)
+}
+
+fn decoded(pairs: Pairs) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let decode = |text: &str| BASE64_STANDARD.decode(text).context("understanding etcd's base64");
+    let pairs = pairs.kvs.iter();
+    pairs
+        .map(|Pair { key, value, .. }| Ok((String::from_utf8(decode(key)?).context("a key")?, decode(value)?)))
+        .collect()
 }
 
 /// A 64-bit number as text, or a number.

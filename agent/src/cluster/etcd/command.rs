@@ -24,7 +24,7 @@ const REQUEST: Duration = Duration::from_secs(5);
 pub enum Snapshots {
     /// Take a snapshot of the cluster's store now and verify it
     ///
-    /// It holds all that Kubernetes knows, secrets included, and none of the certificate authorities.
+    /// It holds all that Kubernetes knows, Secrets in encrypted form, and none of the certificate authorities.
     Save {
         /// Where to put it, in place of /data/snapshots; there it counts among those that are kept
         #[arg(long, value_name = "FILE")]

@@ -85,6 +85,7 @@ enum Refusal {
     Itself(String),
     Answers(String, &'static str),
     Other(String),
+    Awaited(String),
     Quorum { node: String, left: usize, alive: usize },
 }
 
@@ -97,6 +98,12 @@ impl fmt::Display for Refusal {
                 write!(f, "{what} still answers on {node}: it is not dead. Power it off first if it is to be replaced")
             }
             Self::Other(node) => write!(f, "{node} is being replaced: wait until it is a member, or finish that first"),
+            Self::Awaited(node) => {
+                write!(
+                    f,
+                    "{node} has not joined yet, and this node keeps its keys for it: replace from another control node"
+                )
+            }
             Self::Quorum { node, left, alive } => write!(
                 f,
                 "without {node}, {left} members are left and only {alive} answer: etcd would lose its quorum. Bring \
@@ -114,7 +121,15 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet")?;
     let config = config.control_plane()?;
-    if !records.progress()?.formed {
+    let (progress, record) = (records.progress()?, records.rendezvous()?);
+    if !progress.etcd && !record.admitted() {
+        bail!(
+            "etcd has not had a quorum with this node, so there is no cluster to replace a node of. If a control node is \
+             lost for good before enough of them had their keys, nothing is lost with it: reset the others (`kaas-agent \
+             reset`) and deploy all of them"
+        );
+    }
+    if !progress.formed {
         bail!("this node has not joined its cluster completely yet: see `kaas-agent status`");
     }
     let refuse = |refusal: Refusal| Err(anyhow::anyhow!("{refusal}"));
@@ -124,6 +139,9 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     };
     if let Some(other) = records.entry::<Admission>()?.filter(|admission| admission.node != lost.name) {
         return refuse(Refusal::Other(other.node));
+    }
+    if let Some(other) = record.awaited().into_iter().find(|name| *name != lost.name) {
+        return refuse(Refusal::Awaited(other.to_owned()));
     }
     if let Some(what) = answering(config, &lost) {
         return refuse(Refusal::Answers(lost.name, what));
@@ -228,6 +246,9 @@ fn draw() -> anyhow::Result<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::records::Progress;
+    use crate::cluster::rendezvous::{self, Record};
+    use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
 
     fn member(number: u64, is_learner: bool) -> Member {
@@ -285,5 +306,34 @@ mod tests {
         records.forget::<Admission>().unwrap();
         records.forget::<Admission>().unwrap();
         assert_eq!(records.entry::<Admission>().unwrap(), None);
+    }
+
+    #[test]
+    fn a_cluster_that_never_was_and_nodes_that_wait_for_others_replace_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let mut config = three_nodes();
+        for (node, number) in config.cluster.control_nodes.iter_mut().zip(1..) {
+            // Nothing answers there.
+            node.address = [127, 0, 3, number].into();
+        }
+        records.save_config(&Config::ControlPlane(config.clone()), &Secret::new("s".into())).unwrap();
+        let refused = |node: &str| {
+            let options = Options { node: node.into(), output: Output::Text };
+            command(root.path(), &options, &mut Vec::new()).unwrap_err().to_string()
+        };
+        assert!(refused("node3").contains("nothing is lost with it: reset the others"), "{}", refused("node3"));
+        let progress = Progress { etcd: true, ..Progress::default() };
+        records.save_progress(progress).unwrap();
+        assert!(refused("node3").contains("not joined its cluster completely"), "{}", refused("node3"));
+        records.save_progress(Progress { formed: true, ..progress }).unwrap();
+        records.save_rendezvous(&Record::decide(&config.cluster, "node1", SystemTime::now()).unwrap()).unwrap();
+        let why = refused("node3");
+        assert!(why.starts_with("node2 has not joined yet") && why.ends_with("from another control node"), "{why}");
+        // Whom this node alone waits for may be replaced here: it is asked for as far as etcd's keys.
+        let Record::First { cluster, bundles, mut progress } = records.rendezvous().unwrap() else { panic!() };
+        progress.insert("node2".into(), rendezvous::Progress::Joined);
+        records.save_rendezvous(&Record::First { cluster, bundles, progress }).unwrap();
+        assert!(refused("node3").contains("healthcheck-client"), "{}", refused("node3"));
     }
 }

@@ -27,7 +27,7 @@ use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DATA, UNIT, listens, peer_url, snapshot};
+use super::{DATA, UNIT, listens, peer_url, recovered, snapshot};
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
 use crate::host::bus;
@@ -68,6 +68,10 @@ pub struct Options {
     /// What the first node said that restored this snapshot
     #[arg(long = "as", value_name = "CODE")]
     code: Option<String>,
+    /// The encryption keys of the snapshot's Secrets, as `kaas recovery open` has made the file: needed where the snapshot is
+    /// that of a cluster whose control nodes were all lost
+    #[arg(long, value_name = "FILE")]
+    recovered_keys: Option<PathBuf>,
 }
 
 /// The restored cluster, as a node remembers it.
@@ -99,6 +103,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let cluster = cluster.filter(|_| config.control_node().is_ok());
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
     let restoring = Restoring::prepare(config, cluster, options, &Host)?;
+    let recovered = options.recovered_keys.as_deref().map(recovered::given).transpose()?;
     if options.alone {
         nobody_else_answers(config)?;
     }
@@ -106,6 +111,10 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     writeln!(out, "the snapshot is in order: revision {}, {} keys", contents.revision, contents.total_key)?;
     let bus = bus::system()?;
     let services = Services::new(&bus);
+    // Before the store needs them; where it does not, they are forgotten.
+    if let Some(recovered) = recovered {
+        records.begin_entry(&recovered)?;
+    }
     writeln!(out, "stopping the control plane")?;
     let kept =
         stop(root, config, &services).and_then(|()| restoring.put_in_place(root, &records, &Host, SystemTime::now()));
@@ -323,7 +332,7 @@ mod tests {
 
     fn options(file: &Path) -> Options {
         fs::write(file, "a store").unwrap();
-        Options { snapshot: file.to_owned(), confirm: "lab".into(), alone: false, code: None }
+        Options { snapshot: file.to_owned(), confirm: "lab".into(), alone: false, code: None, recovered_keys: None }
     }
 
     #[test]

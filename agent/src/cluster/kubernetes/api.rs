@@ -68,6 +68,10 @@ impl Api {
         self.client.post(path, body)
     }
 
+    pub(in crate::cluster) fn merge(&self, path: &str, change: &serde_json::Value) -> anyhow::Result<Answer> {
+        self.client.merge(path, change)
+    }
+
     /// Whether it says of itself that it serves.
     ///
     /// # Errors
@@ -160,8 +164,12 @@ impl From<Item> for Node {
 /// The image's kubectl, asking the API server at `address` with the node's
 /// administrator credentials.
 pub fn kubectl(address: Ipv4Addr) -> Command {
+    kubectl_with(ADMINISTRATOR, address)
+}
+
+fn kubectl_with(kubeconfig: &str, address: Ipv4Addr) -> Command {
     Command::new(format!("{PROGRAMS}/kubectl"))
-        .arg(format!("--kubeconfig={ADMINISTRATOR}"))
+        .arg(format!("--kubeconfig={kubeconfig}"))
         .arg(format!("--server=https://{address}:{}", ports::API))
 }
 
@@ -172,8 +180,21 @@ pub fn kubectl(address: Ipv4Addr) -> Command {
 /// kubectl's own; what it applied until then remains, and applying again
 /// completes it.
 pub fn apply(runner: &dyn Runner, address: Ipv4Addr, objects: &[serde_json::Value]) -> anyhow::Result<bool> {
+    apply_with(ADMINISTRATOR, runner, address, objects)
+}
+
+/// As [`apply`], with the credentials in `kubeconfig`.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_with(
+    kubeconfig: &str,
+    runner: &dyn Runner,
+    address: Ipv4Addr,
+    objects: &[serde_json::Value],
+) -> anyhow::Result<bool> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let command = kubectl(address)
+    let command = kubectl_with(kubeconfig, address)
         .args(["apply", "--server-side", "--force-conflicts", "--field-manager=kaas-agent", "--filename=-"])
         .input(list.to_string());
     runner.run(&command)?;

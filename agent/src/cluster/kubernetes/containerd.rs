@@ -78,7 +78,7 @@ pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The runtime does not answer at all.
-pub fn serves_kubernetes(runner: &impl Runner) -> anyhow::Result<bool> {
+pub fn serves_kubernetes(runner: &dyn Runner) -> anyhow::Result<bool> {
     let output = runner.run(&Command::new("ctr").args(["plugins", "list"])).context("listing containerd's plugins")?;
     Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
 }

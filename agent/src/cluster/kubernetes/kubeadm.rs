@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::{DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, VOLUME_PLUGINS, kubelet};
+use super::{
+    DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, SUPER_ADMINISTRATOR, VOLUME_PLUGINS, kubelet, policy, secrets,
+};
 use crate::cluster::certificates;
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::etcd;
@@ -46,9 +48,8 @@ fn taints(role: Role) -> Vec<Value> {
 
 /// What kubeadm makes below [`DIRECTORY`] from the authorities. It writes in
 /// place, so that a power cut can leave a file empty.
-const MADE: [&str; 11] = [
+const MADE: [&str; 10] = [
     "admin.conf",
-    "super-admin.conf",
     "kubelet.conf",
     "controller-manager.conf",
     "scheduler.conf",
@@ -86,6 +87,8 @@ pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, 
         // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
         argument("shutdown-send-retry-after", "true".to_owned()),
     ];
+    let files = policy::arguments().into_iter().chain(secrets::arguments());
+    server.extend(files.map(|(name, value)| argument(name, value)));
     if !names.is_empty() {
         let own = certificates::api::PATH;
         server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));
@@ -123,6 +126,7 @@ pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, 
         "apiServer": {
             "certSANs": ["localhost", "127.0.0.1"],
             "extraArgs": server,
+            "extraVolumes": policy::volumes(),
         },
         "controllerManager": {"extraArgs": manager},
         "scheduler": {"extraArgs": election},
@@ -137,18 +141,24 @@ pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, 
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
-/// What the static pods read when they start, by component: they keep using it
+/// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it
 /// until they are started again.
 const READ_AT_START: [(&str, &[&str]); 3] = [
     (
         "kube-apiserver",
-        &["pki/apiserver-etcd-client.crt", "pki/apiserver-kubelet-client.crt", "pki/front-proxy-client.crt"],
+        &[
+            "pki/apiserver-etcd-client.crt",
+            "pki/apiserver-kubelet-client.crt",
+            "pki/front-proxy-client.crt",
+            policy::ADMISSION,
+            policy::AUDIT,
+        ],
     ),
     ("kube-controller-manager", &["controller-manager.conf"]),
     ("kube-scheduler", &["scheduler.conf"]),
 ];
 
-/// For each component a short hash of the credentials that it starts with. It
+/// For each component a short hash of the credentials and policies that it starts with. It
 /// becomes an annotation of the pod: when it changes, the kubelet sees another
 /// pod and starts it in place of the old one.
 pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
@@ -156,7 +166,7 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
         let mut hash = Sha256::new();
         for name in names {
             // One that is not there yet will differ when it is.
-            hash.update(fs::read(files::below(root, DIRECTORY).join(name)).unwrap_or_default());
+            hash.update(fs::read(files::below(root, Path::new(DIRECTORY).join(name))).unwrap_or_default());
         }
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     };
@@ -221,6 +231,7 @@ impl<'a> Kubeadm<'a> {
         };
         let content = configuration(config, platform, version, &names);
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
+        changed |= policy::lay(self.root, config.cluster.pod_security)?;
         let directory = self.path(PATCHES);
         fs::create_dir_all(&directory)?;
         for (name, content) in patches(config, &marks(self.root)) {
@@ -246,7 +257,9 @@ impl<'a> Kubeadm<'a> {
         for phase in ["apiserver", "apiserver-kubelet-client", "front-proxy-client"] {
             self.phase(&["certs", phase])?;
         }
-        self.phase(&["kubeconfig", "all"])?;
+        for user in ["admin", "kubelet", "controller-manager", "scheduler"] {
+            self.phase(&["kubeconfig", user])?;
+        }
         for name in MADE {
             let file =
                 fs::File::open(self.path(DIRECTORY).join(name)).with_context(|| format!("kubeadm made no {name}"))?;
@@ -297,6 +310,27 @@ impl<'a> Kubeadm<'a> {
             (begins, ends) = (begins.max(from), ends.min(until));
         }
         Ok((begins, ends))
+    }
+
+    /// Does `work` with [`SUPER_ADMINISTRATOR`] in place, which is removed afterwards, whatever came of it.
+    ///
+    /// # Errors
+    /// kubeadm's, or the work's. When this is cut off, the file stays until [`Kubeadm::forget_super_administrator`].
+    pub fn as_super_administrator<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        // kubeadm keeps what is there, and a power cut may have left half of it.
+        self.forget_super_administrator()?;
+        self.phase(&["kubeconfig", "super-admin"])?;
+        let done = work();
+        self.forget_super_administrator()?;
+        done
+    }
+
+    /// Removes [`SUPER_ADMINISTRATOR`]. Says whether it was there.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn forget_super_administrator(&self) -> anyhow::Result<bool> {
+        files::remove(&self.path(SUPER_ADMINISTRATOR)).with_context(|| format!("removing {SUPER_ADMINISTRATOR}"))
     }
 
     /// Whether the manifests in place are made with the credentials that are.

@@ -60,13 +60,11 @@ impl Runner for Fake {
                 self.write(&format!("{PKI}/{name}.crt"), &made.certificate);
                 self.write(&format!("{PKI}/{name}.key"), made.key.expose());
             }
-            ["kubeconfig", "all", ..] => {
-                for name in MADE.iter().filter(|name| name.ends_with(".conf")) {
-                    let client = Leaf::client(name).issue(&self.authorities.kubernetes, self.now).unwrap();
-                    let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
-                    let whole = pki::kubeconfig(server, authority, client).render(name);
-                    self.write(&format!("{DIRECTORY}/{name}"), &whole);
-                }
+            ["kubeconfig", user, ..] => {
+                let client = Leaf::client(user).issue(&self.authorities.kubernetes, self.now).unwrap();
+                let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
+                let whole = pki::kubeconfig(server, authority, client).render(user);
+                self.write(&format!("{DIRECTORY}/{user}.conf"), &whole);
             }
             ["control-plane", "all", ..] => {
                 for name in COMPONENTS {
@@ -158,6 +156,35 @@ fn credentials_are_renewed_before_they_end_and_long_after() {
     Kubeadm::new(root.path(), &ahead).credentials(false, days(100)).unwrap();
     let fake = Fake::new(root.path());
     assert!(Kubeadm::new(root.path(), &fake).credentials(true, SystemTime::now()).unwrap());
+}
+
+#[test]
+fn the_super_administrator_is_there_only_while_somebody_works_as_one() {
+    let root = tempfile::tempdir().unwrap();
+    let fake = Fake::new(root.path());
+    let kubeadm = Kubeadm::new(root.path(), &fake);
+    kubeadm.credentials(false, SystemTime::now()).unwrap();
+    let path = files::below(root.path(), SUPER_ADMINISTRATOR);
+    assert!(!path.exists(), "nobody asked for it");
+    let whole = || fs::read_to_string(&path).is_ok_and(|text| text.contains("client-certificate-data"));
+    // Cut off while it was written, the last time.
+    fake.write(SUPER_ADMINISTRATOR, "");
+    assert!(kubeadm.as_super_administrator(|| Ok(whole())).unwrap());
+    assert!(!path.exists());
+    kubeadm.as_super_administrator(|| -> anyhow::Result<()> { anyhow::bail!("no API") }).unwrap_err();
+    assert!(!path.exists(), "what fails leaves nothing behind");
+    fake.write(SUPER_ADMINISTRATOR, "of an earlier image");
+    assert!(kubeadm.forget_super_administrator().unwrap() && !kubeadm.forget_super_administrator().unwrap());
+}
+
+#[test]
+fn another_policy_starts_the_api_server_anew_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let before = marks(root.path());
+    policy::lay(root.path(), contract::pod_security::PodSecurity::Restricted).unwrap();
+    let after = marks(root.path());
+    let changed = before.iter().zip(&after).filter(|(before, after)| before != after).map(|(before, _)| before.0);
+    assert_eq!(changed.collect::<Vec<_>>(), ["kube-apiserver"]);
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         "healthzBindAddress": "127.0.0.1",
         "healthzPort": ports::KUBELET_HEALTH,
         "rotateCertificates": true,
+        // The container runtime's filter of system calls, for pods that name none.
+        "seccompDefault": true,
         "staticPodPath": MANIFESTS,
         "tlsCertFile": format!("{SERVING}.crt"),
         "tlsPrivateKeyFile": format!("{SERVING}.key"),

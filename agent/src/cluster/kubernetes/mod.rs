@@ -12,7 +12,9 @@ pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
 pub mod pods;
+pub mod policy;
 pub mod proxy;
+pub mod secrets;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.
@@ -25,8 +27,10 @@ pub const DIRECTORY: &str = "/etc/kubernetes";
 pub const PKI: &str = "/etc/kubernetes/pki";
 /// The manifests of the static pods, made again at each boot.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
-/// A kubeconfig of the group `system:masters`, for this node's own use.
-pub const ADMINISTRATOR: &str = "/etc/kubernetes/super-admin.conf";
+/// A kubeconfig of the administrators' group, for this node's own use: a binding gives it its rights.
+pub const ADMINISTRATOR: &str = "/etc/kubernetes/admin.conf";
+/// A kubeconfig of the group `system:masters`, which no access rules bind: there while the cluster gets its first rights.
+pub const SUPER_ADMINISTRATOR: &str = "/etc/kubernetes/super-admin.conf";
 /// The container runtime's socket.
 pub const RUNTIME: &str = "unix:///run/containerd/containerd.sock";
 /// The DNS domain of services.

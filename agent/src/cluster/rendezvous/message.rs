@@ -12,7 +12,7 @@ use crate::intake::config::ControlPlane;
 
 /// The version of this protocol. It is one of the [`Facts`], so that a
 /// difference is named like any other.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 
 /// How far a node's forming has come, as it tells others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,8 @@ pub enum Progress {
     Awaited,
     /// It has saved its bundle.
     HandedOver,
-    /// It is a node of the Kubernetes cluster.
+    /// It is recorded in the cluster's store that it has joined, or it was removed as a member: it is handed nothing
+    /// any more.
     Joined,
 }
 
@@ -78,6 +79,7 @@ impl Facts {
                 ("service CIDR", cluster.service_cidr.to_string()),
                 ("VXLAN port", cluster.vxlan_port.to_string()),
                 ("Kubernetes minor", cluster.kubernetes_minor.clone()),
+                ("pod security", cluster.pod_security.to_string()),
             ]
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
@@ -139,11 +141,6 @@ pub enum Ask {
     /// Nothing: the asking node has saved the bundle of this cluster.
     Saved {
         /// The bundle's cluster.
-        cluster: Uuid,
-    },
-    /// Nothing: the asking node has joined Kubernetes.
-    Joined {
-        /// The cluster that it joined.
         cluster: Uuid,
     },
 }

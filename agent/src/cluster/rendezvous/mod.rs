@@ -4,7 +4,7 @@
 //! a server on [`contract::ports::RENDEZVOUS`] of its own address, and calls that the boot flow makes,
 //! which block until something has been reached. It knows nothing of etcd,
 //! kubeadm or systemd; it hands out keys, and remembers who holds them and
-//! who has joined.
+//! of whom it was told that it has joined.
 //!
 //! # Who does what
 //!
@@ -16,9 +16,13 @@
 //! first node   a majority holds its bundle → etcd may start
 //! each node    holds its bundle → needs nobody's leave: signs its own certificates with the
 //!              authorities, starts its control plane, and has then joined
-//! other nodes  say that they have joined; the first has that on record → closed for good
-//! first node   all others have said so → closed for good
+//! other nodes  their join is recorded in the cluster's store → closed for good
+//! first node   the joins of all others are recorded there → closed for good
 //! ```
+//!
+//! Nobody tells another node that it has joined, and nobody concludes it from what answers on a port: whoever runs the
+//! rendezvous looks into the cluster's store, which a majority of the nodes keep. So no node waits for one that is lost,
+//! but the first, which works meanwhile.
 //!
 //! - The first of the list is the only one that decides and hands out. Two nodes
 //!   with equal rights would need an agreement that only a cluster gives.
@@ -36,9 +40,9 @@
 //! - There are no tokens that could expire while a node is away. A node that holds its bundle
 //!   holds the authorities, and makes the certificates anew by itself. In a bundle that
 //!   is fetched so late that its certificates end within [`crate::cluster::pki::RENEW_BEFORE`], they are made anew.
-//! - If the first node is lost for good, nobody decides in its place. Before etcd had a quorum
-//!   there is nothing to lose: reset the other nodes and deploy again. Afterwards members
-//!   that have a quorum without it replace it as they would any member.
+//! - If the first node is lost for good, nobody decides or hands out in its place. Before etcd had a quorum
+//!   there is nothing to lose: reset the other nodes and deploy again. Nodes that hold their bundles and have a
+//!   quorum without it become members, form the cluster, and replace it as they would any member.
 //! - A first node that comes back blank is told so by the others and stops
 //!   there ([`Why::InCluster`]); a node that comes back blank after it joined is told by
 //!   the first ([`Why::Lost`]), or finds the rendezvous closed ([`Why::Closed`]). One that
@@ -62,17 +66,18 @@
 //! ```no_run
 //! # use agent::cluster::rendezvous::{Rendezvous, Settings, Record, Error};
 //! # fn flow(settings: Settings, record: Record, first: bool) -> Result<(), Error> {
+//! # let mut joined = || Ok(std::collections::BTreeSet::new());
 //! let rendezvous = Rendezvous::open(settings, record, Box::new(|record| { /* save it */ Ok(()) }))?;
 //! let mut watch = |report: &agent::cluster::rendezvous::Report| {
 //!     println!("{report}");
 //!     std::ops::ControlFlow::Continue(())
 //! };
 //! let bundle = rendezvous.meet(&mut watch)?;
-//! // bundle.ensure(…), start etcd and the control plane; then:
+//! // bundle.ensure(…), start etcd and the control plane, record the join; then:
 //! if first {
-//!     rendezvous.wait_for_joins(&mut watch)?;
+//!     rendezvous.wait_for_joins(&mut joined, &mut watch)?;
 //! } else {
-//!     rendezvous.joined(std::time::Duration::from_secs(300), &mut watch)?;
+//!     rendezvous.close()?;
 //! }
 //! # Ok(())
 //! # }
@@ -91,11 +96,11 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use contract::finding::Findings;
 use contract::properties::ControlNode;
@@ -122,6 +127,10 @@ const CALM: u32 = 5;
 
 /// Is given the state of things after each round, and may end the waiting.
 pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
+
+/// Says which of the other nodes need nothing of the first one any more: their joins are recorded in the cluster's
+/// store, or they are no members of it any more.
+pub type Joined<'a> = &'a mut dyn FnMut() -> anyhow::Result<BTreeSet<String>>;
 
 /// A node's side of the meeting. Dropping it closes the port; the record stays.
 pub struct Rendezvous {
@@ -213,13 +222,22 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// On the first node: waits until all others have joined, then closes the
-    /// rendezvous for good.
+    /// On the first node: hands out what it is asked for until all others have `joined`, then closes the
+    /// rendezvous for good. That they cannot be looked up now is no answer: it is asked again.
     ///
     /// # Errors
     /// [`Error::Stopped`]: what has been reached is on record. [`Error::NotFormed`], [`Error::Keep`].
-    pub fn wait_for_joins(&self, watch: Watch<'_>) -> Result<(), Error> {
+    pub fn wait_for_joins(&self, joined: Joined<'_>, watch: Watch<'_>) -> Result<(), Error> {
+        let cluster = self.shared.own().state.cluster().ok_or(Error::NotFormed)?;
         loop {
+            match joined() {
+                Ok(names) => {
+                    for name in names {
+                        self.shared.note(&name, cluster, Progress::Joined)?;
+                    }
+                }
+                Err(error) => log::debug!("looking who has joined: {error:#}"),
+            }
             let progress = self.shared.progress();
             if progress.values().all(|progress| *progress == Progress::Joined) {
                 return self.close();
@@ -231,9 +249,9 @@ impl Rendezvous {
                 let why = match answer.said {
                     _ if joined => None,
                     Ok(Said { state: Membership::Unformed | Membership::Receiving, .. }) => {
-                        Some(Why::Busy("it has not fetched its bundle yet".to_owned()))
+                        Some(Why::Busy("it has not fetched its keys yet".to_owned()))
                     }
-                    Ok(_) => Some(Why::Busy("it has not joined yet".to_owned())),
+                    Ok(_) => Some(Why::Busy("it has its keys, and its join is not recorded yet".to_owned())),
                     Err(why) => Some(why.of_a_member()),
                 };
                 against.push((peer, why));
@@ -243,39 +261,14 @@ impl Rendezvous {
         }
     }
 
-    /// On the other nodes, once their control plane is up: saves that, tells the first node, and
-    /// closes the rendezvous for good. Tries for `time` and says whether it is closed; if not,
-    /// it is to be called again, at the next boot for instance.
-    ///
-    /// A node that was admitted into a cluster that stood has nobody to tell.
-    /// A first node whose rendezvous is closed while its API server answers has
-    /// counted this node in already.
+    /// Closes the rendezvous on this node for good: it has joined, and nobody needs anything of it any more.
     ///
     /// # Errors
-    /// [`Error::NotFormed`] without a bundle; [`Error::Stopped`]; [`Error::Keep`].
-    pub fn joined(&self, time: Duration, watch: Watch<'_>) -> Result<bool, Error> {
-        self.shared.note_own_join()?;
-        if self.shared.admitted() {
-            return self.close().map(|()| true);
-        }
-        let cluster = self.shared.own().state.cluster().ok_or(Error::NotFormed)?;
-        let until = Instant::now() + time;
-        loop {
-            let told = self.runtime.block_on(client::ask(&self.shared, self.shared.first(), &Ask::Joined { cluster }));
-            let why = match told {
-                Ok((_, _, Reply::Noted)) => return self.close().map(|()| true),
-                Ok((_, said, reply)) => self.against(said).unwrap_or(match reply {
-                    Reply::Wait { reason } => Why::Busy(reason),
-                    _ => Why::Strange("its answer does not fit the question".to_owned()),
-                }),
-                Err(why) => why,
-            };
-            if Instant::now() >= until {
-                return if why == Why::Closed { self.close().map(|()| true) } else { Ok(false) };
-            }
-            self.say(watch, &[(self.shared.first().clone(), Some(why.of_a_member()))], &[])?;
-            self.shared.pause(self.shared.settings.pace);
-        }
+    /// [`Error::NotFormed`], [`Error::Keep`]: it is then as it was.
+    pub fn close(&self) -> Result<(), Error> {
+        self.shared.close()?;
+        self.stop.send_replace(true);
+        Ok(())
     }
 
     /// Fetches this node's bundle from another one and saves it, or says why not.
@@ -336,14 +329,6 @@ impl Rendezvous {
         Ok(Round { verdict: meeting::judge(&self.shared.own(), &answers), answers, proved })
     }
 
-    /// What stands against relying on the first node.
-    fn against(&self, said: Said) -> Option<Why> {
-        match meeting::judge(&self.shared.own(), &[Answer { first: true, said: Ok(said) }]) {
-            Verdict::Wait(mut against) => against.pop().flatten(),
-            _ => None,
-        }
-    }
-
     fn say(
         &self,
         watch: Watch<'_>,
@@ -369,12 +354,6 @@ impl Rendezvous {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Error::Stopped),
         }
-    }
-
-    fn close(&self) -> Result<(), Error> {
-        self.shared.close()?;
-        self.stop.send_replace(true);
-        Ok(())
     }
 }
 

@@ -31,7 +31,9 @@ pub enum Record {
     Member {
         /// The bundle.
         bundle: Box<MemberBundle>,
-        /// Whether it has joined Kubernetes: what the first node is yet to be told.
+        /// Whether it had joined and the first node was yet to be told, as earlier versions noted. Joins are recorded in
+        /// the cluster's store since then.
+        #[serde(default)]
         joined: bool,
         /// Whether it was admitted into a cluster that stood: its etcd joins that
         /// one, and nobody waits to be told.
@@ -81,6 +83,12 @@ impl Record {
     /// Whether this node is one of those that form a new cluster, until it knows that all have joined.
     pub fn is_forming(&self) -> bool {
         matches!(self, Self::First { .. } | Self::Member { admitted: false, .. })
+    }
+
+    /// On the first node: the names of the nodes that may still need something of it.
+    pub fn awaited(&self) -> Vec<&str> {
+        let Self::First { progress, .. } = self else { return Vec::new() };
+        progress.iter().filter(|(_, progress)| **progress < Progress::Joined).map(|(name, _)| name.as_str()).collect()
     }
 
     /// What others are told.

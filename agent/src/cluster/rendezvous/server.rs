@@ -66,7 +66,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
         }
     }
     drop(listener);
-    // The last node to join is still owed the word that this is on record.
+    // Who is spoken to is still owed the end of it.
     let all = async { while attended.join_next().await.is_some() {} };
     if timeout(FAREWELL_TIME, all).await.is_err() {
         log::debug!("rendezvous connections were cut off");
@@ -126,7 +126,6 @@ fn answer(ask: Ask, node: &str, shared: &Shared) -> Result<Reply, channel::Error
             None => Reply::Wait { reason: "it hands out no bundle".to_owned() },
         },
         Ask::Saved { cluster } => noted(keep(shared.note(node, cluster, Progress::HandedOver))?),
-        Ask::Joined { cluster } => noted(keep(shared.note(node, cluster, Progress::Joined))?),
     })
 }
 

@@ -169,11 +169,6 @@ impl Shared {
         Ok(Some(fresh))
     }
 
-    /// Whether this node was admitted into a cluster that stood.
-    pub(super) fn admitted(&self) -> bool {
-        self.lock().record.admitted()
-    }
-
     /// Whether the node that is admitted has saved its bundle.
     pub(super) fn handed_over(&self) -> bool {
         matches!(self.lock().record, Record::Admitting { saved: true, .. })
@@ -209,17 +204,6 @@ impl Shared {
             self.changed.notify_all();
         }
         Ok(true)
-    }
-
-    /// Notes on another node that it has joined; saved when this returns.
-    pub(super) fn note_own_join(&self) -> Result<(), Error> {
-        let mut inner = self.lock();
-        match inner.record.clone() {
-            Record::Member { bundle, joined: false, admitted } => {
-                inner.replace(Record::Member { bundle, joined: true, admitted })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Closes the rendezvous on this node for good; saved when this returns.

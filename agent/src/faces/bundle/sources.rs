@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use contract::ports;
 
 use super::archive::Keep;
-use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS};
+use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS, policy};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Runner};
 use crate::host::disk::Slots;
@@ -142,6 +142,7 @@ pub(super) fn all(root: &Path) -> Vec<Source> {
         let line = format!("journalctl {option} --lines=20000 --output=short-iso-precise --no-pager");
         sources.push(program(&format!("journal/{name}.txt"), what, 30, Keep::End, &line));
     }
+    sources.extend(audit_logs(root));
     sources.extend(container_logs(root));
     sources
 }
@@ -216,6 +217,24 @@ fn cluster(root: &Path) -> Vec<Source> {
         ),
         program("kubernetes/tasks.txt", "running containers", 4, Keep::Beginning, "ctr --namespace=k8s.io tasks list"),
     ]
+}
+
+/// The API server's audit log: the file that it writes to, and the one before it.
+fn audit_logs(root: &Path) -> Vec<Source> {
+    let directory = files::below(root, policy::LOGS);
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    // `audit.log`, and `audit-TIME.log` of those before it.
+    names.retain(|name| name.starts_with("audit") && name.ends_with(".log"));
+    names.sort_by(|one, other| other.cmp(one));
+    let source = |name: String| Source {
+        what: "who asked the API server for what".to_owned(),
+        weight: 20,
+        keep: Keep::End,
+        get: Get::File(Path::new(policy::LOGS).join(&name)),
+        name: format!("kubernetes/{name}"),
+    };
+    names.into_iter().take(2).map(source).collect()
 }
 
 /// The newest log of each container.

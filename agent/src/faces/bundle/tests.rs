@@ -66,6 +66,9 @@ fn node() -> TempDir {
         "data/kaas/progress.json",
         "usr/lib/kaas/image.json",
         "proc/cmdline",
+        "var/log/kubernetes/audit.log",
+        "var/log/kubernetes/audit-2026-11-21T10-00-00.000.log",
+        "var/log/kubernetes/audit-2026-11-20T10-00-00.000.log",
         "var/log/pods/kube-system_a_1/app/0.log",
         "var/log/pods/kube-system_b_2/app/3.log",
     ] {
@@ -108,6 +111,8 @@ fn no_planted_secret_is_in_the_bundle_and_the_rest_is() {
     for name in ["journal/etcd.txt", "plan.json", "kubernetes/pods.txt", "containers/kube-system_a_1/app/0.log"] {
         assert!(files[name].contains("begin\n") && files[name].contains("end\n"), "{name}: {}", files[name]);
     }
+    let audit: Vec<_> = files.keys().filter(|name| name.contains("audit")).collect();
+    assert_eq!(audit, ["kubernetes/audit-2026-11-21T10-00-00.000.log", "kubernetes/audit.log"]);
     assert!(files["config.json"].contains("\"console_password_hash\": \"[removed]\""), "{}", files["config.json"]);
     assert!(files["findings.txt"].contains("the peer answered [removed]"));
     assert!(said.contains(&"gathering: journal".to_owned()), "{said:?}");

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use contract::codes;
-use contract::finding::Findings;
+use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::properties::parse::addresses::overlap;
@@ -15,6 +15,7 @@ use contract::properties::{
     EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR,
     REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
 };
+use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use super::draft::Draft;
@@ -39,11 +40,24 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     servers_can_be_reached(draft, &mut findings);
     kubernetes_is_in_the_image(draft, image, &mut findings);
     secret_has_no_white_space_around(draft, &mut findings);
+    findings.extend(draft.snapshot_target.as_ref().and_then(clear_text).map(Findings::from).unwrap_or_default());
     somebody_can_log_in(draft, &mut findings);
     for problem in certificates::validity(&draft.extra_ca_certificates, now) {
         findings.push(problem.code.finding(EXTRA_CA_CERTIFICATES, problem.seen, problem.action));
     }
     findings
+}
+
+/// That a snapshot target is reached without TLS, if it is.
+pub fn clear_text(target: &Secret) -> Option<Finding> {
+    let scheme = url::Url::parse(target.expose()).ok()?.scheme().to_owned();
+    (scheme != "https").then(|| {
+        codes::SNAPSHOT_TARGET_CLEAR.finding(
+            SNAPSHOT_TARGET,
+            format!("it is reached by {scheme}://: whoever is on the way reads each snapshot, and the password"),
+            "Give an https:// address; the server's authority may be one of extra-ca-certificates",
+        )
+    })
 }
 
 fn this_node_is_listed(draft: &Draft, findings: &mut Findings) {

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use contract::codes;
 use contract::finding::Findings;
+use contract::pod_security::PodSecurity;
 use contract::properties::{self, Property, Value};
 use contract::role::{Role, Roles};
 use contract::secret::Secret;
@@ -40,6 +41,7 @@ pub(super) struct Draft {
     pub kubernetes_minor: Option<String>,
     pub pod_cidr: Option<Ipv4Net>,
     pub service_cidr: Option<Ipv4Net>,
+    pub pod_security: Option<PodSecurity>,
     pub ssh_authorized_keys: Vec<String>,
     pub console_password_hash: Option<String>,
     pub admin_networks: Vec<Ipv4Net>,
@@ -49,6 +51,7 @@ pub(super) struct Draft {
     pub extra_ca_certificates: Vec<String>,
     pub registry_mirror: Option<String>,
     pub snapshot_target: Option<Secret>,
+    pub recovery_public_key: Option<String>,
     pub vxlan_port: Option<u16>,
     pub timeout_factor: Option<u32>,
     /// Keys of properties that are given, but wrong.
@@ -77,6 +80,7 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
         kubernetes_minor: form.value(properties::KUBERNETES_VERSION),
         pod_cidr: form.value(properties::POD_CIDR),
         service_cidr: form.value(properties::SERVICE_CIDR),
+        pod_security: form.value(properties::POD_SECURITY),
         ssh_authorized_keys: form.list(properties::SSH_AUTHORIZED_KEYS),
         console_password_hash: form.value(properties::CONSOLE_PASSWORD_HASH),
         admin_networks: form.list(properties::ADMIN_CIDRS),
@@ -86,6 +90,7 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
         extra_ca_certificates: form.list(properties::EXTRA_CA_CERTIFICATES),
         registry_mirror: form.value(properties::REGISTRY_MIRROR),
         snapshot_target: form.value(properties::SNAPSHOT_TARGET),
+        recovery_public_key: form.value(properties::RECOVERY_PUBLIC_KEY),
         vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),
         timeout_factor: form.value(properties::TIMEOUT_FACTOR),
         wrong: BTreeSet::new(),

@@ -20,6 +20,7 @@ pub(crate) fn three_nodes() -> ControlPlane {
             "service_cidr": "10.96.0.0/16",
             "vxlan_port": 8472,
             "kubernetes_minor": "1.36",
+            "pod_security": "baseline",
         },
         "node": {
             "name": "node1",

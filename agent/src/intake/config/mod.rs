@@ -19,12 +19,14 @@ use std::time::Duration;
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
+use contract::pod_security::PodSecurity;
 use contract::properties::{self as table, ControlNode, Route};
 use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+pub use checks::clear_text;
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
 
@@ -48,6 +50,8 @@ pub struct ControlPlane {
     pub node: Node,
     /// The directory on a server to which snapshots of the store are copied; the address may hold a password.
     pub snapshot_target: Option<Secret>,
+    /// The operator's public key, to which encryption keys are sealed.
+    pub recovery_public_key: Option<String>,
     /// How many times longer than usual the appliance waits for anything: 1 to 20.
     /// The one knob for slow hosts.
     pub timeout_factor: u32,
@@ -70,6 +74,13 @@ pub struct Cluster {
     pub vxlan_port: u16,
     /// Kubernetes minor to form with, such as `1.36`: one that the image carries.
     pub kubernetes_minor: String,
+    /// What pods may ask for where their namespace does not say it. Images of before enforced nothing.
+    #[serde(default = "before_pod_security")]
+    pub pod_security: PodSecurity,
+}
+
+fn before_pod_security() -> PodSecurity {
+    PodSecurity::Privileged
 }
 
 /// This node.

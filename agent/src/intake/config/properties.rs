@@ -44,6 +44,7 @@ impl ControlPlane {
             (table::KUBERNETES_VERSION, Some(cluster.kubernetes_minor.clone())),
             (table::POD_CIDR, Some(cluster.pod_cidr.to_string())),
             (table::SERVICE_CIDR, Some(cluster.service_cidr.to_string())),
+            (table::POD_SECURITY, Some(cluster.pod_security.to_string())),
             (table::SSH_AUTHORIZED_KEYS, Some(node.ssh_authorized_keys.join("\\n"))),
             (table::CONSOLE_PASSWORD_HASH, node.console_password_hash.clone()),
             (table::ADMIN_CIDRS, Some(admin_networks.join(","))),
@@ -53,6 +54,7 @@ impl ControlPlane {
             (table::EXTRA_CA_CERTIFICATES, Some(node.extra_ca_certificates.concat().replace('\n', "\\n"))),
             (table::REGISTRY_MIRROR, node.registry_mirror.clone()),
             (table::SNAPSHOT_TARGET, self.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
+            (table::RECOVERY_PUBLIC_KEY, self.recovery_public_key.clone()),
             (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
             (table::TIMEOUT_FACTOR, Some(self.timeout_factor.to_string())),
         ];

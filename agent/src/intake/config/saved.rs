@@ -26,6 +26,9 @@ struct SavedNode {
     /// Missing in what older images saved.
     #[serde(default)]
     snapshot_target: Option<Secret>,
+    /// Missing in what older images saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recovery_public_key: Option<String>,
 }
 
 fn before_roles() -> Role {
@@ -34,11 +37,16 @@ fn before_roles() -> Role {
 
 impl From<Saved> for Config {
     fn from(Saved { role, cluster, node, timeout_factor }: Saved) -> Self {
-        let SavedNode { node, snapshot_target } = node;
+        let SavedNode { node, snapshot_target, recovery_public_key } = node;
         match role {
-            Role::ControlPlane | Role::TenantControlPlane => {
-                Self::ControlPlane(ControlPlane { role, cluster, node, snapshot_target, timeout_factor })
-            }
+            Role::ControlPlane | Role::TenantControlPlane => Self::ControlPlane(ControlPlane {
+                role,
+                cluster,
+                node,
+                snapshot_target,
+                recovery_public_key,
+                timeout_factor,
+            }),
         }
     }
 }
@@ -46,8 +54,15 @@ impl From<Saved> for Config {
 impl From<Config> for Saved {
     fn from(config: Config) -> Self {
         match config {
-            Config::ControlPlane(ControlPlane { role, cluster, node, snapshot_target, timeout_factor }) => {
-                Self { role, cluster, node: SavedNode { node, snapshot_target }, timeout_factor }
+            Config::ControlPlane(ControlPlane {
+                role,
+                cluster,
+                node,
+                snapshot_target,
+                recovery_public_key,
+                timeout_factor,
+            }) => {
+                Self { role, cluster, node: SavedNode { node, snapshot_target, recovery_public_key }, timeout_factor }
             }
         }
     }

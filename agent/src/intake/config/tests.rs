@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use contract::finding::Severity;
 use contract::image::ImageFacts;
+use contract::pod_security::PodSecurity;
 use contract::properties;
 use contract::properties::{ControlNode, Route};
 use contract::role::{Role, Roles};
@@ -39,6 +40,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("kubernetes-version", "1.35"),
         ("pod-cidr", "10.244.0.0/16"),
         ("service-cidr", "10.96.0.0/16"),
+        ("pod-security", "restricted"),
         ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
         ("admin-cidrs", "192.168.10.0/24, 10.8.0.5"),
@@ -48,6 +50,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
         ("registry-mirror", "https://registry.example.com/mirror"),
         ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
+        ("recovery-public-key", include_str!("../../../../contract/src/recovery/fixtures/key.pub")),
         ("vxlan-port", "4789"),
         ("timeout-factor", "3"),
     ];
@@ -487,6 +490,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
+                pod_security: PodSecurity::Baseline,
             },
             node: Node {
                 name: nodes[position].name.clone(),
@@ -528,10 +532,26 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 registry_mirror: mirror.map(str::to_owned),
             },
             snapshot_target: target.map(|target| Secret::new(target.to_owned())),
+            recovery_public_key: None,
             timeout_factor,
         });
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
     })
+}
+
+#[test]
+fn a_configuration_from_before_there_was_pod_security_enforces_nothing_and_stays_so() {
+    let mut saved = serde_json::to_value(Config::ControlPlane(super::super::fixture::three_nodes())).unwrap();
+    saved["cluster"].as_object_mut().unwrap().remove("pod_security").unwrap();
+    let config: Config = serde_json::from_value(saved).unwrap();
+    assert_eq!(config.control_plane().unwrap().cluster.pod_security, PodSecurity::Privileged);
+    // A property that is changed later does not set this one to the form's default.
+    assert!(config.properties(None).contains(&("pod-security", "privileged".to_owned())));
+    assert_eq!(
+        changed(&[("pod-security", None)]).unwrap().config.control_plane().unwrap().cluster.pod_security,
+        PodSecurity::Baseline
+    );
+    assert_eq!(codes(&changed(&[("pod-security", Some("none"))]).unwrap_err()), ["property.malformed"]);
 }
 
 /// Texts that come close to values: pieces of them in any order, and anything else.

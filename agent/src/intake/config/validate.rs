@@ -113,9 +113,11 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
                 service_cidr: draft.service_cidr?,
                 vxlan_port: draft.vxlan_port?,
                 kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+                pod_security: draft.pod_security?,
             },
             node,
             snapshot_target: draft.snapshot_target,
+            recovery_public_key: draft.recovery_public_key,
             timeout_factor: draft.timeout_factor?,
         }),
     };

@@ -17,7 +17,7 @@ use crate::host::files;
 
 /// The pods, and why the first may not be evicted, if it may not.
 #[derive(Clone, Default)]
-pub(super) struct FakeApi(Arc<Mutex<(Vec<Value>, Option<&'static str>)>>);
+pub(crate) struct FakeApi(Arc<Mutex<(Vec<Value>, Option<&'static str>)>>);
 
 impl FakeApi {
     /// Starts it on a node, with the keys of its etcd in the directory `pki`.
@@ -26,12 +26,12 @@ impl FakeApi {
         let api = Self::default();
         let own = api.clone();
         let answer = move |path: &str, _: &Value| own.answer(path);
-        fake_server::serve(SocketAddr::from((node.address, ports::API)), pki, Box::new(answer));
+        fake_server::serve(SocketAddr::from((node.address, ports::API)), &pki.join("etcd/server"), Box::new(answer));
         api
     }
 
     /// Lays the kubeconfig for it.
-    pub(super) fn lay_kubeconfig(root: &Path, pki: &Path) {
+    pub(crate) fn lay_kubeconfig(root: &Path, pki: &Path) {
         let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
         let key = Secret::new(read("healthcheck-client.key"));
         let client = Certified { certificate: read("healthcheck-client.crt"), key };

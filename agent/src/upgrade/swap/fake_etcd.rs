@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use contract::ports;
 use contract::properties::ControlNode;
 use serde_json::{Value, json};
@@ -20,12 +22,13 @@ use crate::intake::config::ControlPlane;
 
 /// All members.
 #[derive(Clone, Default)]
-pub(super) struct FakeEtcd(Arc<Mutex<Store>>);
+pub(crate) struct FakeEtcd(Arc<Mutex<Store>>);
 
 #[derive(Default)]
 struct Store {
-    /// Keys and values, both in base64.
-    pairs: BTreeMap<String, String>,
+    /// Keys; values in base64, each with the revision that changed it last.
+    pairs: BTreeMap<Vec<u8>, (String, u64)>,
+    revision: u64,
     leader: u64,
     /// Identity, name and peer URL of each.
     members: Vec<(u64, String, String)>,
@@ -33,6 +36,19 @@ struct Store {
     ill: Option<u64>,
     /// Whether nobody can say who the members are.
     unlisted: bool,
+    /// So many more questions are answered; none is all.
+    left: Option<u32>,
+}
+
+impl Store {
+    fn put(&mut self, key: Vec<u8>, value: String) {
+        self.revision += 1;
+        self.pairs.insert(key, (value, self.revision));
+    }
+}
+
+fn bytes(text: &str) -> Vec<u8> {
+    BASE64_STANDARD.decode(text).unwrap()
 }
 
 /// Gives each control node of `config` an address of its own, where nothing listens, and lays keys for etcd's
@@ -66,18 +82,52 @@ pub(super) fn is_off(config: &ControlPlane, error: &str) {
 impl FakeEtcd {
     /// Starts a member for each control node of `config`, which gets addresses of its own, and
     /// lays keys for its clients into `pki`.
-    pub(super) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
+    pub(crate) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
         let etcd = Self::default();
         etcd.begin_anew();
-        lay(config, pki, |node, id| etcd.serve(node, id, pki));
+        lay(config, pki, |node, id| {
+            // The next node's take their place.
+            let own = pki.join("members").join(&node.name);
+            std::fs::create_dir_all(own.join("etcd")).unwrap();
+            for file in ["etcd/server.crt", "etcd/server.key"] {
+                std::fs::copy(pki.join(file), own.join(file)).unwrap();
+            }
+            etcd.serve(node, id, &own);
+        });
+        etcd
+    }
+
+    /// Starts the member of one node, with the keys that are in `pki` whenever it is asked.
+    pub(crate) fn start_one(node: &ControlNode, pki: &Path) -> Self {
+        let etcd = Self::default();
+        etcd.begin_anew();
+        etcd.serve(node, 1, pki);
         etcd
     }
 
     /// Forgets everything after all.
-    pub(super) fn begin_anew(&self) {
+    pub(crate) fn begin_anew(&self) {
         let mut store = self.0.lock().unwrap();
         let members = std::mem::take(&mut store.members);
         *store = Store { leader: 1, members, ..Store::default() };
+    }
+
+    /// From now on nobody answers once so many questions are answered; none is otherwise.
+    pub(crate) fn fail_after(&self, questions: Option<u32>) {
+        self.0.lock().unwrap().left = questions;
+    }
+
+    /// Sets a key, as an API server does.
+    pub(crate) fn set(&self, key: &str, value: &str) {
+        self.0.lock().unwrap().put(key.as_bytes().to_vec(), BASE64_STANDARD.encode(value));
+    }
+
+    /// Keys that begin so, with their values.
+    pub(crate) fn below(&self, prefix: &str) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let store = self.0.lock().unwrap();
+        let all = store.pairs.iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
+        all.map(|(key, (value, _))| (text(key), text(&BASE64_STANDARD.decode(value).unwrap()))).collect()
     }
 
     /// From now on this member is not well; none is otherwise.
@@ -86,16 +136,19 @@ impl FakeEtcd {
     }
 
     /// From now on nobody can say who the members are.
-    pub(super) fn lose_list(&self) {
+    pub(crate) fn lose_list(&self) {
         self.0.lock().unwrap().unlisted = true;
     }
 
+    /// The member is removed from the cluster.
+    pub(crate) fn expel(&self, member: u64) {
+        self.0.lock().unwrap().members.retain(|(id, ..)| *id != member);
+    }
+
     /// What is known of a node.
-    pub(super) fn standing(&self, node: &str) -> Option<Value> {
-        use base64::Engine as _;
-        use base64::prelude::BASE64_STANDARD;
+    pub(crate) fn standing(&self, node: &str) -> Option<Value> {
         let store = self.0.lock().unwrap();
-        let value = store.pairs.get(&BASE64_STANDARD.encode(format!("/kaas/nodes/{node}")))?;
+        let (value, _) = store.pairs.get(format!("/kaas/nodes/{node}").as_bytes())?;
         serde_json::from_slice(&BASE64_STANDARD.decode(value).unwrap()).ok()
     }
 
@@ -104,15 +157,25 @@ impl FakeEtcd {
         self.0.lock().unwrap().leader
     }
 
-    fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
+    /// Starts another member, with the keys in `pki`.
+    pub(crate) fn serve(&self, node: &ControlNode, id: u64, pki: &Path) {
         self.0.lock().unwrap().members.push((id, node.name.clone(), peer_url(node)));
         let etcd = self.clone();
         let address = SocketAddr::from((node.address, ports::ETCD_CLIENT));
-        fake_server::serve(address, pki, Box::new(move |path, question| etcd.answer(id, path, question)));
+        fake_server::serve(
+            address,
+            &pki.join("etcd/server"),
+            Box::new(move |path, question| etcd.answer(id, path, question)),
+        );
     }
 
     fn answer(&self, id: u64, path: &str, question: &Value) -> (u16, Value) {
-        let store = self.0.lock().unwrap();
+        let mut store = self.0.lock().unwrap();
+        match &mut store.left {
+            Some(0) => return (503, json!({"message": "gone"})),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         match path {
             HEALTH => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
             "/v3/cluster/member/list" if store.unlisted => (503, json!({"message": "no quorum"})),
@@ -132,26 +195,35 @@ impl FakeEtcd {
         let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
         match path {
             "/v3/kv/put" => {
-                store.pairs.insert(text("key"), text("value"));
+                store.put(bytes(&text("key")), text("value"));
                 json!({})
             }
             "/v3/kv/range" => {
-                // Whoever asks for a range picks what is meant.
-                let meant = |key: &str| question.get("range_end").is_some() || key == text("key");
-                let pairs = store.pairs.iter().filter(|(key, _)| meant(key));
-                let pairs = pairs.map(|(key, value)| json!({"key": key, "value": value}));
+                let (from, end) = (bytes(&text("key")), question.get("range_end").map(|_| bytes(&text("range_end"))));
+                let meant = |key: &Vec<u8>| end.as_ref().map_or(*key == from, |end| *key >= from && key < end);
+                let limit = text("limit").parse().unwrap_or(usize::MAX);
+                let pairs = store.pairs.iter().filter(|(key, _)| meant(key)).take(limit);
+                let pairs = pairs.map(|(key, (value, revision))| {
+                    json!({"key": BASE64_STANDARD.encode(key), "value": value, "mod_revision": revision.to_string()})
+                });
                 json!({"kvs": pairs.collect::<Vec<_>>()})
             }
-            // Put unless it is there: the one transaction that is asked for.
-            "/v3/kv/txn" => {
-                let put = &question["success"][0]["request_put"];
-                let (key, value) = (put["key"].as_str().unwrap(), put["value"].as_str().unwrap());
-                assert_eq!(
-                    (&question["compare"][0]["create_revision"], &question["compare"][0]["key"]),
-                    (&json!("0"), &put["key"])
-                );
-                store.pairs.entry(key.to_owned()).or_insert(value.to_owned());
+            "/v3/kv/deleterange" => {
+                store.pairs.remove(&bytes(&text("key")));
                 json!({})
+            }
+            // Put unless it is there, or unless it was changed: the transactions that are asked for.
+            "/v3/kv/txn" => {
+                let (put, compare) = (&question["success"][0]["request_put"], &question["compare"][0]);
+                let (key, value) = (put["key"].as_str().unwrap(), put["value"].as_str().unwrap());
+                let present = store.pairs.get(&bytes(key)).map_or(0, |(_, revision)| *revision);
+                let expected = compare.get("create_revision").or(compare.get("mod_revision")).unwrap();
+                assert_eq!((&compare["key"], compare["result"].as_str()), (&put["key"], Some("EQUAL")));
+                let succeeded = *expected == json!(present.to_string());
+                if succeeded {
+                    store.put(bytes(key), value.to_owned());
+                }
+                json!({"succeeded": succeeded})
             }
             "/v3/maintenance/status" => {
                 json!({"header": {"member_id": id.to_string()}, "leader": store.leader.to_string(), "raftAppliedIndex": "7"})

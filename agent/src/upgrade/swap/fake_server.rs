@@ -11,24 +11,29 @@ use serde_json::Value;
 use crate::host::tls;
 
 /// Answers a path with a body by a status code and a body.
-pub(super) type Answer = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
+pub(crate) type Answer = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
 
-/// Serves with the certificate of etcd's server in the directory `pki`.
-pub(super) fn serve(address: SocketAddr, pki: &Path, answer: Box<Answer>) {
-    let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
-    let chain = tls::certificates(&read("server.crt")).unwrap();
-    let key = tls::key(&read("server.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let tls = Arc::new(tls.with_no_client_auth().with_single_cert(chain, key).unwrap());
+/// Serves with the certificate and key `<base>.crt` and `<base>.key`, as they are when somebody connects.
+pub(crate) fn serve(address: SocketAddr, base: &Path, answer: Box<Answer>) {
+    let (certificate, key) = (base.with_extension("crt"), base.with_extension("key"));
     let listener = TcpListener::bind(address).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let session = rustls::ServerConnection::new(Arc::clone(&tls)).unwrap();
+            // Where there are no keys yet nobody is served.
+            let Some(tls) = configuration(&certificate, &key) else { continue };
+            let session = rustls::ServerConnection::new(Arc::new(tls)).unwrap();
             // A client that goes away ends its connection; no more than that.
             let _ = exchange(&answer, rustls::StreamOwned::new(session, stream));
         }
     });
+}
+
+fn configuration(certificate: &Path, key: &Path) -> Option<rustls::ServerConfig> {
+    let chain = tls::certificates(&std::fs::read_to_string(certificate).ok()?).ok()?;
+    let key = tls::key(&std::fs::read_to_string(key).ok()?).ok()?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    tls.with_no_client_auth().with_single_cert(chain, key).ok()
 }
 
 fn exchange(answer: &Answer, stream: rustls::StreamOwned<rustls::ServerConnection, TcpStream>) -> std::io::Result<()> {

@@ -12,11 +12,11 @@ pub mod context;
 pub mod evacuate;
 pub mod facts;
 #[cfg(test)]
-mod fake_api;
+pub(crate) mod fake_api;
 #[cfg(test)]
-mod fake_etcd;
+pub(crate) mod fake_etcd;
 #[cfg(test)]
-mod fake_server;
+pub(crate) mod fake_server;
 pub mod force_adopt;
 pub mod good;
 mod judge;

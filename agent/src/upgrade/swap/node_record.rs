@@ -2,9 +2,13 @@
 //! etcd what it knows of its own disk, and [asks the others](super::peers) for it before its own
 //! etcd starts. A member with old data would be forgiven once by etcd and then panic.
 //!
+//! That there is a record of a node is also the proof that it has joined: it is written as the last act of its forming,
+//! and again each minute.
+//!
 //! A counter is raised on the disk first and in the cluster after that, so the cluster
 //! never knows more than the one true disk.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,6 +97,14 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
 /// What one peer knows: each node's record by its name.
 pub type Known = Vec<(String, NodeRecord)>;
 
+/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran.
+///
+/// # Errors
+/// It does not answer.
+pub fn joined(etcd: &EtcdClient) -> anyhow::Result<BTreeSet<String>> {
+    Ok(records(etcd)?.into_iter().map(|(name, _)| name).collect())
+}
+
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
 /// newer image may have written it.
 ///
@@ -165,6 +177,11 @@ pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, Known)]) -> Resu
             ));
         }
         let Some(cluster) = of(node) else { continue };
+        // What a snapshot says of the disk that the node had then is not about the one that it was restored on since.
+        let token = |record: &NodeRecord| record.restored.as_ref().map(|epoch| epoch.token.clone());
+        if disk.restored.is_some() && token(cluster) != token(disk) {
+            continue;
+        }
         if let Some(finding) = against(node, disk, cluster, peer) {
             return Err(finding);
         }
@@ -350,6 +367,25 @@ mod tests {
             let said = verdict(&with(own.clone()), None, theirs.clone());
             assert_eq!(said.as_deref(), expected, "{own:?} {theirs:?}");
         }
+    }
+
+    /// All nodes were lost: new ones restore a snapshot that knows their former disks.
+    #[test]
+    fn what_a_snapshot_says_of_lost_disks_does_not_stand_against_the_new_ones() {
+        let (early, late) = ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z");
+        let own = NodeRecord { restored: epoch("t", late), ..disk() };
+        let lost = |restored| NodeRecord { disk: Uuid::from_u128(9), counter: 900, restored, ..disk() };
+        for former in [None, epoch("s", early)] {
+            assert_eq!(verdict(&own, Some(lost(former.clone())), former.clone()), None, "{former:?}");
+            // The one that was asked has told since that it was restored.
+            assert_eq!(verdict(&own, Some(lost(former)), epoch("t", late)), None);
+        }
+        // Another disk that the restored cluster knows is the node's true one.
+        let said = verdict(&own, Some(lost(epoch("t", late))), epoch("t", late));
+        assert_eq!(said.as_deref(), Some("disk.superseded"));
+        // As a copy from after the restore is known.
+        let copied = NodeRecord { counter: 101, ..own.clone() };
+        assert_eq!(verdict(&own, Some(copied), epoch("t", late)).as_deref(), Some("disk.stale"));
     }
 
     #[test]

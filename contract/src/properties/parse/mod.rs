@@ -3,6 +3,7 @@
 
 pub mod addresses;
 pub mod certificates;
+pub mod keys;
 pub mod names;
 pub mod numbers;
 pub mod password;

@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use super::super::value::Problem;
 use super::{addresses, quoted, unescape_lines};
 use crate::codes;
+use crate::pod_security::{PodSecurity, UnknownLevel};
 use crate::properties::ControlNode;
 use crate::role::{Role, UnknownRole};
 
@@ -41,6 +42,15 @@ pub fn role(text: &str) -> Result<Role, Problem> {
     text.parse().map_err(|UnknownRole| {
         let seen = format!("{} is no role", quoted(text));
         Problem::new(&codes::PROPERTY_MALFORMED, seen, format!("Give one of {}", known()))
+    })
+}
+
+/// A level of the Pod Security Standards.
+pub fn pod_security(text: &str) -> Result<PodSecurity, Problem> {
+    text.parse().map_err(|UnknownLevel| {
+        let seen = format!("{} is no level of the Pod Security Standards", quoted(text));
+        let known = PodSecurity::ALL.map(PodSecurity::name).join(", ");
+        Problem::new(&codes::PROPERTY_MALFORMED, seen, format!("Give one of {known}"))
     })
 }
 

@@ -1,12 +1,13 @@
 //! Whole nodes, on addresses of the loopback network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use contract::pod_security::PodSecurity;
 use contract::properties::ControlNode;
 use contract::role::Role;
 use contract::secret::Secret;
@@ -53,8 +54,10 @@ pub(super) fn config(index: usize) -> ControlPlane {
             service_cidr: "10.96.0.0/16".parse().unwrap(),
             vxlan_port: 4789,
             kubernetes_minor: "1.36".to_owned(),
+            pod_security: PodSecurity::Baseline,
         },
         snapshot_target: None,
+        recovery_public_key: None,
         timeout_factor: 1,
     }
 }
@@ -137,6 +140,25 @@ fn meet_until(node: &Rendezvous, mut wanted: impl FnMut(&Report) -> bool) -> Rep
     found.unwrap()
 }
 
+/// The cluster's store has on record that these nodes have joined.
+fn recorded(names: &[&str]) -> anyhow::Result<BTreeSet<String>> {
+    Ok(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// Waits on the first node, with such a record, until a report is as wanted.
+fn await_until(first: &Rendezvous, names: &[&str], mut wanted: impl FnMut(&Report) -> bool) -> Report {
+    let (mut wait, mut found) = (patient(), None);
+    let ended = first.wait_for_joins(&mut || recorded(names), &mut |report| {
+        if wanted(report) {
+            found = Some(report.clone());
+            return ControlFlow::Break(());
+        }
+        wait(report)
+    });
+    assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+    found.unwrap()
+}
+
 fn why(report: &Report, node: &str) -> Option<Why> {
     report.waiting.iter().find(|waiting| waiting.node == node).map(|waiting| waiting.why.clone())
 }
@@ -164,10 +186,13 @@ fn three_nodes_meet_join_and_close() {
     }
     assert_eq!(meet(&nodes[1]), bundles[1], "asked again");
 
+    let store = Mutex::new(BTreeSet::new());
     thread::scope(|scope| {
-        let first = scope.spawn(|| nodes[0].wait_for_joins(&mut patient()));
-        assert!(nodes[1].joined(Duration::from_secs(60), &mut patient()).unwrap());
-        assert!(nodes[2].joined(Duration::from_secs(60), &mut patient()).unwrap());
+        let first = scope.spawn(|| nodes[0].wait_for_joins(&mut || Ok(store.lock().unwrap().clone()), &mut patient()));
+        for (node, name) in [(&nodes[1], "node-2"), (&nodes[2], "node-3")] {
+            store.lock().unwrap().insert(name.to_owned());
+            node.close().unwrap();
+        }
         first.join().unwrap().unwrap();
     });
     for index in 0..3 {
@@ -252,13 +277,103 @@ fn a_blank_first_node_beside_members_stays_out() {
     assert_eq!(codes(&report), ["cluster.exists", "cluster.exists"]);
     assert_eq!(machines.disk(0), Record::Unformed);
 
-    let mut seen = None;
-    let stopped = nodes[1].joined(Duration::from_secs(60), &mut |report| {
-        seen = why(report, "node-1");
-        ControlFlow::Break(())
+    // A member that has joined closes without it.
+    nodes[1].close().unwrap();
+    let report = meet_until(&nodes[0], |report| why(report, "node-2") == Some(Why::Refused));
+    assert_eq!(codes(&report), ["cluster.exists"]);
+    assert_eq!(machines.disk(0), Record::Unformed);
+}
+
+#[test]
+fn what_answers_on_a_port_is_no_join() {
+    let machines = Machines::new();
+    let first = {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+        let [first, ..] = nodes;
+        first
+    };
+    // Their rendezvous is not open, and something listens where their API would: they restart.
+    let _apis: Vec<_> = [2, 3]
+        .map(|number| TcpListener::bind((Ipv4Addr::new(127, 0, 1, number), machines.settings[0].api_port)).unwrap())
+        .into();
+    let report = await_until(&first, &["node-2"], |report| why(report, "node-3").is_some());
+    assert_eq!(why(&report, "node-3"), Some(Why::Refused));
+    assert_eq!(why(&report, "node-2"), None, "its join is on record");
+    assert_eq!(machines.disk(0).awaited(), ["node-3"]);
+    drop(first);
+
+    // What is on record stays so, also for a node whose join an earlier version had noted.
+    let first = machines.start(0);
+    first.wait_for_joins(&mut || recorded(&["node-3"]), &mut patient()).unwrap();
+    assert!(matches!(machines.disk(0), Record::Closed { .. }));
+}
+
+#[test]
+fn members_need_nothing_of_a_first_node_that_is_lost_after_it_handed_out() {
+    let machines = Machines::new();
+    let cluster = {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        all_meet(&[&nodes[0], &nodes[1], &nodes[2]])[0].cluster
+    };
+    machines.lose_disk(0);
+    for index in [1, 2] {
+        // The power is cut as well, before the node has begun with what it holds.
+        let node = machines.start(index);
+        assert_eq!(meet(&node).cluster, cluster);
+        node.close().unwrap();
+        assert_eq!(machines.disk(index), Record::Closed { cluster });
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_asked_says_nothing_and_keeps_nobody_away() {
+    let machines = Machines::new();
+    let (first, bundle) = {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        let bundle = thread::scope(|scope| {
+            scope.spawn(|| meet(&nodes[1]));
+            meet(&nodes[0])
+        });
+        let [first, ..] = nodes;
+        (first, bundle)
+    };
+    // Without a quorum: the third may be who brings it back.
+    let third = machines.start(2);
+    let asked = Mutex::new(0);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let mut joined = || {
+                *asked.lock().unwrap() += 1;
+                match machines.disk(2) {
+                    Record::Closed { .. } => recorded(&["node-2", "node-3"]),
+                    _ => anyhow::bail!("no quorum"),
+                }
+            };
+            first.wait_for_joins(&mut joined, &mut patient())
+        });
+        assert_eq!(meet(&third).cluster, bundle.cluster);
+        let until = Instant::now() + Duration::from_secs(600);
+        while *asked.lock().unwrap() < 3 && Instant::now() < until {
+            thread::yield_now();
+        }
+        assert_eq!(machines.disk(0).awaited(), ["node-2", "node-3"]);
+        third.close().unwrap();
+        waiting.join().unwrap().unwrap();
     });
-    assert!(matches!(stopped, Err(Error::Stopped)));
-    assert_eq!(seen, Some(Why::Blank));
+}
+
+#[test]
+fn records_of_earlier_versions_are_understood() {
+    let now = std::time::SystemTime::now();
+    let decided = Record::decide(&config(0).cluster, "node-1", now).unwrap();
+    let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
+    let bundle = serde_json::to_value(&bundles["node-2"]).unwrap();
+    for (joined, state) in [(true, Membership::Formed(cluster)), (false, Membership::Forming(cluster))] {
+        let text = serde_json::json!({"state": "member", "bundle": bundle, "joined": joined, "admitted": false});
+        let record: Record = serde_json::from_value(text).unwrap();
+        assert_eq!((record.state(), record.awaited()), (state, vec![]));
+    }
 }
 
 #[test]
@@ -310,7 +425,8 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     assert_eq!(meet(&third).cluster, cluster);
 
     // And after it has joined: told.
-    assert!(third.joined(Duration::from_secs(60), &mut patient()).unwrap());
+    third.close().unwrap();
+    await_until(&first, &["node-3"], |report| why(report, "node-2").is_some());
     drop(third);
     machines.lose_disk(2);
     let third = machines.start(2);
@@ -407,7 +523,8 @@ fn a_single_node_forms_by_itself() {
     let node = machines.start(0);
     let bundle = meet(&node);
     assert_eq!(machines.disk(0).state(), Membership::Forming(bundle.cluster));
-    node.wait_for_joins(&mut patient()).unwrap();
+    assert!(machines.disk(0).awaited().is_empty());
+    node.close().unwrap();
     assert_eq!(machines.disk(0), Record::Closed { cluster: bundle.cluster });
 }
 
@@ -456,11 +573,8 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
         drop(member);
 
         // It has nobody to tell, whether it is the first or not.
-        if lost == 0 {
-            blank.wait_for_joins(&mut patient()).unwrap();
-        } else {
-            assert!(blank.joined(Duration::from_secs(60), &mut patient()).unwrap());
-        }
+        assert!(machines.disk(lost).awaited().is_empty());
+        blank.close().unwrap();
         assert_eq!(machines.disk(lost), Record::Closed { cluster });
 
         // The same code opens nothing once the member has closed.

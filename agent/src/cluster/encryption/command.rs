@@ -1,0 +1,156 @@
+//! `kaas-agent encryption`: how Secrets are encrypted, and a new key for them. Asks etcd directly and needs nothing of the
+//! running agent; the steps to a new key are the agents'.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use serde_json::json;
+
+use super::key_set::{KeySet, Next};
+use super::recover;
+use super::store::Store;
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::records::Records;
+use crate::host::files;
+use crate::intake::config::{ControlPlane, Output};
+
+/// How long etcd may take to answer, times the timeout factor.
+const REQUEST: Duration = Duration::from_secs(5);
+
+/// What can be done with the encryption of Secrets.
+#[derive(Subcommand)]
+pub enum Encryption {
+    /// Say how Secrets are encrypted, and how far a new key is
+    Status {
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Make a new key and let the control nodes take it up, one step after the other
+    ///
+    /// Every Secret is written again with the new key, and the former one is dropped. It takes some minutes; `status` says
+    /// how far it is. Giving it again meanwhile changes nothing.
+    Rotate,
+}
+
+impl Encryption {
+    /// Does it and says so.
+    ///
+    /// # Errors
+    /// Why it could not be done.
+    pub fn run(self, root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+        let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+        let config = config.control_plane()?;
+        let node = config.control_node()?;
+        let etcd = EtcdClient::new(node, &files::below(root, PKI), config.timeout(REQUEST))?;
+        match self {
+            Self::Status { output } => status(config, &Store(&etcd), output, out),
+            Self::Rotate => rotate(root, &Store(&etcd), SystemTime::now(), out),
+        }
+    }
+}
+
+fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
+    let Some(seen) = store.read()? else {
+        match output {
+            Output::Json => writeln!(out, "{:#}", json!({"keys": [], "write": null, "clear": true, "waiting": []}))?,
+            Output::Text => writeln!(out, "{NOT_YET}")?,
+        }
+        return Ok(());
+    };
+    let nodes = config.cluster.control_nodes.iter().map(|node| node.name.as_str());
+    let nodes: Vec<&str> = nodes.collect();
+    let next = seen.set.next(&nodes, &store.loaded()?, SystemTime::now());
+    let waiting = match &next {
+        Next::Wait(behind) => behind.as_slice(),
+        _ => &[],
+    };
+    match output {
+        Output::Json => {
+            let KeySet { keys, write, clear, generation, since, .. } = &seen.set;
+            let keys: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+            let (generation, under_way) = (*generation, next != Next::Rest);
+            writeln!(
+                out,
+                "{:#}",
+                json!({"keys": keys, "write": write, "clear": clear, "generation": generation, "since": since,
+                    "under-way": under_way, "waiting": waiting})
+            )?;
+        }
+        Output::Text => write!(out, "{}", described(&seen.set, &next))?,
+    }
+    Ok(())
+}
+
+/// What is said as long as there is no key.
+const NOT_YET: &str =
+    "Secrets are not encrypted yet: this begins when every control node runs an image that can, for good";
+
+fn described(set: &KeySet, next: &Next) -> String {
+    let mut text = match &set.write {
+        Some(key) => format!("Secrets are written with the encryption key {key}.\n"),
+        None => "Secrets are still written in clear.\n".to_owned(),
+    };
+    if let Some(incoming) = set.incoming() {
+        text += &format!("The key {incoming} is to take over.\n");
+    } else if set.has_former() {
+        let former: Vec<&str> =
+            set.keys.iter().map(|key| key.id.as_str()).filter(|id| Some(*id) != set.write.as_deref()).collect();
+        let former = if former.is_empty() { "in clear".to_owned() } else { format!("with {}", former.join(" and ")) };
+        text += &format!("Those that were written {former} are being written again.\n");
+    }
+    if let Next::Wait(behind) = next {
+        text += &format!("The next step waits for the API server on {}.\n", behind.join(", "));
+    }
+    text
+}
+
+fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write) -> anyhow::Result<()> {
+    let Some(seen) = store.read()? else { bail!("{NOT_YET}") };
+    let (key, authority) = recover::new_key(root)?;
+    if seen.set.authority != authority {
+        bail!("the keys in the store are another cluster's, and were not recovered yet");
+    }
+    let id = key.id.clone();
+    let Some(offered) = seen.set.offered(key, now) else {
+        writeln!(out, "a new key is being taken up already; `kaas-agent encryption status` says how far it is")?;
+        return Ok(());
+    };
+    if !store.change(&seen, &offered)? {
+        bail!("somebody else has changed the keys meanwhile: look at `kaas-agent encryption status`");
+    }
+    writeln!(out, "the new key {id} is being taken up; `kaas-agent encryption status` says how far it is")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::encryption::key_set::WrappedKey;
+
+    #[test]
+    fn each_step_is_told() {
+        let now = SystemTime::UNIX_EPOCH;
+        let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: String::new() };
+        let first = KeySet::first("a", key("k1"), false, now);
+        assert_eq!(
+            described(&first, &Next::Wait(vec!["cp2".into(), "cp3".into()])),
+            "Secrets are still written in clear.\nThe key k1 is to take over.\n\
+             The next step waits for the API server on cp2, cp3.\n"
+        );
+        let used = KeySet { write: Some("k1".into()), ..first };
+        assert!(
+            described(&used, &Next::Rewrite(used.clone())).ends_with("written in clear are being written again.\n")
+        );
+        let alone = KeySet { clear: false, ..used };
+        assert_eq!(described(&alone, &Next::Rest), "Secrets are written with the encryption key k1.\n");
+        let offered = alone.offered(key("k2"), now).unwrap();
+        assert!(described(&offered, &Next::Rest).contains("The key k2 is to take over.\n"));
+        let used = KeySet { write: Some("k2".into()), ..offered };
+        assert!(described(&used, &Next::Rest).ends_with("Those that were written with k1 are being written again.\n"));
+    }
+}

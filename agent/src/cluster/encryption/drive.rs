@@ -1,0 +1,208 @@
+//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the operator,
+//! and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use contract::codes;
+use contract::finding::Finding;
+use contract::recovery::{Keys, PublicKey};
+use zeroize::Zeroizing;
+
+use super::key_set::{KeySet, Next};
+use super::recover::{self, Found, Readable};
+use super::store::Store;
+use super::{loaded, recovery, rewrite};
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::secrets;
+use crate::host::command::Runner;
+use crate::intake::config::ControlPlane;
+
+/// A step that takes longer waits for something, times the timeout factor: API servers look at their file each minute.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long the API server may take to write a Secret, times the timeout factor.
+const WRITING: Duration = Duration::from_secs(30);
+
+/// A node of a cluster whose etcd answers.
+pub struct Node<'a> {
+    /// The system's root, `/` outside of tests.
+    pub root: &'a Path,
+    /// Its configuration.
+    pub config: &'a ControlPlane,
+    /// Its own member of etcd.
+    pub etcd: &'a EtcdClient,
+    /// Runs programs.
+    pub runner: &'a dyn Runner,
+}
+
+/// What was laid for the API server.
+pub enum Laid {
+    /// In clear: there are no keys.
+    Clear {
+        /// Whether that is news.
+        changed: bool,
+    },
+    /// By the record's keys.
+    Keys {
+        /// Whether that is news.
+        changed: bool,
+        /// The record with its keys.
+        readable: Box<Readable>,
+    },
+}
+
+impl Laid {
+    /// Whether the file is another than it was.
+    pub fn changed(&self) -> bool {
+        match self {
+            Self::Clear { changed } | Self::Keys { changed, .. } => *changed,
+        }
+    }
+}
+
+impl Node<'_> {
+    fn name(&self) -> &str {
+        &self.config.node.name
+    }
+
+    fn store(&self) -> Store<'_> {
+        Store(self.etcd)
+    }
+
+    /// The key that the operator's copies are sealed to.
+    fn public_key(&self) -> Option<PublicKey> {
+        self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
+    }
+
+    /// Makes the first key of a cluster: at its forming it is written with at once. Whoever comes first makes it.
+    ///
+    /// # Errors
+    /// There is no quorum, or the authorities cannot be read.
+    pub fn begin(&self, forming: bool, now: SystemTime) -> anyhow::Result<()> {
+        let (key, authority) = recover::new_key(self.root)?;
+        self.store().make(&KeySet::first(&authority, key, forming, now))
+    }
+
+    /// Lays what the API server reads, and keeps the operator's copy in the store.
+    ///
+    /// # Errors
+    /// There is no quorum, or the file system's. The inner error is a finding: the keys are another cluster's.
+    pub fn lay(&self, now: SystemTime) -> anyhow::Result<Result<Laid, Finding>> {
+        let readable = match recover::find(self.root, &self.store(), now)? {
+            Found::Nothing => {
+                let changed = secrets::lay(self.root, &secrets::content(&Keys::default(), None, true))?;
+                return Ok(Ok(Laid::Clear { changed }));
+            }
+            Found::Unreadable(ids) => return Ok(Err(unreadable(&ids))),
+            Found::Readable(readable) => readable,
+        };
+        // A store that takes nothing now keeps no API server away: no new key is written with before the copy is there.
+        if let Err(error) = self.seal(&readable) {
+            log::warn!("keeping the copy of the encryption keys that is sealed to the operator: {error:#}");
+        }
+        let changed = secrets::lay(self.root, &content(&readable))?;
+        Ok(Ok(Laid::Keys { changed, readable }))
+    }
+
+    fn seal(&self, readable: &Readable) -> anyhow::Result<()> {
+        recovery::ensure(&self.store(), self.name(), self.public_key().as_ref(), &readable.keys).map(drop)
+    }
+
+    /// Tells the others once the operator's copy is in the store and this node's API server has loaded what was laid.
+    ///
+    /// # Errors
+    /// The API server or etcd does not answer.
+    pub fn tell(&self, readable: &Readable) -> anyhow::Result<()> {
+        self.seal(readable)?;
+        let (store, generation) = (self.store(), readable.seen.set.generation);
+        if store.loaded()?.get(self.name()) == Some(&generation) {
+            return Ok(());
+        }
+        if loaded::has_loaded(self.runner, self.config.address(), &content(readable))? {
+            store.say_loaded(self.name(), generation)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next step, if this is the node to do so: that of etcd's leader. Says what it waits for when that takes
+    /// long.
+    ///
+    /// # Errors
+    /// etcd or the API server does not answer, or a Secret cannot be written again; doing it again goes on.
+    pub fn drive(&self, readable: &Readable, now: SystemTime) -> anyhow::Result<Option<Finding>> {
+        if !self.etcd.status()?.is_leader() {
+            return Ok(None);
+        }
+        let (store, set) = (self.store(), &readable.seen.set);
+        let nodes: Vec<&str> = self.config.cluster.control_nodes.iter().map(|node| node.name.as_str()).collect();
+        match set.next(&nodes, &store.loaded()?, now) {
+            Next::Rest => Ok(None),
+            Next::Wait(behind) => {
+                let long = set.age(now).is_none_or(|age| age > self.config.timeout(PATIENCE));
+                Ok(long.then(|| waiting(&behind)))
+            }
+            Next::Change(to) => {
+                if store.change(&readable.seen, &to)? {
+                    log::info!("Secrets are written with the encryption key {} from now on", shown(&to));
+                }
+                Ok(None)
+            }
+            Next::Rewrite(to) => {
+                let others = rewrite::others(self.etcd, set.write.as_deref().unwrap_or_default())?;
+                if others.is_empty() {
+                    if store.change(&readable.seen, &to)? {
+                        log::info!("all Secrets are encrypted with the key {}", shown(&to));
+                    }
+                    return Ok(None);
+                }
+                log::info!("writing {} Secrets again with the encryption key {}", others.len(), shown(set));
+                let (address, timeout) = (self.config.address(), self.config.timeout(WRITING));
+                rewrite::again(&Api::as_administrator(address, self.root, timeout)?, &others)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// That there is no public key for the operator's copy, once there are keys.
+    pub fn without_recovery(&self) -> Option<Finding> {
+        let property = contract::properties::RECOVERY_PUBLIC_KEY;
+        self.public_key().is_none().then(|| {
+            codes::RECOVERY_KEY_MISSING.finding(
+                property,
+                "there is none: if all control nodes are lost, no snapshot gives a Secret back",
+                format!(
+                    "Make a key pair on your own machine (kaas recovery new), and set the public key on each control node: \
+                     kaas-agent configure {property}=KEY"
+                ),
+            )
+        })
+    }
+}
+
+fn content(readable: &Readable) -> Zeroizing<Vec<u8>> {
+    let KeySet { write, clear, .. } = &readable.seen.set;
+    secrets::content(&readable.keys, write.as_deref(), *clear)
+}
+
+fn shown(set: &KeySet) -> &str {
+    set.write.as_deref().unwrap_or("none")
+}
+
+fn waiting(behind: &[String]) -> Finding {
+    codes::ENCRYPTION_WAITING.finding(
+        "encryption of Secrets",
+        format!("the next step to a new key waits for the API server on {}", behind.join(" and ")),
+        "Bring these nodes up, or replace those that are lost; Secrets can be read and written meanwhile",
+    )
+}
+
+fn unreadable(ids: &[String]) -> Finding {
+    codes::ENCRYPTION_KEY_MISSING.finding(
+        "encryption of Secrets",
+        format!("the store is another cluster's, which encrypted its Secrets with {}", ids.join(" and ")),
+        "Open the keys that the snapshot carries with your private key (kaas recovery open), and restore again with them: \
+         kaas-agent restore FILE --recovered-keys KEYS",
+    )
+}

@@ -1,0 +1,118 @@
+//! The record in etcd, and how it changes. Pure.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Which keys there are, and which one is written with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeySet {
+    /// Raised with each change.
+    pub generation: u64,
+    /// When it was changed last, as RFC 3339 writes it.
+    pub since: String,
+    /// Names the authority that has wrapped the keys.
+    pub authority: String,
+    /// The keys by which Secrets may be encrypted. One that stands last and is not written with is to take over.
+    pub keys: Vec<WrappedKey>,
+    /// The name of the key that is written with; none while it is in clear.
+    pub write: Option<String>,
+    /// Whether Secrets may still be there in clear.
+    #[serde(default)]
+    pub clear: bool,
+    /// What a later version has noted.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// A key as the store holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrappedKey {
+    /// Its name.
+    pub id: String,
+    /// Itself, wrapped.
+    pub wrapped: String,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing.
+    Rest,
+    /// These nodes' API servers have not loaded the set yet.
+    Wait(Vec<String>),
+    /// The set is to be changed to this one.
+    Change(KeySet),
+    /// Every Secret has to be written anew that is not encrypted with the key that is written with; then the set is to
+    /// be changed to this one.
+    Rewrite(KeySet),
+}
+
+impl KeySet {
+    /// The first set of a cluster: at its forming nothing was ever written in clear, later all of it was.
+    pub fn first(authority: &str, key: WrappedKey, forming: bool, now: SystemTime) -> Self {
+        let write = forming.then(|| key.id.clone());
+        let (authority, since, more) = (authority.to_owned(), at(now), Map::new());
+        Self { generation: 1, since, authority, keys: vec![key], write, clear: !forming, more }
+    }
+
+    /// The key that is to take over, if one is.
+    pub fn incoming(&self) -> Option<&str> {
+        let last = self.keys.last()?.id.as_str();
+        (self.write.as_deref() != Some(last)).then_some(last)
+    }
+
+    /// Whether Secrets may be encrypted with another key than the one that is written with, or not at all.
+    pub fn has_former(&self) -> bool {
+        self.clear || self.keys.len() > 1
+    }
+
+    /// The set with another key that is to take over; none while another change is under way.
+    pub fn offered(&self, key: WrappedKey, now: SystemTime) -> Option<Self> {
+        if self.incoming().is_some() || self.has_former() {
+            return None;
+        }
+        let keys = self.keys.iter().cloned().chain([key]).collect();
+        Some(Self { keys, ..self.changed(now) })
+    }
+
+    /// The same keys, wrapped by another authority.
+    pub fn rewrapped(&self, authority: &str, keys: Vec<WrappedKey>, now: SystemTime) -> Self {
+        Self { authority: authority.to_owned(), keys, ..self.changed(now) }
+    }
+
+    /// What comes next, when these nodes have said of which generation the set is that their API servers have loaded.
+    pub fn next(&self, nodes: &[&str], loaded: &BTreeMap<String, u64>, now: SystemTime) -> Next {
+        let behind = |node: &&&str| loaded.get(**node).is_none_or(|generation| *generation < self.generation);
+        let behind: Vec<String> = nodes.iter().filter(behind).map(|node| (*node).to_owned()).collect();
+        if let Some(incoming) = self.incoming() {
+            if !behind.is_empty() {
+                return Next::Wait(behind);
+            }
+            return Next::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) });
+        }
+        if !self.has_former() {
+            return Next::Rest;
+        }
+        if !behind.is_empty() {
+            return Next::Wait(behind);
+        }
+        let keys = self.keys.iter().filter(|key| Some(&key.id) == self.write.as_ref()).cloned().collect();
+        Next::Rewrite(Self { keys, clear: false, ..self.changed(now) })
+    }
+
+    /// How long ago it was changed last; none if that is in the future: then a clock was wrong.
+    pub fn age(&self, now: SystemTime) -> Option<Duration> {
+        now.duration_since(humantime::parse_rfc3339(&self.since).ok()?).ok()
+    }
+
+    fn changed(&self, now: SystemTime) -> Self {
+        Self { generation: self.generation + 1, since: at(now), ..self.clone() }
+    }
+}
+
+fn at(now: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(now).to_string()
+}

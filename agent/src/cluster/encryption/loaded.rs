@@ -1,0 +1,42 @@
+//! Which configuration this node's API server has loaded. It says so in its metrics, by the SHA-256 of the file:
+//! `apiserver_encryption_config_controller_last_config_info`, in Kubernetes from 1.35 on.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+
+use crate::cluster::kubernetes::{api, secrets};
+use crate::host::command::Runner;
+
+const METRIC: &str = "apiserver_encryption_config_controller_last_config_info{";
+
+/// Whether the API server at `address` works by this content.
+///
+/// # Errors
+/// It does not answer.
+pub fn has_loaded(runner: &dyn Runner, address: Ipv4Addr, content: &[u8]) -> anyhow::Result<bool> {
+    let ask = api::kubectl(address).args(["get", "--raw", "/metrics"]);
+    let metrics = runner.run(&ask).context("asking the API server which encryption keys it has loaded")?;
+    Ok(tells(&String::from_utf8_lossy(&metrics), &secrets::sum(content)))
+}
+
+fn tells(metrics: &str, sum: &str) -> bool {
+    let named = format!("hash=\"sha256:{sum}\"");
+    let labels = metrics.lines().filter_map(|line| line.strip_prefix(METRIC)?.split('}').next());
+    labels.flat_map(|labels| labels.split(',')).any(|label| label == named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_server_names_what_it_has_loaded() {
+        // As Kubernetes 1.36 writes it.
+        let metrics = "# TYPE apiserver_encryption_config_controller_last_config_info gauge\n\
+            apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=\"sha256:aa\",hash=\"sha256:bb\"} 1\n";
+        assert!(tells(metrics, "bb"));
+        assert!(!tells(metrics, "aa") && !tells(metrics, "b"));
+        assert!(!tells("", "bb"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The keys of the record in clear: by this cluster's authority, or, when the store is another cluster's that was restored
+//! here, by keys that the operator has opened.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use contract::recovery::Keys;
+
+use super::key_set::{KeySet, WrappedKey};
+use super::store::{Seen, Store};
+use super::wrap::{Wrapping, draw};
+use crate::cluster::etcd::recovered::Recovered;
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::Authorities;
+use crate::cluster::records::Records;
+use crate::host::files;
+
+/// The record and its keys in clear.
+pub struct Readable {
+    /// The record.
+    pub seen: Seen,
+    /// Its keys.
+    pub keys: Keys,
+}
+
+/// What is known of the record's keys.
+pub enum Found {
+    /// There is no record: Secrets are in clear.
+    Nothing,
+    /// All of them.
+    Readable(Box<Readable>),
+    /// Another cluster's authority has wrapped them, and not all of them were given to a restore: their names.
+    Unreadable(Vec<String>),
+}
+
+fn wrapping(root: &Path) -> anyhow::Result<Wrapping> {
+    Wrapping::of(&Authorities::read(&files::below(root, PKI))?.etcd)
+}
+
+/// Draws a key and wraps it by the authority of the node below `root`.
+///
+/// # Errors
+/// The authorities cannot be read, or the random source fails.
+pub fn new_key(root: &Path) -> anyhow::Result<(WrappedKey, String)> {
+    let (key, wrapping) = (draw()?, wrapping(root)?);
+    Ok((WrappedKey { wrapped: wrapping.wrap(&key)?, id: key.id }, wrapping.authority().to_owned()))
+}
+
+/// The record with its keys. Keys that were given to a restore are taken into the record, and then forgotten.
+///
+/// # Errors
+/// There is no quorum, the authorities cannot be read, or a key is damaged.
+pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<Found> {
+    let (wrapping, records) = (wrapping(root)?, Records::new(root));
+    loop {
+        let Some(seen) = store.read()? else { return Ok(Found::Nothing) };
+        if seen.set.authority == wrapping.authority() {
+            let keys = unwrapped(&seen.set, &wrapping)?;
+            if records.entry::<Recovered>()?.is_some() {
+                records.forget::<Recovered>()?;
+            }
+            return Ok(Found::Readable(Box::new(Readable { seen, keys })));
+        }
+        let given = records.entry::<Recovered>()?.map(|given| given.0).unwrap_or_default();
+        let Some(wrapped) = rewrapped(&seen.set, &given, &wrapping)? else {
+            return Ok(Found::Unreadable(seen.set.keys.into_iter().map(|key| key.id).collect()));
+        };
+        // Whoever was quicker has done the same, or more: it is read again.
+        if store.change(&seen, &seen.set.rewrapped(wrapping.authority(), wrapped, now))? {
+            log::info!("the recovered encryption keys are in the store, wrapped by this cluster's authority");
+        }
+    }
+}
+
+fn unwrapped(set: &KeySet, wrapping: &Wrapping) -> anyhow::Result<Keys> {
+    let keys = set.keys.iter().map(|key| wrapping.unwrap(&key.id, &key.wrapped));
+    Ok(Keys { keys: keys.collect::<anyhow::Result<_>>()? })
+}
+
+/// All keys of the set, by this authority; none if one of them was not given.
+fn rewrapped(set: &KeySet, given: &Keys, wrapping: &Wrapping) -> anyhow::Result<Option<Vec<WrappedKey>>> {
+    let mut wrapped = Vec::new();
+    for key in &set.keys {
+        let Some(given) = given.keys.iter().find(|given| given.id == key.id) else { return Ok(None) };
+        wrapped.push(WrappedKey { id: key.id.clone(), wrapped: wrapping.wrap(given)? });
+    }
+    Ok(Some(wrapped))
+}

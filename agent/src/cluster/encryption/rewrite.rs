@@ -1,0 +1,78 @@
+//! Writes Secrets again that etcd holds otherwise than encrypted with the key that is written with. What etcd holds is
+//! looked at, so that the end is seen and not believed.
+
+use anyhow::{Context as _, bail};
+
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::api::Api;
+
+/// Where the API server keeps Secrets in etcd.
+const SECRETS: &str = "/registry/secrets/";
+
+/// So many are looked at in one answer, which then fits in memory: a Secret has 1 MiB at most.
+const PAGE: u32 = 4;
+
+/// A Secret: its namespace and its name.
+pub type Name = (String, String);
+
+/// What encrypted values begin with (`k8s.io/apiserver`, `encryptionconfig`).
+fn prefix(id: &str) -> String {
+    format!("k8s:enc:secretbox:v1:{id}:")
+}
+
+/// The Secrets that etcd holds otherwise than encrypted with the key of this name.
+///
+/// # Errors
+/// There is no quorum, or a key is no Secret's.
+pub fn others(etcd: &EtcdClient, id: &str) -> anyhow::Result<Vec<Name>> {
+    let (wanted, mut found, mut after) = (prefix(id), Vec::new(), None);
+    loop {
+        let page = etcd.page(SECRETS, after.as_deref(), PAGE)?;
+        let Some((last, _)) = page.last() else { return Ok(found) };
+        after = Some(last.clone());
+        for (key, value) in page {
+            if !value.starts_with(wanted.as_bytes()) {
+                found.push(name(&key).with_context(|| format!("{key} in the store is no Secret's"))?);
+            }
+        }
+    }
+}
+
+fn name(key: &str) -> Option<Name> {
+    let (namespace, name) = key.strip_prefix(SECRETS)?.split_once('/')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then(|| (namespace.to_owned(), name.to_owned()))
+}
+
+/// Lets the API server write these Secrets again as they are. One that was changed or deleted meanwhile is none of them
+/// any more.
+///
+/// # Errors
+/// The API server does not answer, or refuses: an admission webhook does, perhaps. Doing it again goes on.
+pub fn again(api: &Api, secrets: &[Name]) -> anyhow::Result<()> {
+    for (namespace, name) in secrets {
+        // No change is asked for: the API server writes because what is in the store is not by its first key.
+        let answer = api.merge(&format!("/api/v1/namespaces/{namespace}/secrets/{name}"), &serde_json::json!({}))?;
+        match answer.code {
+            200 | 404 | 409 => {}
+            code => bail!("writing the Secret {namespace}/{name} again: the API server answers {code}"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_the_store_names_a_secret() {
+        assert_eq!(name("/registry/secrets/kube-system/a.b"), Some(("kube-system".into(), "a.b".into())));
+        for strange in
+            ["/registry/secrets/a", "/registry/secrets//a", "/registry/secrets/a/", "/registry/secrets/a/b/c", "/x"]
+        {
+            assert_eq!(name(strange), None, "{strange}");
+        }
+        // A key whose name begins as another one's does not pass for it.
+        assert!(!"k8s:enc:secretbox:v1:k12:x".starts_with(&prefix("k1")));
+    }
+}

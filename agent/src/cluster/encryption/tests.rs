@@ -1,0 +1,370 @@
+//! Three nodes with API servers that are played here, over one store: from clear text to a key, and from one key to the
+//! next, cut off anywhere. At no time is there a Secret that one of the API servers cannot read.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use contract::ports;
+use contract::recovery::{Keys, PrivateKey};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::drive::{Laid, Node};
+use super::key_set::{KeySet, Next, WrappedKey};
+use super::recover::{self, Found};
+use super::store::Store;
+use super::wrap;
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::recovered::Recovered;
+use crate::cluster::kubernetes::{PKI, secrets};
+use crate::cluster::pki::Authorities;
+use crate::cluster::records::Records;
+use crate::host::command::{Command, Error, Runner};
+use crate::host::files;
+use crate::intake::config::ControlPlane;
+use crate::intake::config::fixture::three_nodes;
+use crate::upgrade::swap::fake_api::FakeApi;
+use crate::upgrade::swap::fake_etcd::FakeEtcd;
+use crate::upgrade::swap::fake_server;
+
+/// What an API server has loaded: the names of its keys in order; none of them is clear text.
+type Loaded = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+
+fn providers(content: &[u8]) -> Vec<Option<String>> {
+    let whole: Value = serde_json::from_slice(content).unwrap();
+    let mut all = Vec::new();
+    for provider in whole["resources"][0]["providers"].as_array().unwrap() {
+        match provider["secretbox"]["keys"].as_array() {
+            Some(keys) => all.extend(keys.iter().map(|key| Some(key["name"].as_str().unwrap().to_owned()))),
+            None => all.push(None),
+        }
+    }
+    all
+}
+
+/// A value as the API server would write it.
+fn written(by: &Option<String>) -> String {
+    by.as_ref().map_or_else(|| "in clear".to_owned(), |id| format!("k8s:enc:secretbox:v1:{id}:sealed"))
+}
+
+/// A cluster of three.
+struct World {
+    configs: Vec<ControlPlane>,
+    roots: Vec<TempDir>,
+    etcd: FakeEtcd,
+    loaded: Loaded,
+    now: SystemTime,
+}
+
+/// Says of the API server that is asked what it has loaded.
+struct Metrics(Loaded);
+
+impl Runner for Metrics {
+    fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+        let line = command.to_string();
+        assert!(line.ends_with("get --raw /metrics"), "{line}");
+        let loaded = self.0.lock().unwrap();
+        let (_, content) = loaded.iter().find(|(address, _)| line.contains(&format!("https://{address}:"))).unwrap();
+        let sum = secrets::sum(content);
+        let name = "apiserver_encryption_config_controller_last_config_info";
+        Ok(format!("{name}{{apiserver_id_hash=\"sha256:0\",hash=\"sha256:{sum}\"}} 1\n").into_bytes())
+    }
+}
+
+impl World {
+    /// Its API servers write in clear, and have written three Secrets.
+    fn new() -> Self {
+        let roots: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let pki = |root: &TempDir| files::below(root.path(), PKI);
+        let mut config = three_nodes();
+        let etcd = FakeEtcd::start(&mut config, &pki(&roots[0]));
+        let authorities = Authorities::read(&pki(&roots[0])).unwrap();
+        let nodes = config.cluster.control_nodes.clone();
+        let loaded = Loaded::default();
+        let mut configs = Vec::new();
+        for (node, root) in nodes.iter().zip(&roots) {
+            authorities.ensure(&pki(root)).unwrap();
+            crate::cluster::pki::ensure_member(node, &pki(root), SystemTime::now()).unwrap();
+            FakeApi::lay_kubeconfig(root.path(), &pki(root));
+            let mut own = config.clone();
+            own.node.name = node.name.clone();
+            own.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 8).unwrap();
+            configs.push(own);
+            let clear = secrets::content(&Keys::default(), None, true);
+            loaded.lock().unwrap().insert(node.address.to_string(), clear.to_vec());
+            let (store, loaded, address) = (etcd.clone(), Arc::clone(&loaded), node.address.to_string());
+            let answer = move |path: &str, _: &Value| {
+                let name = path.strip_prefix("/api/v1/namespaces/default/secrets/").expect("a Secret");
+                let by = providers(&loaded.lock().unwrap()[&address])[0].clone();
+                store.set(&format!("/registry/secrets/default/{name}"), &written(&by));
+                (200, Value::Null)
+            };
+            fake_server::serve(SocketAddr::from((node.address, ports::API)), &pki(root).join("etcd/server"), Box::new(answer));
+        }
+        let world = Self { configs, roots, etcd, loaded, now: SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) };
+        for name in ["a", "b", "c"] {
+            world.etcd.set(&format!("/registry/secrets/default/{name}"), "in clear");
+        }
+        world
+    }
+
+    fn client(&self, index: usize) -> EtcdClient {
+        let node = self.configs[index].control_node().unwrap();
+        EtcdClient::new(node, &files::below(self.roots[index].path(), PKI), Duration::from_secs(60)).unwrap()
+    }
+
+    fn set(&self) -> Option<KeySet> {
+        Store(&self.client(0)).read().unwrap().map(|seen| seen.set)
+    }
+
+    /// A minute of one node's maintenance. Its API server then looks at its file.
+    fn minute(&self, index: usize) -> anyhow::Result<()> {
+        let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
+        let (root, config) = (self.roots[index].path(), &self.configs[index]);
+        let node = Node { root, config, etcd: &etcd, runner: &runner };
+        let done = node.lay(self.now).and_then(|laid| match laid.expect("the keys of this cluster") {
+            Laid::Clear { .. } => Ok(()),
+            Laid::Keys { readable, .. } => {
+                node.tell(&readable)?;
+                node.drive(&readable, self.now).map(drop)
+            }
+        });
+        if let Ok(content) = std::fs::read(files::below(root, secrets::CONFIGURATION)) {
+            self.loaded.lock().unwrap().insert(config.address().to_string(), content);
+        }
+        self.each_api_server_reads_each_secret();
+        done
+    }
+
+    /// A Secret that a client changes through one of the API servers.
+    fn write(&self, index: usize) {
+        let by = providers(&self.loaded.lock().unwrap()[&self.configs[index].address().to_string()])[0].clone();
+        self.etcd.set("/registry/secrets/default/changed", &written(&by));
+        self.each_api_server_reads_each_secret();
+    }
+
+    fn each_api_server_reads_each_secret(&self) {
+        for (address, content) in self.loaded.lock().unwrap().iter() {
+            let readable: Vec<String> = providers(content).iter().map(written).collect();
+            for (name, value) in self.etcd.below("/registry/secrets/") {
+                assert!(readable.contains(&value), "{address} cannot read {name}: {value}, only {readable:?}");
+            }
+        }
+    }
+
+    /// Minutes of all nodes, with changes in between, until the record is at rest.
+    fn until_rest(&self) -> KeySet {
+        for round in 0..20 {
+            for index in 0..3 {
+                self.minute(index).unwrap();
+                self.write((index + round) % 3);
+            }
+            let set = self.set().expect("a record");
+            if set.next(&[], &BTreeMap::new(), self.now) == Next::Rest {
+                return set;
+            }
+        }
+        panic!("the record does not come to rest: {:?}", self.set());
+    }
+
+    fn begin(&self, index: usize, forming: bool) {
+        let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
+        let (root, config) = (self.roots[index].path(), &self.configs[index]);
+        Node { root, config, etcd: &etcd, runner: &runner }.begin(forming, self.now).unwrap();
+    }
+
+    fn offer(&self) {
+        let etcd = self.client(0);
+        let store = Store(&etcd);
+        let seen = store.read().unwrap().unwrap();
+        let (key, _) = recover::new_key(self.roots[0].path()).unwrap();
+        assert!(store.change(&seen, &seen.set.offered(key, self.now).unwrap()).unwrap());
+    }
+
+    fn all_secrets_are_by(&self, set: &KeySet) {
+        let expected = written(&set.write);
+        for (name, value) in self.etcd.below("/registry/secrets/") {
+            assert_eq!(value, expected, "{name}");
+        }
+        assert_eq!(set.keys.len(), 1);
+        assert!(!set.clear);
+    }
+}
+
+#[test]
+fn clear_text_becomes_a_key_and_a_key_the_next_one() {
+    let world = World::new();
+    world.minute(0).unwrap();
+    assert!(world.set().is_none());
+    world.begin(0, false);
+    // Whoever is late changes nothing.
+    let first = world.set().unwrap();
+    world.begin(1, false);
+    assert_eq!(world.set().unwrap(), first);
+    let one = world.until_rest();
+    world.all_secrets_are_by(&one);
+    world.offer();
+    // While one change is under way there is no other one.
+    assert!(world.set().unwrap().offered(first.keys[0].clone(), world.now).is_none());
+    let two = world.until_rest();
+    world.all_secrets_are_by(&two);
+    assert_ne!(one.write, two.write);
+    assert!(two.keys.iter().all(|key| Some(&key.id) != one.write.as_ref()), "the former key is still there");
+}
+
+#[test]
+fn a_node_that_is_away_holds_the_next_step_up_and_loses_nothing() {
+    let world = World::new();
+    world.begin(0, false);
+    world.until_rest();
+    world.offer();
+    let generation = world.set().unwrap().generation;
+    for _ in 0..5 {
+        world.minute(0).unwrap();
+        world.minute(1).unwrap();
+    }
+    let waiting = world.set().unwrap();
+    assert_eq!(waiting.generation, generation, "a step without the third node");
+    let loaded = Store(&world.client(0)).loaded().unwrap();
+    assert_eq!(waiting.next(&["node1", "node2", "node3"], &loaded, world.now), Next::Wait(vec!["node3".into()]));
+    // It comes back, and gets the keys before its API server starts.
+    world.until_rest();
+}
+
+#[test]
+fn whatever_is_cut_off_goes_on() {
+    for requests in 0..60 {
+        let world = World::new();
+        world.begin(0, false);
+        let mut cut = false;
+        // The store goes away in the midst of one node's work, once in each minute, further and further on.
+        for index in [0, 1, 2].into_iter().cycle().take(15) {
+            world.etcd.fail_after(Some(requests));
+            let failed = world.minute(index).is_err();
+            cut |= failed;
+            world.etcd.fail_after(None);
+            world.write(index);
+        }
+        let set = world.until_rest();
+        world.all_secrets_are_by(&set);
+        if !cut {
+            assert!(requests > 5, "nothing was cut off");
+            return;
+        }
+    }
+    panic!("a minute asks too much of the store");
+}
+
+#[test]
+fn a_cluster_that_forms_never_writes_in_clear() {
+    let world = World::new();
+    world.begin(1, true);
+    let etcd = world.client(2);
+    let runner = Metrics(Arc::clone(&world.loaded));
+    let node = Node { root: world.roots[2].path(), config: &world.configs[2], etcd: &etcd, runner: &runner };
+    assert!(node.lay(world.now).unwrap().unwrap().changed() && !node.lay(world.now).unwrap().unwrap().changed());
+    let path: PathBuf = files::below(world.roots[2].path(), secrets::CONFIGURATION);
+    use std::os::unix::fs::PermissionsExt as _;
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(providers(&std::fs::read(&path).unwrap()), [world.set().unwrap().write]);
+}
+
+#[test]
+fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
+    let mut world = World::new();
+    let private = PrivateKey::draw().unwrap();
+    for config in &mut world.configs {
+        config.recovery_public_key = Some(private.public().unwrap().to_string());
+    }
+    world.begin(0, false);
+    let opened = |world: &World, node: &str| {
+        Store(&world.client(0)).sealed(node).unwrap().map(|sealed| sealed.open(&private).unwrap())
+    };
+    while world.set().unwrap().write.is_none() {
+        (0..3).for_each(|index| world.minute(index).unwrap());
+    }
+    let used = world.set().unwrap();
+    for node in ["node1", "node2", "node3"] {
+        assert_eq!(opened(&world, node).unwrap().ids().collect::<Vec<_>>(), [used.write.as_deref().unwrap()]);
+    }
+    world.until_rest();
+    world.offer();
+    let (old, new) = (used.write.unwrap(), world.set().unwrap().incoming().unwrap().to_owned());
+    world.minute(2).unwrap();
+    assert_eq!(opened(&world, "node3").unwrap().ids().collect::<Vec<_>>(), [&old, &new]);
+    // The property is taken back: the copy goes.
+    world.configs[2].recovery_public_key = None;
+    world.minute(2).unwrap();
+    assert!(opened(&world, "node3").is_none() && opened(&world, "node2").is_some());
+    // In the store, no key stands in clear.
+    let (_, keys) = readable(&world, 0);
+    for (name, value) in world.etcd.below("/kaas/") {
+        for key in &keys.keys {
+            assert!(!value.contains(key.secret.expose()), "{name}");
+        }
+    }
+}
+
+fn readable(world: &World, index: usize) -> (KeySet, Keys) {
+    match recover::find(world.roots[index].path(), &Store(&world.client(index)), world.now).unwrap() {
+        Found::Readable(readable) => (readable.seen.set.clone(), readable.keys.clone()),
+        _ => panic!("the keys are not readable"),
+    }
+}
+
+#[test]
+fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
+    let world = World::new();
+    world.begin(0, true);
+    let (lost, keys) = readable(&world, 0);
+    // New control nodes with authorities of their own: the first one was given the keys.
+    let others = Authorities::make(SystemTime::now()).unwrap();
+    let new_root = tempfile::tempdir().unwrap();
+    others.ensure(&files::below(new_root.path(), PKI)).unwrap();
+    let (etcd, now) = (world.client(0), world.now);
+    let find = || recover::find(new_root.path(), &Store(&etcd), now).unwrap();
+    let Found::Unreadable(ids) = find() else { panic!("another authority's keys were read") };
+    assert_eq!(ids, [lost.write.clone().unwrap()]);
+    assert_eq!(world.set().unwrap(), lost, "nothing was changed");
+
+    let records = Records::new(new_root.path());
+    records.begin_entry(&Recovered(Keys::default())).unwrap();
+    assert!(matches!(find(), Found::Unreadable(_)), "none of the keys was given");
+    records.begin_entry(&Recovered(keys.clone())).unwrap();
+    let Found::Readable(found) = find() else { panic!("the keys that were given are not taken") };
+    assert_eq!((&found.keys, found.seen.set.generation), (&keys, lost.generation + 1));
+    assert_eq!(found.seen.set.write, lost.write);
+    // They are forgotten once the store has them.
+    let Found::Readable(_) = find() else { panic!("they are not in the store") };
+    assert!(records.entry::<Recovered>().unwrap().is_none());
+}
+
+#[test]
+fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
+    let (one, other) = (Authorities::make(SystemTime::now()).unwrap(), Authorities::make(SystemTime::now()).unwrap());
+    let (own, strange) = (wrap::Wrapping::of(&one.etcd).unwrap(), wrap::Wrapping::of(&other.etcd).unwrap());
+    let key = wrap::draw().unwrap();
+    assert_ne!(key.id, wrap::draw().unwrap().id);
+    let wrapped = own.wrap(&key).unwrap();
+    assert_ne!(wrapped, own.wrap(&key).unwrap(), "a nonce was used twice");
+    assert_eq!(own.unwrap(&key.id, &wrapped).unwrap(), key);
+    // The same authority on another node.
+    assert_eq!(wrap::Wrapping::of(&one.etcd.clone()).unwrap().unwrap(&key.id, &wrapped).unwrap(), key);
+    assert!(own.unwrap("k0", &wrapped).is_err() && own.unwrap(&key.id, "AAAA").is_err());
+    assert!(strange.unwrap(&key.id, &wrapped).is_err());
+    assert_ne!(own.authority(), strange.authority());
+}
+
+#[test]
+fn what_a_later_version_has_noted_in_the_record_stays() {
+    let now = SystemTime::UNIX_EPOCH;
+    let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: "w".into() };
+    let mut text = serde_json::to_value(KeySet::first("a", key("k1"), true, now)).unwrap();
+    text["of-a-later-version"] = true.into();
+    let set: KeySet = serde_json::from_value(text).unwrap();
+    let offered = serde_json::to_value(set.offered(key("k2"), now).unwrap()).unwrap();
+    assert_eq!((&offered["of-a-later-version"], &offered["generation"]), (&true.into(), &2.into()));
+}

@@ -1,0 +1,89 @@
+//! Keys as the store holds them: wrapped with AES-256-GCM under a key that HKDF-SHA256 derives from the private key of etcd's
+//! authority. Every control node has that, and no snapshot.
+
+use anyhow::{Context as _, anyhow, ensure};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use contract::recovery::Key;
+use contract::secret::Secret;
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use crate::cluster::pki::Certified;
+
+/// What the derived key is for: nothing else is derived from the authority with these words.
+const PURPOSE: &[u8] = b"kaas encryption keys 1";
+
+/// What wraps and unwraps.
+pub(super) struct Wrapping {
+    key: RandomizedNonceKey,
+    authority: String,
+}
+
+impl Wrapping {
+    /// By the authority of etcd's certificates.
+    ///
+    /// # Errors
+    /// Its key or its certificate is not understood.
+    pub(super) fn of(authority: &Certified) -> anyhow::Result<Self> {
+        let der = |pem: &str| {
+            x509_parser::pem::parse_x509_pem(pem.as_bytes()).map(|(_, pem)| pem.contents).map_err(|_| anyhow!("no PEM"))
+        };
+        let private = Zeroizing::new(der(authority.key.expose()).context("reading the key of etcd's authority")?);
+        let mut derived = Zeroizing::new([0; 32]);
+        Salt::new(HKDF_SHA256, PURPOSE)
+            .extract(&private)
+            .expand(&[PURPOSE], &AES_256_GCM)
+            .and_then(|key| key.fill(&mut derived[..]))
+            .map_err(|_| anyhow!("deriving a key from etcd's authority failed"))?;
+        let key = RandomizedNonceKey::new(&AES_256_GCM, &derived[..]).map_err(|_| anyhow!("setting up AES failed"))?;
+        let certificate = der(&authority.certificate).context("reading the certificate of etcd's authority")?;
+        let sum = Sha256::digest(&certificate);
+        Ok(Self { key, authority: sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect() })
+    }
+
+    /// Names the authority: the beginning of its certificate's SHA-256.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Wraps a key, bound to its name.
+    ///
+    /// # Errors
+    /// The random source fails.
+    pub(super) fn wrap(&self, key: &Key) -> anyhow::Result<String> {
+        let mut text = key.secret.expose().as_bytes().to_vec();
+        let sealed = self.key.seal_in_place_append_tag(Aad::from(key.id.as_bytes()), &mut text);
+        let nonce = sealed.map_err(|_| anyhow!("wrapping a key failed"))?;
+        Ok(BASE64_STANDARD.encode([&nonce.as_ref()[..], &text].concat()))
+    }
+
+    /// Unwraps the key of this name.
+    ///
+    /// # Errors
+    /// It is damaged, or another authority has wrapped it.
+    pub(super) fn unwrap(&self, id: &str, wrapped: &str) -> anyhow::Result<Key> {
+        let damaged = || anyhow!("the encryption key {id} in the store is damaged, or wrapped by another authority");
+        let bytes = BASE64_STANDARD.decode(wrapped).map_err(|_| damaged())?;
+        ensure!(bytes.len() > NONCE_LEN, damaged());
+        let (nonce, text) = bytes.split_at(NONCE_LEN);
+        let (nonce, mut text) =
+            (Nonce::try_assume_unique_for_key(nonce).map_err(|_| damaged())?, Zeroizing::new(text.to_vec()));
+        let opened = self.key.open_in_place(nonce, Aad::from(id.as_bytes()), &mut text[..]).map_err(|_| damaged())?;
+        let secret = str::from_utf8(opened).map_err(|_| damaged())?;
+        Ok(Key { id: id.to_owned(), secret: Secret::new(secret.to_owned()) })
+    }
+}
+
+/// Draws a key: 32 random bytes and a name of its own.
+///
+/// # Errors
+/// The random source fails.
+pub(super) fn draw() -> anyhow::Result<Key> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    aws_lc_rs::rand::fill(&mut bytes[..]).map_err(|_| anyhow!("the random source fails"))?;
+    let name = uuid::Uuid::new_v4().simple().to_string();
+    Ok(Key { id: format!("k{}", &name[..12]), secret: Secret::new(BASE64_STANDARD.encode(&bytes[..])) })
+}

@@ -1,0 +1,115 @@
+//! For the tests: systemd and hostnamed at the other end of a socket. A unit that is started is active, and no more.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tokio::runtime::Builder;
+use zbus::OwnedObjectPath;
+
+use super::bus::{self, Bus};
+use super::files;
+
+const SYSTEMD: &str = "/org/freedesktop/systemd1";
+const HOSTNAMED: &str = "/org/freedesktop/hostname1";
+/// All units are found here: the one that was asked for last.
+const UNIT: &str = "/org/freedesktop/systemd1/unit/asked";
+
+/// The units since power-on, of the system below a directory.
+#[derive(Clone)]
+pub(crate) struct FakeSystemd {
+    root: PathBuf,
+    units: Arc<Mutex<Units>>,
+}
+
+#[derive(Default)]
+struct Units {
+    active: BTreeSet<String>,
+    asked: String,
+}
+
+impl FakeSystemd {
+    /// The system below `root` after power-on.
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), units: Arc::default() }
+    }
+
+    /// A bus with it.
+    pub(crate) fn bus(&self) -> Bus {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let systemd = self.clone();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                theirs.set_nonblocking(true).unwrap();
+                let connection = zbus::connection::Builder::unix_stream(theirs)
+                    .server(zbus::Guid::generate())
+                    .p2p()
+                    .serve_at(SYSTEMD, Manager(systemd.clone()))
+                    .serve_at(UNIT, Unit(systemd))
+                    .serve_at(HOSTNAMED, HostName)
+                    .build();
+                connection.await.unwrap().closed().await;
+            });
+        });
+        bus::over(ours)
+    }
+
+    fn start(&self, unit: &str) {
+        if unit == "etcd.service" {
+            // From its first moment on it has a log.
+            fs::create_dir_all(files::below(&self.root, "/var/lib/etcd/member/wal")).unwrap();
+        }
+        self.units.lock().unwrap().active.insert(unit.to_owned());
+    }
+}
+
+fn found() -> OwnedObjectPath {
+    zbus::ObjectPath::try_from(UNIT).unwrap().into()
+}
+
+struct Manager(FakeSystemd);
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
+impl Manager {
+    fn load_unit(&self, name: String) -> OwnedObjectPath {
+        self.0.units.lock().unwrap().asked = name;
+        found()
+    }
+
+    fn start_unit(&self, name: String, _mode: String) -> OwnedObjectPath {
+        self.0.start(&name);
+        found()
+    }
+
+    fn restart_unit(&self, name: String, _mode: String) -> OwnedObjectPath {
+        self.0.start(&name);
+        found()
+    }
+
+    fn stop_unit(&self, name: String, _mode: String) -> OwnedObjectPath {
+        self.0.units.lock().unwrap().active.remove(&name);
+        found()
+    }
+}
+
+struct Unit(FakeSystemd);
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Unit")]
+impl Unit {
+    #[zbus(property)]
+    fn active_state(&self) -> String {
+        let units = self.0.units.lock().unwrap();
+        if units.active.contains(&units.asked) { "active".to_owned() } else { "inactive".to_owned() }
+    }
+}
+
+struct HostName;
+
+#[zbus::interface(name = "org.freedesktop.hostname1")]
+impl HostName {
+    fn set_static_hostname(&self, _name: String, _interactive: bool) {}
+}

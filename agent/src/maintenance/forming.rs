@@ -1,0 +1,251 @@
+//! On a first node whose cluster works: hands those that have not joined yet what they need, for days if need be, and
+//! says who is awaited. When nobody is any more, it closes the rendezvous for good and erases the deployment secret.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use contract::codes;
+use contract::finding::Findings;
+
+use super::job::{Job, LastFound};
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::replace;
+use crate::cluster::records::Records;
+use crate::cluster::rendezvous::{Record, Rendezvous, Report};
+use crate::intake::config::ControlPlane;
+use crate::node::context::NodeContext;
+use crate::upgrade::swap::node_record;
+
+/// How long etcd may take to answer, times the timeout factor.
+const REQUEST: Duration = Duration::from_secs(5);
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let (record, secret) = (node.records.rendezvous()?, node.records.secret()?);
+    if !matches!(record, Record::First { .. }) {
+        // The power may have been cut between the two.
+        if matches!(record, Record::Closed { .. }) && secret.is_some() {
+            node.records.erase_secret()?;
+        }
+        return Ok(None);
+    }
+    let open = match (node.take_rendezvous(), secret) {
+        (Some(open), _) => Some(open),
+        (None, Some(secret)) => Some(node.open_rendezvous(&secret, record)?),
+        (None, None) => None,
+    };
+    let waiting = Waiting { config: node.control_plane()?.clone(), pki: node.pki(), root: node.root().to_owned() };
+    Ok(Some(Box::new(move |out| match open {
+        Some(open) => waiting.for_joins(&open, out),
+        None => waiting.without_the_secret(),
+    })))
+}
+
+struct Waiting {
+    config: ControlPlane,
+    pki: PathBuf,
+    root: PathBuf,
+}
+
+impl Waiting {
+    /// Ends when all have joined.
+    fn for_joins(&self, open: &Rendezvous, out: &LastFound) -> anyhow::Result<Findings> {
+        let mut watch = |report: &Report| {
+            out.set(findings(report));
+            ControlFlow::Continue(())
+        };
+        open.wait_for_joins(&mut || self.joined(), &mut watch)?;
+        Records::new(&self.root).erase_secret()?;
+        log::info!("all control nodes have joined: the rendezvous is closed for good, the deployment secret is erased");
+        Ok(Findings::default())
+    }
+
+    /// Nobody can prove the secret to this node any more: whoever is missing is replaced.
+    fn without_the_secret(&self) -> anyhow::Result<Findings> {
+        let (records, joined) = (Records::new(&self.root), self.joined()?);
+        let record = records.rendezvous()?;
+        let awaited: Vec<&str> = record.awaited().into_iter().filter(|name| !joined.contains(*name)).collect();
+        if let (Some(cluster), true) = (record.state().cluster(), awaited.is_empty()) {
+            records.save_rendezvous(&Record::Closed { cluster })?;
+            return Ok(Findings::default());
+        }
+        let mut findings = Findings::default();
+        for name in awaited {
+            let seen =
+                "it has not joined, and the deployment secret that it would prove is gone from this node's data disk";
+            let action = format!("Replace it: `kaas-agent replace-member {name}` on another control node");
+            findings.push(codes::SECRET_LOST.finding(name, seen, action).softened());
+        }
+        Ok(findings)
+    }
+
+    /// Who needs nothing of this node any more: nodes whose join the cluster has on record, and those that were
+    /// removed from it, to come back with a code of their own. Without a quorum only what this member knows.
+    fn joined(&self) -> anyhow::Result<BTreeSet<String>> {
+        let etcd = EtcdClient::new(self.config.control_node()?, &self.pki, self.config.timeout(REQUEST))?;
+        let mut joined = node_record::joined(&etcd)?;
+        match etcd.members() {
+            Ok(members) => {
+                let removed =
+                    self.config.peers().filter(|peer| !members.iter().any(|member| replace::is(member, peer)));
+                joined.extend(removed.map(|peer| peer.name.clone()));
+            }
+            Err(error) => log::debug!("looking who is a member: {error:#}"),
+        }
+        Ok(joined)
+    }
+}
+
+/// Who is awaited, and what is wrong there. The cluster works all the same, so nothing of it is an error here.
+fn findings(report: &Report) -> Findings {
+    let mut all = Findings::default();
+    for finding in report.findings.iter() {
+        all.push(finding.clone().softened());
+    }
+    for waiting in &report.waiting {
+        let subject = format!("{} ({})", waiting.node, waiting.address);
+        if !all.iter().any(|finding| finding.subject == subject) {
+            let seen = format!("it has not joined the cluster yet: {}", waiting.why);
+            let action = format!("Power it on; if it is lost for good: `kaas-agent replace-member {}`", waiting.node);
+            all.push(codes::MEMBER_AWAITED.finding(subject, seen, action));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::kubernetes::PKI;
+    use crate::cluster::rendezvous::{Proof, Settings};
+    use crate::host::files;
+    use crate::intake::config::Config;
+    use crate::intake::config::fixture::three_nodes;
+    use crate::upgrade::swap::fake_etcd::FakeEtcd;
+    use contract::secret::Secret;
+    use std::thread;
+    use std::time::{Instant, SystemTime};
+    use tempfile::TempDir;
+
+    /// A first node that has handed out, and etcd of all three.
+    struct First {
+        root: TempDir,
+        config: ControlPlane,
+        etcd: FakeEtcd,
+    }
+
+    impl First {
+        fn new() -> Self {
+            let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
+            let etcd = FakeEtcd::start(&mut config, &files::below(root.path(), PKI));
+            let first = Self { root, config, etcd };
+            first
+                .records()
+                .save_config(&Config::ControlPlane(first.config.clone()), &Secret::new("secret".into()))
+                .unwrap();
+            let decided = Record::decide(&first.config.cluster, "node1", SystemTime::now()).unwrap();
+            first.records().save_rendezvous(&decided).unwrap();
+            first
+        }
+
+        fn records(&self) -> Records {
+            Records::new(self.root.path())
+        }
+
+        fn waiting(&self) -> Waiting {
+            let root = self.root.path();
+            Waiting { config: self.config.clone(), pki: files::below(root, PKI), root: root.to_owned() }
+        }
+
+        fn open(&self) -> Rendezvous {
+            let proof = Proof::of(&self.records().secret().unwrap().unwrap());
+            let settings =
+                Settings { pace: Duration::from_millis(10), ..Settings::new(self.config.clone(), proof, "image") };
+            let records = self.records();
+            let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
+            Rendezvous::open(settings, self.records().rendezvous().unwrap(), keep).unwrap()
+        }
+
+        /// A node tells the cluster of its disk, in the words of whatever version.
+        fn joins(&self, node: &str) {
+            let first = &self.config.cluster.control_nodes[0];
+            let etcd = EtcdClient::new(first, &files::below(self.root.path(), PKI), REQUEST).unwrap();
+            etcd.put(&format!("/kaas/nodes/{node}"), b"{}").unwrap();
+        }
+
+        /// Whom the job says that it waits for, once it says so.
+        fn awaits(&self, out: &LastFound, names: &[&str]) {
+            let until = Instant::now() + Duration::from_secs(600);
+            loop {
+                let findings = out.findings();
+                let awaited: Vec<&str> = findings.iter().filter_map(|one| one.subject.split(' ').next()).collect();
+                if awaited == names {
+                    assert!(!findings.has_errors(), "{findings}");
+                    return;
+                }
+                assert!(Instant::now() < until, "still {findings}");
+                thread::yield_now();
+            }
+        }
+
+        fn is_over(&self) -> bool {
+            let closed = matches!(self.records().rendezvous().unwrap(), Record::Closed { .. });
+            assert_eq!(closed, self.records().secret().unwrap().is_none());
+            closed
+        }
+    }
+
+    #[test]
+    fn the_secret_is_kept_until_the_store_has_the_last_join() {
+        let first = First::new();
+        let out = LastFound::default();
+        thread::scope(|scope| {
+            let (waiting, open) = (first.waiting(), first.open());
+            let out = out.clone();
+            let job = scope.spawn({
+                let out = out.clone();
+                move || waiting.for_joins(&open, &out)
+            });
+            first.awaits(&out, &["node2", "node3"]);
+            first.joins("node1");
+            first.joins("node2");
+            first.awaits(&out, &["node3"]);
+            let said = out.findings().to_string();
+            assert!(said.contains("member.awaited") && said.contains("replace-member node3"), "{said}");
+            assert!(!first.is_over());
+            first.joins("node3");
+            assert!(job.join().unwrap().unwrap().is_empty());
+        });
+        assert!(first.is_over());
+    }
+
+    #[test]
+    fn a_node_that_was_removed_is_not_awaited_and_one_without_a_quorum_is() {
+        let first = First::new();
+        first.joins("node2");
+        first.etcd.lose_list();
+        assert_eq!(first.waiting().joined().unwrap(), ["node2".to_owned()].into());
+        drop(first);
+        let first = First::new();
+        first.joins("node2");
+        first.etcd.expel(3);
+        let waiting = first.waiting();
+        assert_eq!(waiting.joined().unwrap(), ["node2".to_owned(), "node3".to_owned()].into());
+        waiting.for_joins(&first.open(), &LastFound::default()).unwrap();
+        assert!(first.is_over());
+    }
+
+    #[test]
+    fn without_the_secret_whoever_is_missing_is_to_be_replaced() {
+        let first = First::new();
+        first.records().erase_secret().unwrap();
+        first.joins("node2");
+        let findings = first.waiting().without_the_secret().unwrap();
+        assert_eq!(findings.iter().map(|one| one.code.as_str()).collect::<Vec<_>>(), ["deployment-secret.lost"]);
+        assert!(findings.to_string().contains("replace-member node3") && !findings.has_errors(), "{findings}");
+        first.joins("node3");
+        assert!(first.waiting().without_the_secret().unwrap().is_empty());
+        assert!(first.is_over());
+    }
+}

@@ -1,0 +1,40 @@
+//! Public keys that something is sealed to.
+
+use super::super::value::Problem;
+use crate::codes;
+use crate::recovery::{Error, PublicKey};
+
+/// The operator's public key, as one line of base64. Messages never repeat the text: it may be a private key.
+pub fn recovery(text: &str) -> Result<String, Problem> {
+    text.parse::<PublicKey>().map(|key| key.to_string()).map_err(|error| match error {
+        Error::Private => Problem::new(
+            &codes::RECOVERY_KEY_PRIVATE,
+            "it is a private key",
+            "Give the public key; whoever has seen the private one can read the Secrets of snapshots, so make another pair",
+        ),
+        other => Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            other.to_string(),
+            "Give the line that `kaas recovery new` prints",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUBLIC: &str = include_str!("../../recovery/fixtures/key.pub");
+    const PRIVATE: &str = include_str!("../../recovery/fixtures/key.pem");
+
+    #[test]
+    fn a_public_key_becomes_one_line_and_a_private_one_is_refused_unrepeated() {
+        let line = PUBLIC.lines().nth(1).unwrap();
+        assert_eq!(recovery(PUBLIC).as_deref(), Ok(line));
+        assert_eq!(recovery(line).as_deref(), Ok(line));
+        let problem = recovery(PRIVATE).unwrap_err();
+        assert_eq!(problem.code.code, "recovery-key.private");
+        assert!(!format!("{problem:?}").contains(PRIVATE.lines().nth(1).unwrap()));
+        assert_eq!(recovery("ssh-ed25519 AAAA").unwrap_err().code.code, "property.malformed");
+    }
+}
