@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use crate::finding::{Finding, Severity};
 
-/// A kind of finding.
+/// A kind of finding: one of the table below.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Code {
     /// What scripts and the documentation refer to.
     pub code: &'static str,
@@ -21,7 +22,13 @@ impl Code {
     /// A finding of this kind. `seen` is what was found, never a secret;
     /// `action` what a person can do about it.
     pub fn finding(&self, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Finding {
-        Finding { severity: self.severity, ..Finding::error(self.code, subject, seen, action) }
+        Finding {
+            code: self.code.to_owned(),
+            severity: self.severity,
+            subject: subject.into(),
+            seen: seen.into(),
+            action: action.into(),
+        }
     }
 }
 
@@ -95,6 +102,8 @@ codes! {
     SSH_KEY_MALFORMED, "ssh-key.malformed", Error, "An SSH key is incomplete, damaged, or its type and its data disagree.";
     SSH_KEY_WEAK, "ssh-key.weak", Error, "An SSH key is of a type or size that is no longer accepted.";
     SSH_KEY_PRIVATE, "ssh-key.private", Error, "A private key was given where public keys belong.";
+
+    ACCESS_NONE, "access.none", Error, "Neither an SSH key nor a console password is given: nobody could ever log in to the node.";
 
     CERTIFICATE_MALFORMED, "certificate.malformed", Error, "A certificate is damaged or of an unknown form.";
     CERTIFICATE_NOT_CA, "certificate.not-ca", Error, "A certificate is not a certificate authority's.";

@@ -10,7 +10,7 @@ use crate::host::command::Host;
 use crate::node::context::{NodeContext, REQUEST};
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let (config, root, firewall) = (node.config.clone(), node.root().to_owned(), node.firewall.clone());
+    let (config, root, firewall) = (node.control_plane()?.clone(), node.root().to_owned(), node.firewall.clone());
     let ready = node.reporter.status().is_ready();
     Ok(Some(Box::new(move |_| {
         if ready {

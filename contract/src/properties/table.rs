@@ -200,7 +200,8 @@ pub(super) const TABLE: &[Property] = &[
         .label("SSH public keys")
         .description(
             "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
-             separated by \\n, or the file's content in base64. SSH stays off when this is empty.",
+             separated by \\n, or the file's content in base64. SSH stays off when this is empty; a console \
+             password is needed then.",
         ),
     Property::new(CONSOLE_PASSWORD_HASH, Category::Access, Kind::PasswordHash)
         .changeable()

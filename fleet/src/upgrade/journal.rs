@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Direction, Entry, Event, parse, plan_of};
+use super::entry::{Direction, Entry, Event, Order, parse, plan_of};
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;
@@ -85,7 +85,8 @@ impl<'a> Journal<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) async fn salvaged(hold: &'a Hold<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
-        let turned = Event::DirectionChanged { direction: Direction::Abandon, only: None, reason };
+        let turned =
+            Event::DirectionChanged { direction: Direction::Abandon, only: None, order: Order::LastFirst, reason };
         let entries = vec![entry(hold, Event::Planned { plan: Box::new(plan) }), entry(hold, turned)];
         let text = entries.iter().map(line).collect::<anyhow::Result<String>>()?;
         hold.confirm().await?;

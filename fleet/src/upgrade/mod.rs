@@ -43,7 +43,7 @@ mod tests;
 pub use adopt::Adoption;
 pub use decide::plan;
 pub use deployment::{Deployment, OtherCluster, UpgradeStatus};
-pub use entry::{Direction, Entry, Event, Outcome};
+pub use entry::{Direction, Entry, Event, Order, Outcome};
 pub use fenced::Fenced;
 pub use inventory::{Earlier, Inventory, SeenNode};
 pub use journal::Journal;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::act::{Did, place};
 use super::deployment::Deployment;
-use super::entry::{Direction, Event, Outcome};
+use super::entry::{Direction, Event, Order, Outcome};
 use super::fenced::Fenced;
 use super::fenced_nodes::FencedNodes;
 use super::journal::Journal;
@@ -179,11 +179,12 @@ impl<'a> Run<'a> {
         journal: &mut Journal<'_>,
         direction: Direction,
         only: Option<usize>,
+        order: Order,
         reason: Reason,
     ) -> Result<(), Trouble> {
         let plan = journal.plan().clone();
-        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, reason: &reason });
-        self.note(journal, Event::DirectionChanged { direction, only, reason }).await
+        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, order: &order, reason: &reason });
+        self.note(journal, Event::DirectionChanged { direction, only, order, reason }).await
     }
 
     /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
@@ -198,7 +199,7 @@ impl<'a> Run<'a> {
             Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
             trouble => trouble,
         })?;
-        self.turn(journal, Direction::Back, only, reason).await
+        self.turn(journal, Direction::Back, only, Order::LastFirst, reason).await
     }
 
     /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again

@@ -59,7 +59,16 @@ pub enum Upgrade {
         on: GoingOn,
     },
     /// Gives every node its old VM back, with its data disk as it is now.
-    Rollback(GoingOn),
+    ///
+    /// One after the other; those that are ill come first, as they are found each time that the command is given. Where a
+    /// node says that etcd has no quorum, all go back at once.
+    Rollback {
+        /// All off, all on, whatever the nodes say: when none can be reached. The Kubernetes API is away meanwhile.
+        #[arg(long)]
+        all_at_once: bool,
+        #[command(flatten)]
+        on: GoingOn,
+    },
     /// Makes an upgrade final: the old VMs are removed and there is no way back.
     Commit(GoingOn),
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
@@ -245,8 +254,9 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             };
             Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
         }),
-        Upgrade::Rollback(on) => on.with(async |deployment| {
-            Ok(arrived(&deployment.go_on(Verb::Rollback, None, on.over.take()).await?, Some(Outcome::RolledBack)))
+        Upgrade::Rollback { all_at_once, on } => on.with(async |deployment| {
+            let verb = if all_at_once { Verb::RollbackAtOnce } else { Verb::Rollback };
+            Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),
         Upgrade::Commit(on) => on.with(async |deployment| {
             Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
@@ -507,7 +517,7 @@ mod tests {
             "plan --ova a.ova",
             "apply --ova a.ova",
             "resume",
-            "rollback",
+            "rollback --all-at-once",
             "commit",
             "abandon --confirm 00000000-0000-0000-0000-000000000001",
             "kubernetes",
@@ -520,7 +530,7 @@ mod tests {
                 }
                 Upgrade::Apply { on, .. }
                 | Upgrade::Resume { on, .. }
-                | Upgrade::Rollback(on)
+                | Upgrade::Rollback { on, .. }
                 | Upgrade::Commit(on) => on.whose,
                 Upgrade::Status { .. } => unreachable!("{line}"),
             };

@@ -1,7 +1,7 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
 use fleet::authority::Held;
-use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus};
+use fleet::upgrade::{CODES, Direction, KubernetesPlan, Notice, Order, OtherCluster, Outcome, Refusals, UpgradeStatus};
 
 use super::describe;
 
@@ -15,8 +15,9 @@ pub fn tell(notice: &Notice<'_>) {
         Notice::Done { note } => say!("      {note}"),
         Notice::Waiting { what, why } => say!("      waiting for {what}: {}", why.words),
         Notice::Paused { reason } => say!("      paused: {reason}; it is tried again"),
-        Notice::DirectionChanged { plan, direction, only, reason } => {
-            let who = only.map_or_else(|| "all nodes".to_owned(), |node| plan.nodes[node].name.clone());
+        Notice::DirectionChanged { plan, direction, only, order, reason } => {
+            let name = |node: &usize| plan.nodes[*node].name.clone();
+            let who = only.as_ref().map_or_else(|| all(order, name), name);
             match direction {
                 Direction::Forward => say!("Going on ({reason}):"),
                 Direction::Back => say!("      {reason}\nGoing back: {who}:"),
@@ -33,6 +34,18 @@ pub fn tell(notice: &Notice<'_>) {
         Notice::KubernetesRuns { version, seconds } => {
             say!("      runs {version} and was found good, after {seconds} s");
         }
+    }
+}
+
+/// All nodes, in words that say in which order they go back.
+fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
+    match order {
+        Order::LastFirst => "all nodes".to_owned(),
+        Order::First(nodes) => {
+            let first = nodes.iter().map(name).collect::<Vec<_>>().join(" and ");
+            format!("all nodes, {first} first, which must be mended before another one leaves")
+        }
+        Order::AtOnce => "all nodes at once".to_owned(),
     }
 }
 
@@ -65,7 +78,11 @@ pub fn status(status: &UpgradeStatus) -> String {
                 status.done,
                 status.total,
                 next.as_deref().unwrap_or("nothing but to note the end"),
-                if status.direction == Direction::Forward { ", `rollback` turns back" } else { "" },
+                match status.direction {
+                    Direction::Forward => ", `rollback` turns back",
+                    Direction::Back => ", `rollback` looks again which nodes are ill and come first",
+                    Direction::Commit | Direction::Abandon => "",
+                },
             )
         }
     };

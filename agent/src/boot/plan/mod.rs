@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
-use contract::role::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::Progress;
@@ -228,13 +227,13 @@ impl Plan {
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
-    match config.role() {
-        Role::ControlPlane | Role::TenantControlPlane => control_node(config.control_plane(), observed),
+    match config {
+        Config::ControlPlane(config) => control_node(config, observed),
     }
 }
 
 /// The plan of a control node: etcd, the control plane, the node.
-fn control_node(config: ControlPlane<'_>, observed: &Observed) -> Result<Plan, Finding> {
+fn control_node(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
         let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();

@@ -9,7 +9,7 @@ use super::HostPorts;
 use crate::cluster::pod_network::desired::{BRIDGE, DEVICE};
 use crate::cluster::pod_network::packets::OF_A_NODE;
 use crate::host::nftables::set;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// What is let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +29,12 @@ const VRRP: u8 = 112;
 
 impl Rules {
     /// The rules of a node.
-    pub fn of(config: &Config) -> Self {
-        let control_plane = config.control_plane();
+    pub fn of(config: &ControlPlane) -> Self {
         Self {
-            peers: control_plane.peers().map(|peer| peer.address).collect(),
-            tunnel: control_plane.cluster.vxlan_port,
-            pods: control_plane.cluster.pod_cidr,
-            services: control_plane.cluster.service_cidr,
+            peers: config.peers().map(|peer| peer.address).collect(),
+            tunnel: config.cluster.vxlan_port,
+            pods: config.cluster.pod_cidr,
+            services: config.cluster.service_cidr,
             administrators: Ipv4Net::aggregate(&config.node.admin_networks),
         }
     }

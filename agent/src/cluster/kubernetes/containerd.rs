@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::cluster::kubernetes::kubelet;
 use crate::host::command::{Command, Runner};
+use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
 /// What each container begins with, laid at each boot as well.
 pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
 /// Where registry mirrors are described, one directory each.
-pub const REGISTRIES: &str = "/etc/containerd/certs.d";
+const REGISTRIES: &str = "/etc/containerd/certs.d";
 /// The systemd unit.
 pub const UNIT: &str = "containerd.service";
 /// The plugins' programs, in the image.
@@ -91,11 +91,21 @@ fn cri_is_ok(table: &str) -> bool {
     })
 }
 
-/// The description of the registry mirror that stands for all registries
-/// (`hosts.toml` of containerd's registry hosts), if one is configured.
-pub fn mirror(config: &Config) -> Option<String> {
-    let mirror = config.node.registry_mirror.as_deref()?;
-    // TOML's basic strings are escaped as JSON's are.
-    let mirror = Value::from(mirror);
-    Some(format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n"))
+/// Lays the description of the registry mirror that stands for all registries (`hosts.toml` of containerd's registry
+/// hosts), or removes it. containerd reads it at each pull, so it needs no restart. Says whether anything changed.
+///
+/// # Errors
+/// It cannot be written or removed.
+pub fn lay_mirror(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
+    let path = platform.path(REGISTRIES).join("_default/hosts.toml");
+    let result = match mirror {
+        None => files::remove(&path),
+        Some(mirror) => {
+            // TOML's basic strings are escaped as JSON's are.
+            let mirror = serde_json::Value::from(mirror);
+            let text = format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n");
+            files::ensure_content(&path, text.as_bytes(), 0o644)
+        }
+    };
+    result.with_context(|| format!("laying {}", path.display()))
 }

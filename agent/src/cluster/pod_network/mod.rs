@@ -58,13 +58,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(300);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl Settings {
-    /// The settings of a control node.
+    /// The settings of this node.
     pub fn of(config: &Config) -> Self {
         Self {
-            node: config.node.name.clone(),
+            node: config.node().name.clone(),
             address: config.address(),
-            pod_cidr: config.control_plane().cluster.pod_cidr,
-            port: config.control_plane().cluster.vxlan_port,
+            pod_cidr: config.pod_cidr(),
+            port: config.vxlan_port(),
         }
     }
 }

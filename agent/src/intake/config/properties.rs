@@ -4,14 +4,22 @@
 use contract::properties as table;
 use contract::secret::Secret;
 
-use super::Config;
+use super::{Config, ControlPlane};
 
 impl Config {
     /// Keys and values of the OVF properties that give this configuration; those
     /// that are not set are left out. The deployment secret goes in when given.
     /// Network adapters are not properties.
     pub fn properties(&self, secret: Option<&Secret>) -> Vec<(&'static str, String)> {
-        let (cluster, node) = (self.control_plane().cluster, &self.node);
+        match self {
+            Self::ControlPlane(config) => config.properties(secret),
+        }
+    }
+}
+
+impl ControlPlane {
+    fn properties(&self, secret: Option<&Secret>) -> Vec<(&'static str, String)> {
+        let (cluster, node) = (&self.cluster, &self.node);
         let primary = &node.interfaces[0];
         let proxy = node.proxy.as_ref();
         let control_nodes: Vec<String> =
@@ -20,7 +28,7 @@ impl Config {
         let dns_servers: Vec<String> = node.dns_servers.iter().map(ToString::to_string).collect();
         let admin_networks: Vec<String> = node.admin_networks.iter().map(ToString::to_string).collect();
         let all = [
-            (table::ROLE, Some(self.role().to_string())),
+            (table::ROLE, Some(self.role.to_string())),
             (table::NODE_NAME, Some(node.name.clone())),
             (table::ADDRESS, Some(primary.address.to_string())),
             (table::GATEWAY, primary.gateway.map(|address| address.to_string())),
@@ -44,7 +52,7 @@ impl Config {
             (table::NO_PROXY, proxy.map(|proxy| proxy.exclusions.join(","))),
             (table::EXTRA_CA_CERTIFICATES, Some(node.extra_ca_certificates.concat().replace('\n', "\\n"))),
             (table::REGISTRY_MIRROR, node.registry_mirror.clone()),
-            (table::SNAPSHOT_TARGET, node.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
+            (table::SNAPSHOT_TARGET, self.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
             (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
             (table::TIMEOUT_FACTOR, Some(self.timeout_factor.to_string())),
         ];

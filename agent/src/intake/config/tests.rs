@@ -133,15 +133,31 @@ fn the_fixture_is_in_order() {
 }
 
 #[test]
-fn only_four_properties_must_be_given() {
+fn only_four_properties_and_a_way_in_must_be_given() {
     let given = |key: &str| ["node-name", "address", "control-nodes", "deployment-secret"].contains(&key);
     let mut properties = fixture();
-    properties.retain(|(key, _)| given(key));
+    properties.retain(|(key, _)| given(key) || *key == "console-password-hash");
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
-    assert_eq!(intake.config.control_plane().cluster.kubernetes_minor, "1.36", "the newest in the image");
-    assert_eq!((intake.config.control_plane().cluster.vxlan_port, intake.config.timeout_factor), (8472, 1));
+    let config = intake.config.control_plane().unwrap();
+    assert_eq!(config.cluster.kubernetes_minor, "1.36", "the newest in the image");
+    assert_eq!((config.cluster.vxlan_port, config.timeout_factor), (8472, 1));
     assert!(intake.warnings.is_empty());
+    properties.retain(|(key, _)| given(key));
+    assert_eq!(codes(&validate(&document(&properties), &image(), now()).unwrap_err()), ["access.none"]);
+    properties.push(("ssh-authorized-keys", "ssh-ed25519 damaged".to_owned()));
+    assert_eq!(codes(&validate(&document(&properties), &image(), now()).unwrap_err()), ["ssh-key.malformed"]);
+}
+
+#[test]
+fn the_last_way_in_is_not_taken_away_from_a_node_of_a_cluster() {
+    let mut properties = fixture();
+    properties.retain(|(key, _)| *key != "deployment-secret");
+    assert!(validate_formed(&document(&properties), &image(), now()).is_ok());
+    properties.retain(|(key, _)| *key != "console-password-hash");
+    assert!(validate_formed(&document(&properties), &image(), now()).is_ok());
+    properties.retain(|(key, _)| *key != "ssh-authorized-keys");
+    assert_eq!(codes(&validate_formed(&document(&properties), &image(), now()).unwrap_err()), ["access.none"]);
 }
 
 #[test]
@@ -221,9 +237,10 @@ fn all_findings_come_at_once() {
 fn an_empty_form_names_what_is_missing() {
     let empty: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, "")).collect();
     let findings = validate(&document(&empty), &image(), now()).unwrap_err();
-    assert_eq!(codes(&findings), ["property.missing"; 4]);
+    let expected = [["access.none"].as_slice(), &["property.missing"; 4]].concat();
+    assert_eq!(codes(&findings), expected);
     let blank: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, " \n")).collect();
-    assert_eq!(codes(&validate(&document(&blank), &image(), now()).unwrap_err()), ["property.missing"; 4]);
+    assert_eq!(codes(&validate(&document(&blank), &image(), now()).unwrap_err()), expected);
 }
 
 #[test]
@@ -414,6 +431,8 @@ fn every_finding_has_a_documented_code_and_its_severity() {
     }
 }
 
+const HASH: &str = "$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri";
+
 /// Configurations that are in order, with their secrets.
 fn configurations() -> impl Strategy<Value = (Config, Secret)> {
     let label = "[a-z]([a-z0-9-]{0,10}[a-z0-9])?";
@@ -441,7 +460,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         prop::option::of(Just("https://registry.example.com/mirror")),
         prop::option::of(Just("https://u:p%40ss@backup.example.com/clusters/one")),
         prop::collection::btree_set("(\\.|\\*\\.)?[a-z]{1,8}", 0..3),
-        prop::option::of(Just("$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri")),
+        prop::option::of(Just(HASH)),
         1024u16..,
         1u32..=20,
         prop_oneof![Just("1.35"), Just("1.36")],
@@ -457,8 +476,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
         let (dns, domains, ntp, keys, ca, administrators) = lists;
         let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
-        let config = Config {
-            role: RoleConfig::ControlPlane(Cluster {
+        let hash = hash.or(keys.is_empty().then_some(HASH));
+        let config = Config::ControlPlane(ControlPlane {
+            role: Role::ControlPlane,
+            cluster: Cluster {
                 name: cluster,
                 control_nodes,
                 virtual_address: three.then(|| address(10)),
@@ -466,7 +487,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
-            }),
+            },
             node: Node {
                 name: nodes[position].name.clone(),
                 interfaces: std::iter::once(Interface {
@@ -505,10 +526,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 }),
                 extra_ca_certificates: ca.into_iter().map(str::to_owned).collect(),
                 registry_mirror: mirror.map(str::to_owned),
-                snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             },
+            snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             timeout_factor,
-        };
+        });
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
     })
 }
@@ -571,28 +592,47 @@ proptest! {
             prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code), "{}", finding);
         }
     }
+}
 
-    #[test]
-    fn any_damaged_document_gives_a_verdict(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-        cut in prop::option::of(any::<prop::sample::Index>()),
-    ) {
-        let mut bytes = include_bytes!("../environment/fixtures/three-nodes.xml").to_vec();
-        for (place, value) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        match Document::parse(&bytes) {
-            Err(finding) => prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code)),
-            Ok(document) => {
-                if let Err(findings) = validate(&document, &image(), now()) {
-                    prop_assert!(findings.has_errors());
+/// Whatever is in guestinfo or on a CD-ROM: a configuration or findings come of it, all of them documented, and a
+/// document that was scrubbed needs no second time.
+#[test]
+fn fuzz_of_ovf_environments() {
+    use crate::fuzz::{Example, fuzz};
+    use crate::intake::environment::document::scrubbed;
+
+    let every_property = |properties: &[(&str, String)]| {
+        let rows =
+            properties.iter().map(|(key, value)| format!("<Property e:key=\"{key}\" e:value=\"{}\"/>", escaped(value)));
+        let uri = "http://schemas.dmtf.org/ovf/environment/1";
+        let rows: String = rows.collect();
+        format!(
+            "<Environment xmlns=\"{uri}\" xmlns:e=\"{uri}\"><PropertySection>{rows}</PropertySection></Environment>"
+        )
+    };
+    let examples = [
+        include_bytes!("../environment/fixtures/three-nodes.xml").to_vec(),
+        include_bytes!("../environment/fixtures/other-prefixes.xml").to_vec(),
+        every_property(&fixture()).into_bytes(),
+    ];
+    let image = image();
+    fuzz("OVF environments", 16 << 20, &examples.map(Example::new), |bytes| {
+        let documented = |findings: &Findings| {
+            let known = |code: &str| contract::codes::CODES.iter().any(|known| known.code == code);
+            assert!(findings.iter().all(|finding| known(&finding.code)), "{findings}");
+        };
+        match Document::parse(bytes) {
+            Err(finding) => documented(&finding.into()),
+            Ok(document) => match validate(&document, &image, now()) {
+                Ok(intake) => documented(&intake.warnings),
+                Err(findings) => {
+                    assert!(findings.has_errors());
+                    documented(&findings);
                 }
-            }
+            },
         }
-        let _ = crate::intake::environment::document::scrubbed(&bytes);
-    }
+        if let Ok(Some(clean)) = scrubbed(bytes) {
+            assert_eq!(scrubbed(clean.as_bytes()), Ok(None));
+        }
+    });
 }

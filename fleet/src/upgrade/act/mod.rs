@@ -1,11 +1,13 @@
 //! The steps themselves. Each looks first, then acts, and says whether it
 //! changed anything, so that it can be taken again after a crash at any point.
 
+mod belief;
 mod blame;
 mod gate;
 mod import;
 mod leave;
 mod node;
+mod order;
 mod proof;
 mod reach;
 mod vm;
@@ -25,9 +27,6 @@ use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
 pub(super) use node::MOMENT;
-
-/// So many looks in a row must find a node ill before it is taken for ill.
-const LOOKS_TO_BELIEVE: u32 = 10;
 
 type Taken = Result<String, Trouble>;
 
@@ -87,11 +86,11 @@ impl Run<'_> {
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
             Action::GateOld => self.gate_old(plan, node, vms).await,
-            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
+            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref(), &journal.progress()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
                 match step.action {
-                    Action::StopNew => self.stop_new(plan, node, new).await,
+                    Action::StopNew => self.stop_new(plan, node, new, &journal.progress()).await,
                     Action::FenceNew => self.fence(new).await,
                     _ => self.detach(node, new, &place(journal, index)).await,
                 }

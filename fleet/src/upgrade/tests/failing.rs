@@ -29,7 +29,7 @@ pub async fn stop_before(world: &World, verb: Verb, step: Step) {
 
 pub async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
     let turn = |event| match event {
-        Event::DirectionChanged { direction, only, reason } => Some((direction, only, reason.to_string())),
+        Event::DirectionChanged { direction, only, reason, .. } => Some((direction, only, reason.to_string())),
         _ => None,
     };
     entries(world).await.into_iter().filter_map(|entry| turn(entry.event)).collect()

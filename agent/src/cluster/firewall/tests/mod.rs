@@ -13,7 +13,7 @@ use crate::cluster::pod_network::desired::{Desired, Remote, Vxlan};
 use crate::cluster::pod_network::packets;
 use crate::host::command::{self, Command, Host, Runner};
 use crate::host::fixture::{Namespace, eventually};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::{one_node, three_nodes};
 
 use network::{
@@ -40,7 +40,7 @@ impl Keeper {
         Self { firewall: Arc::new(Firewall::new(root.path())), root }
     }
 
-    fn lay(&self, node: &Namespace, config: &Config) -> bool {
+    fn lay(&self, node: &Namespace, config: &ControlPlane) -> bool {
         let (rules, firewall) = (Rules::of(config), Arc::clone(&self.firewall));
         node.run(move || firewall.ensure(&Host, &rules).unwrap())
     }
