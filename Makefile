@@ -17,7 +17,7 @@ TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --l
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
 
-.PHONY: scenario named help reference ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -25,6 +25,10 @@ help: ## Show this list
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
 	cargo build --locked -p kaas
 	$(AS_ROOT) $(KAAS) image build $(SPEC) --output build
+
+install: setup root ## Install the command kaas into /usr/local/bin
+	cargo build --locked -p kaas
+	$(AS_ROOT) install -m 755 $(KAAS) /usr/local/bin/kaas
 
 ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
 	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier
@@ -35,7 +39,7 @@ earlier: setup
 
 # How many scenarios there are of each length: another number is a mistake, and fails.
 SHORT := 7
-LONG := 35
+LONG := 37
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
 	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) -p scenarios --test lab -- ::short:: --test-threads=2
@@ -46,6 +50,9 @@ test-fast: setup root earlier ## Pass the tests that need neither an image nor a
 
 test-long: ova-earlier ## Pass the long scenarios as well
 	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(TEST) -p scenarios --test lab -- ::long::
+
+fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
+	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) -p agent --lib -- fuzz_
 
 lint: setup ## Check format, lints, and the licences and sources of the dependencies
 	cargo fmt --all --check

@@ -18,6 +18,8 @@
 pub mod boot;
 pub mod cluster;
 pub mod faces;
+#[cfg(test)]
+mod fuzz;
 pub mod host;
 pub mod intake;
 pub mod maintenance;

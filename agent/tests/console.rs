@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use agent::cluster::records::{Progress, Records};
 use agent::intake::config::Config;
 use agent::status::{Phase, Reporter, Status};
-use contract::finding::Finding;
+use contract::codes;
 use contract::secret::Secret;
 use flate2::read::GzDecoder;
 use nix::pty::{Winsize, openpty};
@@ -237,7 +237,7 @@ fn a_bad_property_is_mended_in_the_form() {
     lay(root.path(), "run/host/kaas/platform.json", platform.as_bytes(), 0o600);
     reports(root.path(), |status| {
         status.phase = Phase::Refused;
-        status.findings = Finding::error("gateway.off-subnet", "gateway", "it is elsewhere", "Correct it").into();
+        status.findings = codes::GATEWAY_OFF_SUBNET.finding("gateway", "it is elsewhere", "Correct it").into();
     });
 
     let mut console = Console::open(root.path());

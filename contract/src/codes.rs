@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use crate::finding::{Finding, Severity};
 
-/// A kind of finding.
+/// A kind of finding: one of the table below.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Code {
     /// What scripts and the documentation refer to.
     pub code: &'static str,
@@ -21,7 +22,13 @@ impl Code {
     /// A finding of this kind. `seen` is what was found, never a secret;
     /// `action` what a person can do about it.
     pub fn finding(&self, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Finding {
-        Finding { severity: self.severity, ..Finding::error(self.code, subject, seen, action) }
+        Finding {
+            code: self.code.to_owned(),
+            severity: self.severity,
+            subject: subject.into(),
+            seen: seen.into(),
+            action: action.into(),
+        }
     }
 }
 
@@ -96,6 +103,8 @@ codes! {
     SSH_KEY_WEAK, "ssh-key.weak", Error, "An SSH key is of a type or size that is no longer accepted.";
     SSH_KEY_PRIVATE, "ssh-key.private", Error, "A private key was given where public keys belong.";
 
+    ACCESS_NONE, "access.none", Error, "Neither an SSH key nor a console password is given: nobody could ever log in to the node.";
+
     CERTIFICATE_MALFORMED, "certificate.malformed", Error, "A certificate is damaged or of an unknown form.";
     CERTIFICATE_NOT_CA, "certificate.not-ca", Error, "A certificate is not a certificate authority's.";
     CERTIFICATE_PRIVATE, "certificate.private-key", Error, "A private key was given where certificates belong.";
@@ -150,6 +159,7 @@ codes! {
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap or an evacuation was asked of a node that is not formed, or not ready.";
     SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.";
     SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known; or a commit named another swap than this node's.";
+    SWAP_WITHDRAWN, "swap.withdrawn", Error, "A swap or an evacuation was asked for by the identifier of one that was cancelled: the request came late.";
     SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
     SWAP_NOT_GOOD, "swap.not-good", Error, "A swap was to be committed before the boot was marked good.";
     SWAP_FAILED, "swap.failed", Error, "Preparing, cancelling or committing a swap, or an evacuation, failed.";
@@ -166,6 +176,7 @@ codes! {
     NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
+    FIREWALL_FAILED, "firewall.failed", Error, "The firewall's rules could not be loaded. At boot the node stays off the network until they are; on a node that runs, those that held before hold on, unless somebody has removed them.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
 
     AUTHORITY_ENDS, "authority.ends-soon", Warning, "One of the cluster's certificate authorities ends within a year.";
@@ -195,6 +206,7 @@ codes! {
     MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
+    NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 

@@ -18,8 +18,15 @@ pub enum Severity {
     Error,
 }
 
-/// One thing that is wrong, and what to do about it.
+/// One thing that is wrong, and what to do about it. Made by [`Code::finding`](crate::codes::Code::finding) alone, so
+/// that no code is said that the documentation lacks:
+///
+/// ```compile_fail,E0639
+/// let (code, subject, seen, action) = ("made.up".into(), "a".into(), "b".into(), "c".into());
+/// contract::finding::Finding { code, severity: contract::finding::Severity::Error, subject, seen, action };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// Stable, dotted and lower-case, such as `address.duplicate`: scripts and
     /// the documentation refer to it.
@@ -35,25 +42,9 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that stops the appliance.
-    pub fn error(code: &str, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Self {
-        Self {
-            code: code.to_owned(),
-            severity: Severity::Error,
-            subject: subject.into(),
-            seen: seen.into(),
-            action: action.into(),
-        }
-    }
-
     /// The same as a warning: where stopping would only do harm.
     pub fn softened(self) -> Self {
         Self { severity: Severity::Warning, ..self }
-    }
-
-    /// A finding that does not stop the appliance.
-    pub fn warning(code: &str, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(code, subject, seen, action) }
     }
 }
 

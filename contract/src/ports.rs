@@ -1,7 +1,8 @@
 //! The one table of the ports that a control node is reached at. The code that listens and connects takes its numbers
-//! from here, and the documentation is made from it.
+//! from here, and the firewall and the documentation are made from it.
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 /// SSH, as Debian's sshd has it.
 pub const SSH: u16 = 22;
@@ -45,6 +46,10 @@ const CONTROLLER_MANAGER: u16 = 10257;
 /// The scheduler, on loopback: kubeadm's default.
 const SCHEDULER: u16 = 10259;
 
+/// What Kubernetes gives services of the type `NodePort` (`--service-node-port-range` of the API server, by default), and
+/// the health checks of load balancers.
+pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+
 /// What a port belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -56,6 +61,40 @@ pub enum Protocol {
     Vrrp,
 }
 
+/// Whose packets a node lets in to a port: its firewall is made of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Whoever reaches the node.
+    Everybody,
+    /// Whoever comes from a network of `admin-cidrs`; everybody without that property.
+    Administrators,
+    /// The same, and the cluster's nodes and pods.
+    AdministratorsAndNodes,
+    /// All nodes of the cluster.
+    Nodes,
+    /// All nodes of the cluster, and its pods.
+    NodesAndPods,
+    /// The control nodes, and none of their pods.
+    ControlNodes,
+    /// The node itself: it listens on loopback alone.
+    Loopback,
+}
+
+impl Caller {
+    /// Whose packets pass the firewall, in words.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Everybody => "everybody",
+            Self::Administrators => "everybody, or `admin-cidrs`",
+            Self::AdministratorsAndNodes => "everybody, or `admin-cidrs`, nodes and pods",
+            Self::Nodes => "nodes",
+            Self::NodesAndPods => "nodes, pods",
+            Self::ControlNodes => "control nodes",
+            Self::Loopback => "the node itself",
+        }
+    }
+}
+
 /// A port at which a control node is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
@@ -63,14 +102,16 @@ pub struct Port {
     pub number: Option<u16>,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Who connects.
+    /// Whose packets are let in.
+    pub caller: Caller,
+    /// Who connects, in words.
     pub from: &'static str,
     /// What it is for, and when it is open.
     pub why: &'static str,
 }
 
-const fn tcp(number: u16, from: &'static str, why: &'static str) -> Port {
-    Port { number: Some(number), protocol: Protocol::Tcp, from, why }
+const fn tcp(number: u16, caller: Caller, from: &'static str, why: &'static str) -> Port {
+    Port { number: Some(number), protocol: Protocol::Tcp, caller, from, why }
 }
 
 const PEERS: &str = "control nodes";
@@ -78,40 +119,73 @@ const LOOPBACK: &str = "the node itself, on loopback";
 
 /// All ports of a control node, those on loopback last.
 pub const TABLE: &[Port] = &[
-    tcp(SSH, "administrators", "SSH as `admin` with a key; closed without `ssh-authorized-keys`"),
-    tcp(API, "Kubernetes clients, control nodes, pods", "the Kubernetes API, on each node and on the virtual IP"),
+    tcp(
+        SSH,
+        Caller::Administrators,
+        "administrators",
+        "SSH as `admin` with a key; closed without `ssh-authorized-keys`",
+    ),
+    tcp(
+        API,
+        Caller::Everybody,
+        "Kubernetes clients, control nodes, pods",
+        "the Kubernetes API, on each node and on the virtual IP",
+    ),
     tcp(
         NODE,
+        Caller::AdministratorsAndNodes,
         "load balancers, monitoring, administrators, control nodes",
         "the node's endpoint: status, metrics, snapshots, upgrades; control nodes ask it about data disks",
     ),
-    tcp(ETCD_CLIENT, PEERS, "etcd for API servers and agents, with client certificates of etcd's authority"),
-    tcp(ETCD_PEER, PEERS, "etcd's members among themselves, with certificates of etcd's authority"),
-    tcp(RENDEZVOUS, PEERS, "the rendezvous; open while the cluster forms or a lost node is replaced"),
-    tcp(KUBELET, "API servers", "the kubelet: logs, exec, metrics; the Kubernetes API authorizes each request"),
+    tcp(
+        ETCD_CLIENT,
+        Caller::ControlNodes,
+        PEERS,
+        "etcd for API servers and agents, with client certificates of etcd's authority",
+    ),
+    tcp(
+        ETCD_PEER,
+        Caller::ControlNodes,
+        PEERS,
+        "etcd's members among themselves, with certificates of etcd's authority",
+    ),
+    tcp(
+        RENDEZVOUS,
+        Caller::ControlNodes,
+        PEERS,
+        "the rendezvous; open while the cluster forms or a lost node is replaced",
+    ),
+    tcp(
+        KUBELET,
+        Caller::NodesAndPods,
+        "API servers, nodes, pods",
+        "the kubelet: logs, exec, metrics; the Kubernetes API authorizes each request",
+    ),
     Port {
         number: Some(VXLAN),
         protocol: Protocol::Udp,
-        from: PEERS,
+        caller: Caller::Nodes,
+        from: "nodes",
         why: "the pod network (VXLAN, not encrypted); `vxlan-port` changes it",
     },
     Port {
         number: None,
         protocol: Protocol::Vrrp,
+        caller: Caller::ControlNodes,
         from: PEERS,
         why: "who holds the virtual IP (unicast VRRP version 3)",
     },
-    tcp(ETCD_METRICS, LOOPBACK, "etcd's health and metrics"),
-    tcp(KUBELET_HEALTH, LOOPBACK, "the kubelet's health"),
-    tcp(PROXY_METRICS, LOOPBACK, "kube-proxy's metrics"),
-    tcp(PROXY_HEALTH, LOOPBACK, "kube-proxy's health"),
-    tcp(CONTROLLER_MANAGER, LOOPBACK, "the controller manager"),
-    tcp(SCHEDULER, LOOPBACK, "the scheduler"),
+    tcp(ETCD_METRICS, Caller::Loopback, LOOPBACK, "etcd's health and metrics"),
+    tcp(KUBELET_HEALTH, Caller::Loopback, LOOPBACK, "the kubelet's health"),
+    tcp(PROXY_METRICS, Caller::Loopback, LOOPBACK, "kube-proxy's metrics"),
+    tcp(PROXY_HEALTH, Caller::Loopback, LOOPBACK, "kube-proxy's health"),
+    tcp(CONTROLLER_MANAGER, Caller::Loopback, LOOPBACK, "the controller manager"),
+    tcp(SCHEDULER, Caller::Loopback, LOOPBACK, "the scheduler"),
 ];
 
 /// The table for the documentation.
 pub fn markdown() -> String {
-    let mut text = String::from("| Port | From | What for |\n| --- | --- | --- |\n");
+    let mut text = String::from("| Port | Let in | Who connects | What for |\n| --- | --- | --- | --- |\n");
     for port in TABLE {
         let protocol = match port.protocol {
             Protocol::Tcp => "TCP",
@@ -119,8 +193,15 @@ pub fn markdown() -> String {
             Protocol::Vrrp => "IP protocol 112",
         };
         let number = port.number.map(|number| format!("{number}/")).unwrap_or_default();
-        let _ = writeln!(text, "| {number}{protocol} | {} | {} |", port.from, port.why);
+        let _ = writeln!(text, "| {number}{protocol} | {} | {} | {} |", port.caller.words(), port.from, port.why);
     }
+    let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+    let _ = writeln!(
+        text,
+        "| {first} to {last} | {} | clients of services, load balancers | services of the type `NodePort`, and the health \
+         checks of those of the type `LoadBalancer` |",
+        Caller::Everybody.words()
+    );
     text
 }
 
@@ -149,8 +230,10 @@ mod tests {
     #[test]
     fn the_documentation_names_number_protocol_and_caller() {
         let text = markdown();
-        assert!(text.contains("| 8472/UDP | control nodes | the pod network"), "{text}");
-        assert!(text.contains("| IP protocol 112 | control nodes |"), "{text}");
-        assert_eq!(text.lines().count(), TABLE.len() + 2);
+        assert!(text.contains("| 8472/UDP | nodes | nodes | the pod network"), "{text}");
+        assert!(text.contains("| IP protocol 112 | control nodes | control nodes |"), "{text}");
+        assert!(text.contains("| 22/TCP | everybody, or `admin-cidrs` |"), "{text}");
+        assert!(text.contains("| 30000 to 32767 | everybody |"), "{text}");
+        assert_eq!(text.lines().count(), TABLE.len() + 3);
     }
 }

@@ -231,13 +231,23 @@ impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bare_pods, empty_dirs } = self;
         if !bare_pods.is_empty() {
-            write!(f, "these pods have no controller and are deleted: {}", bare_pods.join(", "))?;
+            write!(f, "these pods have no controller and are deleted: {}", first(bare_pods))?;
         }
         if !empty_dirs.is_empty() {
             let more = if bare_pods.is_empty() { "" } else { "; " };
-            write!(f, "{more}what these pods keep in emptyDir volumes is deleted: {}", empty_dirs.join(", "))?;
+            write!(f, "{more}what these pods keep in emptyDir volumes is deleted: {}", first(empty_dirs))?;
         }
         if self.is_empty() { f.write_str("nothing is deleted for good") } else { Ok(()) }
+    }
+}
+
+/// The names of a list, and of one that no screen has room for the first, and how many more there are.
+fn first(names: &[String]) -> String {
+    const SHOWN: usize = 500;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -282,6 +292,8 @@ mod tests {
         );
         assert!(Losses { bare_pods: vec![], ..both }.to_string().starts_with("what these pods keep"));
         assert_eq!(Losses::default().to_string(), "nothing is deleted for good");
+        let many = Losses { bare_pods: (0..503).map(|number| format!("a/{number}")).collect(), empty_dirs: vec![] };
+        assert!(many.to_string().ends_with("a/498, a/499 and 3 more"), "{many}");
     }
 
     #[test]

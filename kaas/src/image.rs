@@ -14,7 +14,7 @@ use image::tools::ToolsTree;
 use ova::signature::Signer;
 use serde_json::json;
 
-use crate::reference;
+use crate::{output, reference};
 
 /// Builds appliance images from their specs.
 #[derive(Subcommand)]
@@ -156,7 +156,7 @@ fn build(arguments: Build) -> Result<()> {
     let made = image::build(&request, &progress)?;
     progress.finish();
     match arguments.report {
-        Report::Text => println!("{} ({} MiB)", made.ova.display(), made.size >> 20),
+        Report::Text => say!("{} ({} MiB)", made.ova.display(), made.size >> 20),
         Report::Json => {
             let stages: Vec<_> = progress
                 .times()
@@ -164,7 +164,7 @@ fn build(arguments: Build) -> Result<()> {
                 .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
                 .collect();
             let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            output::json(&report)?;
         }
     }
     Ok(())
@@ -185,13 +185,13 @@ fn lock(arguments: Lock) -> Result<()> {
     for spec in &arguments.specs {
         let image::Renewed { path, packages, changes } = image::renew_lock(spec, &sources, &cache, &progress)?;
         match arguments.report {
-            Report::Text => println!("{}: {packages} packages; {changes}", path.display()),
+            Report::Text => say!("{}: {packages} packages; {changes}", path.display()),
             Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),
         }
     }
     progress.finish();
     if let Report::Json = arguments.report {
-        println!("{}", serde_json::to_string_pretty(&json!({ "locks": locks }))?);
+        output::json(&json!({ "locks": locks }))?;
     }
     Ok(())
 }
@@ -216,14 +216,14 @@ fn ensure_tools(settings: &Settings) -> Result<ToolsTree> {
 }
 
 fn tools(sources: Sources) -> Result<()> {
-    println!("{}", ensure_tools(&sources.into())?.root().display());
+    say!("{}", ensure_tools(&sources.into())?.root().display());
     Ok(())
 }
 
 fn renew_reference(arguments: &Reference) -> Result<()> {
     let Some(path) = &arguments.write else {
         for (_, part) in reference::parts() {
-            println!("{part}");
+            say!("{part}");
         }
         return Ok(());
     };
@@ -241,11 +241,11 @@ fn clean(arguments: &Clean) -> Result<()> {
     let cleaned = cache.clean(Duration::from_secs(seconds))?;
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
-        true => println!("{}: nothing removed", cache.root().display()),
-        false => println!("{}: removed {} ({} MiB)", cache.root().display(), counts.join(", "), cleaned.bytes >> 20),
+        true => say!("{}: nothing removed", cache.root().display()),
+        false => say!("{}: removed {} ({} MiB)", cache.root().display(), counts.join(", "), cleaned.bytes >> 20),
     }
     if !cleaned.in_use.is_empty() {
-        println!("left what running commands and labs use of {}", cleaned.in_use.join(", "));
+        say!("left what running commands and labs use of {}", cleaned.in_use.join(", "));
     }
     Ok(())
 }

@@ -203,8 +203,8 @@ fn probe_kvm(tools: &Path) -> anyhow::Result<bool> {
     let kvm = Kvm::probe(&Tools::at(tools))?;
     match kvm {
         Kvm::Runs => {}
-        Kvm::RunsNone => println!("KVM is there but runs no guests: the VMs are emulated and slow"),
-        Kvm::Absent => println!("there is no KVM here: the VMs are emulated and slow"),
+        Kvm::RunsNone => say!("KVM is there but runs no guests: the VMs are emulated and slow"),
+        Kvm::Absent => say!("there is no KVM here: the VMs are emulated and slow"),
     }
     Ok(kvm.runs_guests())
 }
@@ -218,7 +218,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         (_, Some(tree)) => Source::Tree { tree: tree.canonicalize().context("looking for the root tree")? },
         (Some(ova), None) => {
             let ova = lab::find_ova(ova)?;
-            let say = |what: &str| println!("{what}");
+            let say = |what: &str| say!("{what}");
             Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_directory()?, &Tools::at(&tools), &say)? }
         }
         (None, None) => bail!("give an OVA with --ova"),
@@ -251,7 +251,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     )?;
     for vm in lab.vms()? {
         lab.power_on(&vm)?;
-        println!("{vm} is on; its console log is {}", lab.console(&vm).display());
+        say!("{vm} is on; its console log is {}", lab.console(&vm).display());
     }
     if arguments.no_wait {
         return Ok(());
@@ -260,16 +260,16 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
         return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
     }
-    println!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
-    println!("kubeconfig: {}", open_door(&lab)?.display());
-    println!("without a kubectl of your own: kaas lab kubectl --name {} -- get nodes", lab.name());
+    say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
+    say!("kubeconfig: {}", open_door(&lab)?.display());
+    say!("without a kubectl of your own: kaas lab kubectl --name {} -- get nodes", lab.name());
     Ok(())
 }
 
 fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
     let properties = arguments.like.as_deref().map(|like| properties_of(lab, like)).transpose()?;
     let ova = lab::find_ova(&arguments.ova)?;
-    let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| println!("{what}"))?;
+    let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| say!("{what}"))?;
     lab.import(&NewVm {
         name: arguments.vm.clone(),
         memory: 2048,
@@ -302,7 +302,7 @@ fn move_disks(lab: &OpenLab, from: &str, to: &str) -> anyhow::Result<()> {
     for disk in lab.disks(from)? {
         lab.detach_disk(from, disk)?;
         lab.attach_disk(to, disk)?;
-        println!("{to} has the disk {disk}");
+        say!("{to} has the disk {disk}");
     }
     Ok(())
 }
@@ -315,11 +315,11 @@ fn tools(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 fn status(lab: &OpenLab) -> anyhow::Result<()> {
     for vm in lab.vms()? {
         let state = lab.power_state(&vm)?;
-        println!("{vm}\t{state}\t{}", lab.console(&vm).display());
+        say!("{vm}\t{state}\t{}", lab.console(&vm).display());
     }
     match lab.ready_nodes() {
-        Ok(ready) => println!("Ready: {}", ready.join(", ")),
-        Err(error) => println!("The Kubernetes API does not answer: {error:#}"),
+        Ok(ready) => say!("Ready: {}", ready.join(", ")),
+        Err(error) => say!("The Kubernetes API does not answer: {error:#}"),
     }
     Ok(())
 }

@@ -1,21 +1,32 @@
 //! `kaas`: the command of the operator and of the build host.
 
+#[macro_use]
+mod output;
+
 mod backup;
 mod image;
 mod lab;
-mod output;
 mod ova;
 mod reference;
 mod upgrade;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 /// Kubernetes clusters from virtual appliances.
 #[derive(Parser)]
 #[command(name = "kaas", version)]
-enum Arguments {
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Also shows what helps to find a fault, on standard error.
+    #[arg(long, global = true)]
+    verbose: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
     /// Takes VMs that were imported by hand into a deployment, so that upgrades may change them.
     Adopt(upgrade::Adopt),
     /// Pulls a fresh snapshot of a cluster's store from a control node.
@@ -36,13 +47,15 @@ enum Arguments {
 
 fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
-    let result = match Arguments::parse() {
-        Arguments::Adopt(arguments) => upgrade::adopt(&arguments),
-        Arguments::Backup(arguments) => backup::run(&arguments).map(done),
-        Arguments::Image(command) => image::run(command).map(done),
-        Arguments::Lab(command) => lab::run(command).map(done),
-        Arguments::Ova(command) => ova::run(command).map(done),
-        Arguments::Upgrade(command) => upgrade::run(command),
+    let arguments = Arguments::parse();
+    output::show_log(arguments.verbose);
+    let result = match arguments.command {
+        Command::Adopt(arguments) => upgrade::adopt(&arguments),
+        Command::Backup(arguments) => backup::run(&arguments).map(done),
+        Command::Image(command) => image::run(command).map(done),
+        Command::Lab(command) => lab::run(command).map(done),
+        Command::Ova(command) => ova::run(command).map(done),
+        Command::Upgrade(command) => upgrade::run(command),
     };
     match result {
         Ok(status) => status,

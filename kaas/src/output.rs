@@ -1,10 +1,18 @@
 //! What the command writes. What only accompanies work is written if it can be: a full disk, a closed pipe or a terminal
 //! that is gone ends no work, least of all one that has a node away. What a script reads is written, or the command
-//! fails.
+//! fails. Names of VMs, pods and products come from others: nothing of them moves, colours or hides what a terminal shows.
 
 use std::io::{self, Write};
 
 use anyhow::Context;
+use fleet::node::is_plain;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use serde::Serialize;
+
+/// Says how far something is, or what has come of it, on standard output: as `println!`, if it can be written.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::say(&format!($($text)*)) };
+}
 
 /// Says how far something is, on standard output.
 pub fn say(text: &str) {
@@ -21,17 +29,61 @@ pub fn warn(text: &str) {
 /// # Errors
 /// When not all of it could be written.
 pub fn result(text: &str) -> anyhow::Result<()> {
-    hand_over(&mut io::stdout().lock(), text)
+    hand_over(&mut io::stdout().lock(), &plain(text))
 }
 
-/// A line, if it can be written.
+/// Writes what a script asked for, on standard output.
+///
+/// # Errors
+/// When not all of it could be written.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    hand_over(&mut io::stdout().lock(), &serde_json::to_string_pretty(value)?)
+}
+
+/// Lines, if they can be written.
 fn accompany(to: &mut impl Write, text: &str) {
-    let _ = writeln!(to, "{}", text.trim_end_matches('\n')).and_then(|()| to.flush());
+    let _ = writeln!(to, "{}", plain(text)).and_then(|()| to.flush());
+}
+
+/// A text of lines without what does more than stand there.
+fn plain(text: &str) -> String {
+    let plain = |c| if is_plain(c) || matches!(c, '\n' | '\t') { c } else { ' ' };
+    text.trim_end_matches('\n').chars().map(plain).collect()
 }
 
 fn hand_over(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
     let written = writeln!(to, "{}", text.trim_end_matches('\n')).and_then(|()| to.flush());
     written.context("writing the result")
+}
+
+/// Shows what the crates log.
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Other people's crates log for those who develop with them.
+        let room = metadata.target().split("::").next().unwrap_or_default();
+        ["fleet", "image", "kaas", "lab", "ova"].contains(&room)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            match record.level() {
+                Level::Error | Level::Warn => warn(&format!("warning: {}", record.args())),
+                _ => warn(&record.args().to_string()),
+            }
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// From now on, what is logged is shown on standard error; with `verbose`, what only those want who look for a fault, too.
+pub fn show_log(verbose: bool) {
+    static LOGGER: Logger = Logger;
+    if log::set_logger(&LOGGER).is_ok() {
+        log::set_max_level(if verbose { LevelFilter::Debug } else { LevelFilter::Info });
+    }
 }
 
 #[cfg(test)]
@@ -59,5 +111,12 @@ mod tests {
         accompany(&mut text, "a step");
         hand_over(&mut text, "a plan\n").unwrap();
         assert_eq!(text, b"a step\na plan\n");
+    }
+
+    #[test]
+    fn a_name_from_somebody_else_does_nothing_to_the_terminal() {
+        let mut text = Vec::new();
+        accompany(&mut text, "error: the VM web\u{1b}[2J\u{9b}8m\r\u{202e} is a copy\n  of two\n");
+        assert_eq!(String::from_utf8(text).unwrap(), "error: the VM web [2J 8m   is a copy\n  of two\n");
     }
 }

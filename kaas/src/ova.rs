@@ -8,7 +8,10 @@ use ::ova::signature::PublicKey;
 use ::ova::vmdk;
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};
+use fleet::node::clean;
 use serde_json::{Value, json};
+
+use crate::output;
 
 /// Commands on OVAs.
 #[derive(Subcommand)]
@@ -71,8 +74,8 @@ pub fn run(command: Ova) -> Result<()> {
 fn inspect(path: &Path, output: Output) -> Result<()> {
     let facts = facts(&Archive::open(path)?)?;
     match output {
-        Output::Json => println!("{facts:#}"),
-        Output::Text => print!("{}", text(&facts)),
+        Output::Json => output::json(&facts)?,
+        Output::Text => output::result(&text(&facts))?,
     }
     Ok(())
 }
@@ -102,7 +105,7 @@ fn facts(archive: &Archive) -> Result<Value> {
 }
 
 fn text(facts: &Value) -> String {
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let word = |value: &Value| clean(value.as_str().unwrap_or_default());
     let rows = |key: &str| facts[key].as_array().cloned().unwrap_or_default();
     let mib = |value: &Value| value.as_u64().unwrap_or_default() >> 20;
     let mut text = format!("{} {} ({})\n", word(&facts["product"]), word(&facts["version"]), word(&facts["name"]));
@@ -136,10 +139,10 @@ fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
         .transpose()?;
     archive.verify(&mut |_| {})?;
     match trusted {
-        None => println!("{}: whole, with its disks; who made it was not checked", path.display()),
+        None => say!("{}: whole, with its disks; who made it was not checked", path.display()),
         Some(key) => {
             archive.verify_signature(&key)?;
-            println!("{}: whole, with its disks, and signed with the key {}", path.display(), key.fingerprint());
+            say!("{}: whole, with its disks, and signed with the key {}", path.display(), key.fingerprint());
         }
     }
     Ok(())
@@ -147,18 +150,12 @@ fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
 
 fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
     let written = vmdk::from_raw(raw, vmdk, &vmdk::Options::default(), &mut |_| {})?;
-    println!(
-        "{}: {} of {} bytes hold data, {} written",
-        vmdk.display(),
-        written.populated,
-        written.capacity,
-        written.size
-    );
+    say!("{}: {} of {} bytes hold data, {} written", vmdk.display(), written.populated, written.capacity, written.size);
     Ok(())
 }
 
 fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
     let contents = vmdk::to_raw(vmdk, raw, &mut |_| {})?;
-    println!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
+    say!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
     Ok(())
 }

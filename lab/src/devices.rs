@@ -26,6 +26,16 @@ impl Lab {
         self.network.connect(vm, connected)
     }
 
+    /// Cuts a VM off from the lab's network without its noticing: its carrier stays, packets are dropped both ways. Or
+    /// heals that; so does the VM's next power-on.
+    ///
+    /// # Errors
+    /// When the VM is off, or the network cannot be changed.
+    pub fn partition(&self, vm: &str, cut_off: bool) -> anyhow::Result<()> {
+        let _lock = self.directory.lock()?;
+        self.network.partition(vm, cut_off)
+    }
+
     /// Makes a blank disk of `capacity` bytes that no VM holds.
     ///
     /// # Errors

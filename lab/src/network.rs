@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::host::{ip, program};
+use super::host::{ip, program, run};
 
 /// The bridge, inside the lab's namespace.
 const BRIDGE: &str = "lab";
@@ -131,6 +131,18 @@ impl Network {
         Ok(())
     }
 
+    /// Lets the bridge drop all that comes from a VM's port and all that goes there, or no longer. The VM sees
+    /// nothing of it: its carrier stays. The next power-on ends it.
+    ///
+    /// # Errors
+    /// When the VM has no port, or the kernel refuses.
+    pub fn partition(&self, vm: &str, cut_off: bool) -> anyhow::Result<()> {
+        // The states of a port that no spanning tree looks after (`BR_STATE_DISABLED`, `BR_STATE_FORWARDING` of
+        // linux/if_bridge.h).
+        let state = if cut_off { "0" } else { "3" };
+        run(&mut program("bridge", ["-n", &self.namespace(), "link", "set", "dev", vm, "state", state])).map(drop)
+    }
+
     /// A program that is to run on the lab's network.
     pub fn command<A: AsRef<std::ffi::OsStr>>(&self, name: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = program("nsenter", [&format!("--net={}", path(&self.namespace()).display()), "--", name]);
@@ -158,4 +170,64 @@ impl Network {
 
 fn path(namespace: &str) -> PathBuf {
     Path::new("/run/netns").join(namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Duration;
+
+    use nix::sched::{CloneFlags, setns};
+
+    use super::*;
+
+    /// Gone when this is dropped.
+    struct Lab(Network);
+
+    impl Drop for Lab {
+        fn drop(&mut self) {
+            let _ = self.0.remove();
+        }
+    }
+
+    /// Runs in a network namespace, on a thread of its own.
+    fn inside<T: Send + 'static>(namespace: PathBuf, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let within = move || {
+            setns(File::open(namespace).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        };
+        thread::spawn(within).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    #[test]
+    fn a_vm_that_is_cut_off_keeps_its_carrier_and_reaches_nobody_until_it_is_healed() {
+        let lab = Lab(Network::of(&format!("test-{}", std::process::id())));
+        let network = &lab.0;
+        network.create("10.251.7.1/24").unwrap();
+        for (vm, last) in [("one", 2), ("two", 3)] {
+            network.add_container_port(vm, Some(&format!("52:54:00:00:07:0{last}")), true).unwrap();
+            let own = network.container_namespace_name(vm);
+            ip(&format!("-n {own} address add 10.251.7.{last}/24 dev {CONTAINER_NIC}")).unwrap();
+            ip(&format!("-n {own} link set {CONTAINER_NIC} up")).unwrap();
+        }
+        let server = SocketAddr::from(([10, 251, 7, 2], 7000));
+        // The kernel answers for it.
+        let _listener = inside(network.container_namespace("one"), move || TcpListener::bind(server).unwrap());
+        let ask = |from: PathBuf, limit| {
+            let asked = inside(from, move || TcpStream::connect_timeout(&server, Duration::from_secs(limit)));
+            asked.map(drop).map_err(|error| error.kind())
+        };
+        let reached = |limit| [network.path(), network.container_namespace("two")].map(|from| ask(from, limit));
+        assert_eq!(reached(60), [Ok(()); 2]);
+        network.partition("one", true).unwrap();
+        assert_eq!(reached(2), [Err(io::ErrorKind::TimedOut); 2]);
+        let seen = ip(&format!("-n {} link show {CONTAINER_NIC}", network.container_namespace_name("one"))).unwrap();
+        assert!(seen.contains("LOWER_UP"), "{seen}");
+        network.partition("one", false).unwrap();
+        assert_eq!(reached(60), [Ok(()); 2]);
+        assert!(network.partition("three", true).is_err());
+    }
 }

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use crate::scenario::Scenario;
 
-/// Where a credential is put in a VM: in memory.
-const CREDENTIAL: &str = "/run/scenario.pem";
+/// Where [`issue`] puts a credential in a VM: in memory.
+pub const CREDENTIAL: &str = "/run/scenario.pem";
 
 /// Issues a credential on a node, for use from that node.
 pub fn issue(scenario: &Scenario, vm: &str, purpose: &str) {

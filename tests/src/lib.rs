@@ -26,6 +26,8 @@ pub mod runner;
 pub mod scenario;
 #[cfg(test)]
 mod set_up;
+pub mod store;
+pub mod stranger;
 pub mod terminal;
 pub mod upgrade;
 #[cfg(test)]

@@ -18,6 +18,8 @@ use lab::{
     state_directory, until,
 };
 
+use crate::store::etcdctl;
+
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;
 /// The control nodes of a cluster of three.
@@ -194,7 +196,12 @@ impl Scenario {
 
     /// What a program inside a VM prints.
     pub fn inside(&self, vm: &str, arguments: &[&str]) -> String {
-        self.lab().run_inside(vm, arguments, Duration::from_secs(120)).unwrap_or_else(|error| panic!("{error:#}"))
+        self.inside_for(vm, arguments, Duration::from_secs(120))
+    }
+
+    /// What a program inside a VM prints that may take as long as `limit`.
+    pub fn inside_for(&self, vm: &str, arguments: &[&str], limit: Duration) -> String {
+        self.lab().run_inside(vm, arguments, limit).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     /// The UID of the namespace kube-system: what tells one cluster from another.
@@ -231,22 +238,7 @@ impl Scenario {
 
     /// Identities of the etcd members, as a node's own member sees them, sorted.
     pub fn etcd_members(&self, vm: &str) -> Vec<String> {
-        let pki = "/etc/kubernetes/pki";
-        let text = self.inside(
-            vm,
-            &[
-                "etcdctl",
-                "--endpoints=https://127.0.0.1:2379",
-                // A busy machine under emulation takes its time.
-                "--dial-timeout=60s",
-                "--command-timeout=60s",
-                &format!("--cacert={pki}/etcd/ca.crt"),
-                &format!("--cert={pki}/apiserver-etcd-client.crt"),
-                &format!("--key={pki}/apiserver-etcd-client.key"),
-                "member",
-                "list",
-            ],
-        );
+        let text = etcdctl(self, vm, &["member", "list"]);
         let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
         members.sort();
         members

@@ -57,6 +57,13 @@ impl<'a> Workload<'a> {
         self.scenario.kubectl(&pod)
     }
 
+    /// Makes the service one with a port on each node, and says which.
+    pub fn node_port(&self) -> u16 {
+        self.scenario.kubectl(&["patch", "service", "web", r#"--patch={"spec": {"type": "NodePort"}}"#]);
+        let port = self.scenario.kubectl(&["get", "service", "web", "--output=jsonpath={.spec.ports[0].nodePort}"]);
+        port.parse().unwrap_or_else(|_| panic!("the service has the port {port:?}"))
+    }
+
     /// Runs a pod on a node that reaches the server by the service's name.
     pub fn is_reached_by_name_from(&self, node: &str) {
         self.is_reached(node, "by-name", "http://web.default.svc.cluster.local");

@@ -34,6 +34,8 @@ pub struct Figures {
     pub acknowledged: BTreeSet<String>,
     /// Tries that failed.
     pub failed: usize,
+    /// How often a try failed after one that was acknowledged: runs of failures.
+    pub outages: usize,
     /// The longest time without an acknowledgement.
     pub longest_gap: Duration,
 }
@@ -41,7 +43,8 @@ pub struct Figures {
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (acknowledged, gap) = (self.acknowledged.len(), self.longest_gap.as_secs_f64());
-        write!(f, "{acknowledged} writes acknowledged and none lost, {} tries failed, ", self.failed)?;
+        write!(f, "{acknowledged} writes acknowledged and none lost, ")?;
+        write!(f, "{} tries failed in {} outages, ", self.failed, self.outages)?;
         write!(f, "longest gap {gap:.1} s")
     }
 }
@@ -100,7 +103,7 @@ fn write(client: &Client, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Figu
     static WRITERS: AtomicU32 = AtomicU32::new(0);
     let writer = WRITERS.fetch_add(1, Ordering::SeqCst);
     let mut figures = Figures::default();
-    let mut last = Instant::now();
+    let (mut last, mut failing) = (Instant::now(), false);
     for number in 0.. {
         let name = format!("write-{}-{writer}-{number}", std::process::id());
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
@@ -111,12 +114,13 @@ fn write(client: &Client, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Figu
                 .is_ok_and(|answer| matches!(answer.status, 201 | 409));
             if done {
                 figures.longest_gap = figures.longest_gap.max(last.elapsed());
-                last = Instant::now();
+                (last, failing) = (Instant::now(), false);
                 figures.acknowledged.insert(name);
                 acknowledged.fetch_add(1, Ordering::SeqCst);
                 break;
             }
             figures.failed += 1;
+            figures.outages += usize::from(!std::mem::replace(&mut failing, true));
             thread::sleep(PACE);
         }
         if stop.load(Ordering::SeqCst) {

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
 
 use contract::codes;
-use contract::finding::{Finding, Findings};
+use contract::finding::Findings;
 use contract::image::ImageFacts;
 use contract::properties;
 use contract::role::Roles;
@@ -58,13 +58,14 @@ fn from_source(
     Ok(Found { config, secret, fingerprint, warnings })
 }
 
-/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing else
-/// is wrong. Such a form names the image's first role.
+/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing that
+/// was given is wrong. Such a form names the image's first role.
 pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
     let required = properties::table().iter().filter(|property| property.required(roles.first()));
     let required: Vec<&str> = required.map(|property| property.key).collect();
-    findings.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
-        && findings.iter().map(|finding| finding.subject.as_str()).eq(required)
+    let asked: Vec<_> = findings.iter().filter(|finding| finding.code != codes::ACCESS_NONE.code).collect();
+    asked.iter().all(|finding| finding.code == codes::PROPERTY_MISSING.code)
+        && asked.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
 
 /// What a look at the OVF environment has found, on a node that has a
@@ -122,9 +123,9 @@ fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() 
         Outcome::Refused(findings) => (None, findings),
     };
     let mut passed_over = Findings::default();
-    for finding in wrong.iter().cloned() {
-        let seen = format!("{}; the node goes on with the properties that it has", finding.seen);
-        passed_over.push(Finding { seen, ..finding.softened() });
+    for mut finding in wrong.iter().cloned() {
+        finding.seen.push_str("; the node goes on with the properties that it has");
+        passed_over.push(finding.softened());
     }
     Ok(Sight { another: there.is_some() && there != taken, passed_over })
 }
@@ -168,10 +169,12 @@ mod tests {
     use crate::cluster::records::Progress;
     use crate::host::files;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
+    use crate::intake::config::fixture::in_a_tenant;
     use crate::intake::config::validate;
     use crate::intake::environment::Document;
     use crate::intake::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
     use contract::platform::CONTAINER_FILE;
+    use contract::role::{Role, Roles};
 
     const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
@@ -306,10 +309,30 @@ mod tests {
         assert!(corrected().unwrap().is_err_and(|findings| findings.to_string().contains("gateway.off-subnet")));
         node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
         let found = corrected().unwrap().ok().unwrap();
-        assert_eq!(found.config.node.interfaces[0].gateway, Some([192, 168, 10, 2].into()));
+        assert_eq!(found.config.node().interfaces[0].gateway, Some([192, 168, 10, 2].into()));
         assert!(!node.is_another(found.fingerprint.as_deref()), "it is taken already, and will be saved");
         records.save_progress(Progress { etcd: true, ..Progress::default() }).unwrap();
         assert!(!node.is_another(None) && corrected().is_none(), "the cluster was formed with the other one");
+    }
+
+    #[test]
+    fn corrected_properties_that_ask_for_another_role_are_refused() {
+        let mut node = Node::new();
+        node.insert_good();
+        let found = from_environment(&node.platform, &node.image).ok().unwrap();
+        let saved = found.config.control_plane().unwrap().clone();
+        let records = Records::new(node.path());
+        records.save_config(&Config::ControlPlane(in_a_tenant(saved)), &found.secret).unwrap();
+        records.save_environment(&found.fingerprint.unwrap()).unwrap();
+        node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
+        // A form that names no role asks for the image's first.
+        node.image.roles = Roles::new(vec![Role::ControlPlane, Role::TenantControlPlane]).unwrap();
+        let findings = corrected(&node.platform, &node.image).unwrap().0.unwrap().err().unwrap();
+        assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
+        assert!(findings.to_string().contains("the data disk is that of a control node of a tenant"), "{findings}");
+        node.image.roles = Roles::new(vec![Role::TenantControlPlane, Role::ControlPlane]).unwrap();
+        let taken = corrected(&node.platform, &node.image).unwrap().0.unwrap().ok().unwrap();
+        assert_eq!(taken.config.role(), Role::TenantControlPlane);
     }
 
     /// What a node on vCenter finds: its guestinfo, and its drive.
@@ -338,7 +361,7 @@ mod tests {
         assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Secrets);
         assert_eq!(look(&mut guestinfo), Sight { another: true, ..Sight::default() });
         let found = from_source(&node.platform, &node.image, || both(&node, &mut guestinfo)).ok().unwrap();
-        assert_eq!(found.config.node.interfaces[0].gateway, Some([192, 168, 10, 2].into()));
+        assert_eq!(found.config.node().interfaces[0].gateway, Some([192, 168, 10, 2].into()));
         node.insert("</Environment>", "<!-- cut off -");
         let sight = look(&mut guestinfo);
         assert!(!sight.another && !sight.passed_over.has_errors());
@@ -358,7 +381,7 @@ mod tests {
             first
         });
         let taken = taken.ok().unwrap();
-        assert_eq!(taken.config.node.interfaces[0].gateway, Some([192, 168, 10, 1].into()));
+        assert_eq!(taken.config.node().interfaces[0].gateway, Some([192, 168, 10, 1].into()));
         assert!(node.is_another(taken.fingerprint.as_deref()), "the other one is still to be taken up");
     }
 

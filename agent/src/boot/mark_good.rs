@@ -20,7 +20,7 @@ use crate::cluster::records::Records;
 use crate::host::disk::{Slots, is_mounted};
 use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
+use crate::intake::config::{Config, ControlPlane};
 use crate::upgrade::swap::good::{GOOD, read};
 
 /// How long all must hold, times the timeout factor …
@@ -108,19 +108,27 @@ fn look(root: &Path) -> anyhow::Result<Config> {
     let platform = Platform::detect(root)?;
     disk_is_ours(&platform)?;
     let config = Records::new(root).config()?.context("this node has no configuration")?;
+    match &config {
+        Config::ControlPlane(config) => control_plane(config, &platform)?,
+    }
+    Ok(config)
+}
+
+/// Whether this node's part of etcd and its API are well, and Kubernetes calls it ready.
+fn control_plane(config: &ControlPlane, platform: &Platform) -> anyhow::Result<()> {
     let pki = platform.path(PKI);
-    etcd_has_caught_up(&config, &pki)?;
+    etcd_has_caught_up(config, &pki)?;
     let kubeconfig = platform.path(api::KUBECONFIG);
     let ask = |address| Api::new(address, &kubeconfig, config.timeout(ASKING));
     let own = ask(config.address())?;
     own.ready().context("the API on this node")?;
-    if let Some(address) = config.control_plane().cluster.virtual_address {
+    if let Some(address) = config.cluster.virtual_address {
         ask(address)?.ready().with_context(|| format!("the API at the virtual IP {address}"))?;
     }
     let nodes = own.nodes()?;
     let name = &config.node.name;
     ensure!(nodes.iter().any(|node| node.name == *name && node.ready), "Kubernetes does not call {name} ready");
-    Ok(config)
+    Ok(())
 }
 
 fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
@@ -136,8 +144,8 @@ fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
-    let own = config.control_plane().control_node()?;
+fn etcd_has_caught_up(config: &ControlPlane, pki: &Path) -> anyhow::Result<()> {
+    let own = config.control_node()?;
     let ask = |node| EtcdClient::new(node, pki, config.timeout(ASKING));
     let etcd = ask(own)?;
     let status = etcd.status().context("etcd on this node")?;
@@ -148,12 +156,8 @@ fn etcd_has_caught_up(config: &Config, pki: &Path) -> anyhow::Result<()> {
     }
     let members = etcd.members().context("etcd's members")?;
     let leader = members.iter().find(|member| member.id == status.leader).context("etcd's leader is no member")?;
-    let node = config
-        .control_plane()
-        .cluster
-        .control_nodes
-        .iter()
-        .find(|node| crate::cluster::etcd::replace::is(leader, node));
+    let mut nodes = config.cluster.control_nodes.iter();
+    let node = nodes.find(|node| crate::cluster::etcd::replace::is(leader, node));
     let node = node.context("etcd's leader is on no control node")?;
     let ahead = ask(node)?.status().with_context(|| format!("etcd's leader on {}", node.name))?.raft_applied_index;
     // Asked again after the leader: what it has applied since does not count as a lag.

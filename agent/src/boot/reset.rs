@@ -24,7 +24,7 @@ use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
-use crate::intake::config::Config;
+use crate::intake::config::{Config, ControlPlane};
 
 /// How long one etcd member may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -129,8 +129,8 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         Err(error) => {
             Cluster::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
         }
-        Ok(Some(_)) if !records.progress()?.etcd => Cluster::Never,
-        Ok(Some(config)) => survivors(&config, &platform.path(PKI)),
+        Ok(Some(Config::ControlPlane(_))) if !records.progress()?.etcd => Cluster::Never,
+        Ok(Some(Config::ControlPlane(config))) => survivors(&config, &platform.path(PKI)),
         Ok(None) if identity.state == disk::DiskState::Formed => {
             Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
         }
@@ -139,10 +139,10 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     Ok(Outlook { disk, identity, cluster })
 }
 
-fn survivors(config: &Config, pki: &Path) -> Cluster {
+fn survivors(config: &ControlPlane, pki: &Path) -> Cluster {
     let timeout = config.timeout(REQUEST);
-    let healthy = config.control_plane().peers().filter(|node| member::healthy(node, pki, timeout)).count();
-    judge(config.control_plane().cluster.control_nodes.len(), healthy)
+    let healthy = config.peers().filter(|node| member::healthy(node, pki, timeout)).count();
+    judge(config.cluster.control_nodes.len(), healthy)
 }
 
 /// What becomes of an etcd cluster of so many members when one goes and so many of the others are healthy.

@@ -109,9 +109,9 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
             upgrading: known.upgrading.clone(),
         };
         reporter.update(|status| {
-            status.node = Some(known.config.node.name.clone());
+            status.node = Some(known.config.node().name.clone());
             status.address = Some(known.config.address());
-            status.cluster = Some(known.config.control_plane().cluster.name.clone());
+            status.cluster = Some(known.config.cluster_name().to_owned());
             status.findings = known.warnings.clone();
         });
         match plan::decide(&known.config, &observed) {
@@ -139,7 +139,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
-    let mut maintenance = Maintenance::begin(Instant::now());
+    let mut maintenance = Maintenance::begin(context.node.config.role(), Instant::now());
     maintenance.remember(&context.passing);
     loop {
         reporter.alive(LOOP, ROUND);

@@ -6,6 +6,7 @@
 pub mod addons;
 pub mod certificates;
 pub mod etcd;
+pub mod firewall;
 pub mod kubernetes;
 pub mod payload;
 pub mod pki;

@@ -334,6 +334,7 @@ fn overwrite_and_remove(path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::intake::config::ControlPlane;
 
     #[test]
     fn nothing_is_remembered_at_first_and_a_damaged_record_is_named() {
@@ -373,7 +374,7 @@ mod tests {
     fn what_a_newer_version_has_noted_is_kept_by_an_older_one() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::intake::config::fixture::three_nodes();
+        let config = Config::ControlPlane(crate::intake::config::fixture::three_nodes());
         records.save_config(&config, &Secret::new("s".into())).unwrap();
         records.save_progress(Progress::default()).unwrap();
         for (file, place) in [(CONFIG, ""), (CONFIG, "/node"), (PROGRESS, "")] {
@@ -381,9 +382,10 @@ mod tests {
             value.pointer_mut(place).unwrap()["of-a-later-version"] = true.into();
             fs::write(records.path(file), value.to_string()).unwrap();
         }
-        let mut changed = records.config().unwrap().unwrap();
-        assert_eq!(changed, config);
+        assert_eq!(records.config().unwrap(), Some(config));
+        let mut changed = crate::intake::config::fixture::three_nodes();
         changed.node.ntp_servers = vec!["10.0.0.1".into()];
+        let changed = Config::ControlPlane(changed);
         assert!(records.update_config(&changed, None).unwrap());
         let progress = Progress { etcd: true, ..Progress::default() };
         assert!(records.save_progress(progress).unwrap() && !records.save_progress(progress).unwrap());
@@ -420,13 +422,15 @@ mod tests {
     fn the_configuration_of_another_form_has_nothing_of_the_former_one() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let (mut config, secret) = (crate::intake::config::fixture::three_nodes(), Secret::new("s".into()));
+        let (three, secret) = (crate::intake::config::fixture::three_nodes(), Secret::new("s".into()));
+        let waits = |timeout_factor| Config::ControlPlane(ControlPlane { timeout_factor, ..three.clone() });
+        let config = waits(1);
         records.save_config(&config, &secret).unwrap();
         note(&records, CONFIG);
         assert!(!records.save_config(&config, &secret).unwrap() && is_noted(&records, CONFIG), "the same");
-        config.timeout_factor += 1;
+        let config = waits(2);
         assert!(records.update_config(&config, Some(&secret)).unwrap() && is_noted(&records, CONFIG), "a change in it");
-        config.timeout_factor += 1;
+        let config = waits(3);
         assert!(records.save_config(&config, &secret).unwrap() && !is_noted(&records, CONFIG), "another one");
     }
 
@@ -435,7 +439,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::intake::config::fixture::three_nodes();
+        let config = Config::ControlPlane(crate::intake::config::fixture::three_nodes());
         assert!(records.save_config(&config, &Secret::new("s".into())).unwrap());
         assert_eq!(records.config().unwrap(), Some(config));
         let mode = fs::metadata(records.path(SECRET)).unwrap().permissions().mode();

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::system::address;
 
 /// Where the configuration is laid at each boot.
@@ -30,10 +30,9 @@ const HEALTHY: &str = "0\n";
 ///
 /// All nodes start as backups and keep what they hold (`nopreempt`): an
 /// address that wanders back breaks connections for nothing.
-pub fn configuration(config: &Config, device: &str) -> Option<String> {
-    let address = config.control_plane().cluster.virtual_address?;
-    let position =
-        config.control_plane().cluster.control_nodes.iter().position(|node| node.name == config.node.name)?;
+pub fn configuration(config: &ControlPlane, device: &str) -> Option<String> {
+    let address = config.cluster.virtual_address?;
+    let position = config.cluster.control_nodes.iter().position(|node| node.name == config.node.name)?;
     let mut text = String::new();
     let advert = config.timeout_factor.min(10);
     // Writing to a String cannot fail.
@@ -42,6 +41,7 @@ pub fn configuration(config: &Config, device: &str) -> Option<String> {
         "global_defs {{\n\
          \x20   router_id {name}\n\
          \x20   vrrp_version 3\n\
+         \x20   vrrp_check_unicast_src\n\
          \x20   vrrp_garp_master_repeat 3\n\
          \x20   vrrp_garp_master_refresh 60\n\
          }}\n\
@@ -66,10 +66,10 @@ pub fn configuration(config: &Config, device: &str) -> Option<String> {
         priority = 200 - 10 * position,
         own = config.address(),
     );
-    if config.control_plane().peers().next().is_some() {
+    if config.peers().next().is_some() {
         text.push_str("    unicast_peer {\n");
-        for peer in config.control_plane().peers() {
-            let _ = writeln!(text, "        {}", peer.address);
+        for peer in config.peers() {
+            let _ = writeln!(text, "        {} min_ttl 255 max_ttl 255", peer.address);
         }
         text.push_str("    }\n");
     }

@@ -13,11 +13,15 @@ use crate::boot::plan::{self, Plan};
 use crate::boot::{early, mark_good, reconfigure, reset, run};
 use crate::cluster::etcd::command::Snapshots;
 use crate::cluster::etcd::{replace, restore};
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::Authorities;
+use crate::cluster::pki::ssh::{self, SshAuthority};
 use crate::cluster::pod_network::desired::Settings;
 use crate::cluster::records::Records;
 use crate::cluster::{certificates, pod_network};
 use crate::faces::{bundle, console};
 use crate::host::command::Host;
+use crate::host::disk::scratch;
 use crate::host::files;
 use crate::host::image;
 use crate::intake::config;
@@ -54,6 +58,12 @@ enum Command {
     Run,
     /// Give the system its machine ID and host name before it starts: what the initrd does
     Early(early::Options),
+    /// Check the scratch file system, and make it anew where it cannot be repaired: what the service kaas-scratch-check does
+    #[command(hide = true)]
+    CheckScratch {
+        /// The partition's device
+        device: PathBuf,
+    },
     /// Keep the time on the data disk, below which the clock is not believed at the next power-on
     #[command(hide = true)]
     KeepTime,
@@ -99,6 +109,11 @@ enum Command {
     /// cannot be called back, so give it a short life; an administrator's loses its power when the cluster
     /// role binding of the group kubeadm:cluster-admins is removed.
     Kubeconfig(certificates::command::KubeconfigOptions),
+    /// Show the line for known_hosts that vouches for SSH on all control nodes and on the virtual IP
+    ///
+    /// `ssh admin@NODE sudo kaas-agent ssh-authority >> ~/.ssh/known_hosts`: from then on no node's key is asked
+    /// for or warned of, whichever node has the virtual IP, and whichever was replaced.
+    SshAuthority,
     /// Gather what helps to understand this node in one .tar.gz, without secrets
     ///
     /// Plain text and JSON; README.txt in it says what is where, what was cut and what is
@@ -182,6 +197,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run => Ok(run::run(root)),
         Command::Early(options) => early::command(&options).map(|()| ExitCode::SUCCESS),
+        Command::CheckScratch { device } => scratch::ensure(&device, &Host).map(|_| ExitCode::SUCCESS),
         Command::KeepTime => clock::keep(root, Clock::of(root), false).map(|_| ExitCode::SUCCESS),
         Command::Status { output } => status(root, output),
         Command::Plan { output } => plan(root, output),
@@ -202,6 +218,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::Kubeconfig(options) => {
             certificates::command::kubeconfig(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
+        Command::SshAuthority => ssh_authority(root),
         Command::Restore(options) => {
             restore::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
@@ -274,6 +291,13 @@ fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
     let kubeconfig = files::below(root, pod_network::KUBECONFIG);
     pod_network::run(&Settings::of(&config), kubeconfig, root, &Host).map(|()| ExitCode::SUCCESS)
+}
+
+fn ssh_authority(root: &Path) -> anyhow::Result<ExitCode> {
+    let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+    let authorities = Authorities::read(&files::below(root, PKI)).context("this node is in no cluster yet")?;
+    say(&ssh::known_hosts(config.control_plane()?, &SshAuthority::of(&authorities)?))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn version(root: &Path) -> anyhow::Result<ExitCode> {

@@ -7,8 +7,11 @@ pub mod bus;
 pub mod command;
 pub mod disk;
 pub mod files;
+#[cfg(test)]
+pub mod fixture;
 pub mod https;
 pub mod image;
+pub mod nftables;
 pub mod platform;
 pub mod services;
 pub mod tls;

@@ -20,7 +20,7 @@ use crate::cluster::etcd::replace::{Admission, Stage, is};
 use crate::cluster::pki::{Authorities, MemberBundle};
 use crate::cluster::records::Records;
 use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 
 /// How long etcd may take to answer, times the timeout factor.
@@ -32,14 +32,15 @@ const PACE: Duration = Duration::from_secs(2);
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
     let cluster = node.records.rendezvous()?.state().cluster().context("this node belongs to no cluster")?;
-    let listed = node.config.control_plane().cluster.control_nodes.iter().find(|node| node.name == admission.node);
+    let config = node.control_plane()?;
+    let listed = config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
     let admitting = Admitting {
         node: listed.context("the node is not in the list of control nodes")?.clone(),
         cluster,
         image: node.forming_image(),
         pki: node.pki(),
         root: node.platform.root().to_owned(),
-        config: node.config.clone(),
+        config: config.clone(),
     };
     Ok(Some(Box::new(move |out| admitting.admit(admission, out).map(|()| Findings::default()))))
 }
@@ -50,7 +51,7 @@ struct Admitting {
     image: String,
     pki: PathBuf,
     root: PathBuf,
-    config: Config,
+    config: ControlPlane,
 }
 
 impl Admitting {
@@ -115,7 +116,7 @@ impl Admitting {
 
     /// Adds the node's etcd as a learner and gives it its vote.
     fn make_member(&self, out: &LastFound) -> anyhow::Result<()> {
-        let own = self.config.control_plane().control_node()?;
+        let own = self.config.control_node()?;
         let etcd = EtcdClient::new(own, &self.pki, self.config.timeout(REQUEST))?;
         loop {
             match self.further(&etcd) {

@@ -1,19 +1,16 @@
 //! Renews the node's certificates well before they end, starts those again
 //! that use them, and says which ones nobody here can renew.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use contract::codes;
 use contract::finding::Findings;
 
+use super::health::yield_virtual_address;
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::virtual_address;
 use crate::node::context::NodeContext;
-
-/// How long giving up the virtual IP may take, times the timeout factor.
-const YIELDING: Duration = Duration::from_secs(5);
 
 /// How many days before its end an authority becomes a finding: a year.
 const AUTHORITY: i64 = 365;
@@ -22,13 +19,13 @@ const AUTHORITY: i64 = 365;
 const OPERATORS: i64 = 30;
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
-    let (root, now) = (node.platform.root(), SystemTime::now());
+    let (config, root, now) = (node.control_plane()?, node.platform.root(), SystemTime::now());
     let kubeadm = Kubeadm::new(root, node.runner());
     // Whatever was cut off before is seen in the state itself.
-    kubeadm.lay(&node.config, &node.platform, node.kubernetes_version()?)?;
-    renewal::all_if_due(root, &node.config, node.runner(), now)?;
+    kubeadm.lay(config, &node.platform, node.kubernetes_version()?)?;
+    renewal::all_if_due(root, config, node.runner(), now)?;
     if !kubeadm.manifests_are_current() {
-        yield_virtual_address(node)?;
+        yield_virtual_address(config, node.platform.root(), &node.reporter)?;
         if kubeadm.manifests()? {
             log::info!("the control plane starts again with renewed credentials");
         }
@@ -42,7 +39,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     let present = certificates::inventory(root);
     let mut findings = judge(&present, now);
-    if let Err(error) = ApiCertificate::installed(root, &node.config) {
+    if let Err(error) = ApiCertificate::installed(root, config) {
         findings.push(codes::API_CERTIFICATE_UNUSABLE.finding(
             "your API certificate",
             format!("it is not used: {error:#}"),
@@ -51,21 +48,6 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     node.reporter.update(|status| status.certificates = present);
     Ok(findings)
-}
-
-/// Lets another node have the virtual IP before the API here starts again, if one
-/// can take it.
-fn yield_virtual_address(node: &NodeContext) -> anyhow::Result<()> {
-    let Some(address) = node.config.control_plane().cluster.virtual_address else { return Ok(()) };
-    let health = node.reporter.status().health.unwrap_or_default();
-    let others = health.nodes.iter().flatten().filter(|other| other.name != node.config.node.name);
-    if others.filter(|node| node.ready).count() == 0 {
-        return Ok(());
-    }
-    if !virtual_address::give_up(node.platform.root(), address, node.config.timeout(YIELDING))? {
-        log::warn!("the virtual IP {address} was not given up in time: the API is away from it for a moment");
-    }
-    Ok(())
 }
 
 /// What a person has to see to.
@@ -105,7 +87,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn authorities_are_told_of_a_year_before_their_end() {

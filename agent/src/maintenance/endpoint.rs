@@ -10,7 +10,7 @@ use contract::ports;
 use crate::node::context::NodeContext;
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
-    Ok(match node.endpoint.open(&node.config, SystemTime::now()) {
+    Ok(match node.endpoint.open(node.control_plane()?, SystemTime::now()) {
         Ok(_) => Findings::default(),
         Err(error) => codes::ENDPOINT_CLOSED
             .finding(

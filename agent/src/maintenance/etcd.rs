@@ -2,37 +2,44 @@
 
 use std::time::Duration;
 
-use contract::finding::Findings;
-
+use super::health::yield_virtual_address;
 use super::job::Job;
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::etcd::upkeep;
+use crate::cluster::etcd::upkeep::{self, Task};
 use crate::node::context::NodeContext;
 
 /// How long a member may take for a short answer, times the timeout factor …
 const REQUEST: Duration = Duration::from_secs(5);
-/// … and for defragmenting its database: 4 GiB on a slow disk.
+/// … and for defragmenting its database: 8 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let (config, pki) = (node.config.clone(), node.pki());
-    let Ok(node) = config.control_plane().control_node().cloned() else { return Ok(None) };
+    let (config, pki, root, reporter) =
+        (node.control_plane()?.clone(), node.pki(), node.platform.root().to_owned(), node.reporter.clone());
+    let Ok(node) = config.control_node().cloned() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
         let quickly = |node: &_| EtcdClient::new(node, &pki, config.timeout(REQUEST));
         let own = quickly(&node)?;
         let status = own.status()?;
         let alarms = own.alarms()?;
-        if !status.is_leader() {
-            let seen = [(&node, Some(status))];
-            return Ok(upkeep::findings(&seen, &alarms));
+        let itself = [(&node, Some(status.clone()))];
+        if !upkeep::concerns_all(&status, &alarms) {
+            return Ok(upkeep::findings(&itself, &alarms));
         }
-        let nodes = &config.control_plane().cluster.control_nodes;
+        let nodes = &config.cluster.control_nodes;
         let seen: Vec<_> = nodes.iter().map(|node| (node, quickly(node).and_then(|it| it.status()).ok())).collect();
         upkeep::forget_history(&own, &status, &alarms);
         let task = upkeep::decide(&seen, &status, &alarms);
-        upkeep::carry_out(&task, &own, &alarms, |node| EtcdClient::new(node, &pki, config.timeout(WORK)))?;
-        let alarms = if task == upkeep::Task::Rest { alarms } else { own.alarms()? };
-        let findings: Findings = upkeep::findings(&seen, &alarms);
-        Ok(findings)
+        match task {
+            Task::Rest => {}
+            Task::Defragment => {
+                yield_virtual_address(&config, &root, &reporter)?;
+                log::info!("defragmenting etcd's database on this node");
+                EtcdClient::new(&node, &pki, config.timeout(WORK))?.defragment()?;
+            }
+            Task::Lift => upkeep::lift(&own, &alarms)?,
+        }
+        let alarms = if task == Task::Rest { alarms } else { own.alarms()? };
+        Ok(upkeep::findings(if status.is_leader() { &seen } else { &itself }, &alarms))
     })))
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use contract::node::VirtualAddress;
 
 use crate::cluster::etcd::member;
@@ -16,21 +16,27 @@ use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::virtual_address;
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::status::{Health, Member, Reporter};
 
-/// The pause between two looks at the API on this node while it serves …
-const PACE: Duration = Duration::from_secs(3);
+/// The pause between two looks, times the timeout factor while the API on this node serves.
+const PACE: Duration = Duration::from_secs(1);
 
-/// … and while it does not.
-const QUICK: Duration = Duration::from_secs(1);
+/// The pause between two questions to the API itself while it serves. The looks between them ask etcd alone.
+const ASKING: Duration = Duration::from_secs(3);
 
 /// How often in a row the API must be found wanting before this node gives the
-/// virtual IP up. One slow answer is no outage.
+/// virtual IP up. One slow answer is no outage, and an election of etcd's leader is none either.
 const FAILURES: u32 = 3;
 
 /// How long one answer may take, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
+
+/// How long etcd's member may take to say that it has no leader, which it knows, times the timeout factor.
+const KNOWN: Duration = Duration::from_secs(1);
+
+/// How long another node may take to take the virtual IP over, times the timeout factor.
+const YIELDING: Duration = Duration::from_secs(5);
 
 /// How long one look may last at the very most before it counts as hung,
 /// times the timeout factor.
@@ -49,7 +55,7 @@ pub struct HealthWatch {
 }
 
 struct Shared {
-    config: Config,
+    config: ControlPlane,
     root: PathBuf,
     reporter: Reporter,
     due: Mutex<Option<Instant>>,
@@ -60,7 +66,7 @@ impl HealthWatch {
     ///
     /// # Errors
     /// The credentials cannot be read, or no thread can be made.
-    pub fn start(config: &Config, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
+    pub fn start(config: &ControlPlane, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
         let kubeconfig = files::below(root, api::KUBECONFIG);
         let api = Renewing::new(config, kubeconfig)?;
         let shared =
@@ -91,12 +97,12 @@ struct Renewing {
 }
 
 impl Renewing {
-    fn new(config: &Config, kubeconfig: PathBuf) -> anyhow::Result<Self> {
+    fn new(config: &ControlPlane, kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let written = written(&kubeconfig);
         Ok(Self { api: Api::new(config.address(), &kubeconfig, config.timeout(REQUEST))?, kubeconfig, written })
     }
 
-    fn get(&mut self, config: &Config) -> &Api {
+    fn get(&mut self, config: &ControlPlane) -> &Api {
         if written(&self.kubeconfig) != self.written {
             match Self::new(config, self.kubeconfig.clone()) {
                 Ok(renewed) => *self = renewed,
@@ -111,14 +117,36 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
+/// Lets another node have the virtual IP before the API here is away for a while, if one can take it.
+///
+/// # Errors
+/// keepalived cannot be told.
+pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter: &Reporter) -> anyhow::Result<()> {
+    let Some(address) = config.cluster.virtual_address else { return Ok(()) };
+    let health = reporter.status().health.unwrap_or_default();
+    let others = health.nodes.iter().flatten().filter(|other| other.name != config.node.name);
+    if others.filter(|node| node.ready).count() == 0 {
+        return Ok(());
+    }
+    if !virtual_address::give_up(root, address, config.timeout(YIELDING))? {
+        log::warn!("the virtual IP {address} was not given up in time: the API is away from it for a moment");
+    }
+    Ok(())
+}
+
 impl Shared {
     /// Tells keepalived at once that the API serves, and after some failures
     /// in a row that it does not.
+    ///
+    /// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
+    /// it from the node that has it by then. Its etcd has no leader within two seconds; the API takes four for each
+    /// answer that it is not ready.
     fn follow_api(&self, mut api: Renewing) {
-        let mut failures = FAILURES;
+        let (mut failures, mut asked) = (FAILURES, None::<Instant>);
         loop {
             self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
-            match api.get(&self.config).ready() {
+            let due = failures > 0 || asked.is_none_or(|asked| asked.elapsed() >= ASKING);
+            match self.look_at_api(&mut api, due.then_some(&mut asked)) {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     failures = failures.saturating_add(1);
@@ -128,14 +156,22 @@ impl Shared {
                 }
             }
             let healthy = failures < FAILURES;
-            if self.config.control_plane().cluster.virtual_address.is_some()
+            if self.config.cluster.virtual_address.is_some()
                 && let Err(error) = virtual_address::tell(&self.root, healthy)
             {
                 log::warn!("telling keepalived about the API: {error}");
             }
             self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
-            thread::sleep(if failures == 0 { PACE } else { QUICK });
+            thread::sleep(if healthy { self.config.timeout(PACE) } else { PACE });
         }
+    }
+
+    /// Asks etcd on this node, and the API as well if it is `asked` now, which notes the time.
+    fn look_at_api(&self, api: &mut Renewing, asked: Option<&mut Option<Instant>>) -> anyhow::Result<()> {
+        ensure!(!member::own_is_away(self.config.timeout(KNOWN)), "etcd on this node is off or sees no leader");
+        let Some(asked) = asked else { return Ok(()) };
+        *asked = Some(Instant::now());
+        api.get(&self.config).ready()
     }
 
     /// Looks at nodes, etcd and the virtual IP; says whether all is well.
@@ -144,19 +180,17 @@ impl Shared {
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);
         let nodes = Api::new(self.config.address(), &kubeconfig, timeout).and_then(|api| api.nodes()).ok();
         let pki = files::below(&self.root, PKI);
-        let members = self.config.control_plane().cluster.control_nodes.iter();
+        let members = self.config.cluster.control_nodes.iter();
         let etcd: Vec<Member> = members
             .map(|node| Member { name: node.name.clone(), healthy: member::healthy(node, &pki, timeout) })
             .collect();
         let virtual_address = self
             .config
-            .control_plane()
             .cluster
             .virtual_address
             .map(|address| VirtualAddress { address, held: virtual_address::held(address) });
         let well = nodes.as_ref().is_some_and(|nodes| {
-            nodes.len() >= self.config.control_plane().cluster.control_nodes.len()
-                && nodes.iter().all(|node| node.ready)
+            nodes.len() >= self.config.cluster.control_nodes.len() && nodes.iter().all(|node| node.ready)
         }) && etcd.iter().all(|member| member.healthy);
         self.reporter.update(|status| {
             let api = status.health.as_ref().is_some_and(|health| health.api);

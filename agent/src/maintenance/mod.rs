@@ -8,8 +8,10 @@ mod clock;
 mod data_disk;
 mod endpoint;
 mod etcd;
+mod firewall;
 pub mod health;
 mod job;
+mod network_policies;
 mod runtime;
 mod schedule;
 mod snapshots;
@@ -20,6 +22,7 @@ mod swap;
 use std::time::{Duration, Instant};
 
 use contract::finding::Findings;
+use contract::role::Role;
 use schedule::Work::{Background, Check};
 use schedule::{Scheduled, Task};
 
@@ -27,19 +30,29 @@ use crate::node::context::NodeContext;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// What a node of a role does.
+fn tasks(role: Role) -> &'static [Task] {
+    match role {
+        Role::ControlPlane | Role::TenantControlPlane => CONTROL_PLANE,
+    }
+}
+
 #[rustfmt::skip]
-const TASKS: &[Task] = &[
+const CONTROL_PLANE: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
+    Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
+    Task { what: "the room for etcd", every: Duration::from_secs(5), work: Check(space::relieve) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
+    Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
@@ -52,9 +65,9 @@ const SURROUNDINGS: &str = "the network around";
 pub struct Maintenance(Vec<Scheduled>);
 
 impl Maintenance {
-    /// Begins now: each task is due for the first time after its pause.
-    pub fn begin(now: Instant) -> Self {
-        Self(TASKS.iter().map(|task| Scheduled::new(task, now)).collect())
+    /// Begins now on a node of this role: each task is due for the first time after its pause.
+    pub fn begin(role: Role, now: Instant) -> Self {
+        Self(tasks(role).iter().map(|task| Scheduled::new(task, now)).collect())
     }
 
     /// Takes over what the boot flow has found of the network and the clock,
@@ -87,21 +100,25 @@ impl Maintenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::finding::Finding;
+    use contract::codes;
 
     #[test]
     fn nothing_is_due_at_once() {
         let now = Instant::now();
-        let maintenance = Maintenance::begin(now);
-        assert!(maintenance.0.iter().all(|scheduled| scheduled.due >= now + Duration::from_secs(1)));
-        assert!(maintenance.findings().is_empty());
+        for role in Role::ALL {
+            let maintenance = Maintenance::begin(role, now);
+            assert!(maintenance.0.iter().all(|scheduled| scheduled.due >= now + Duration::from_secs(1)));
+            assert!(maintenance.findings().is_empty());
+        }
     }
 
     #[test]
     fn what_the_boot_flow_found_stands_until_the_next_look() {
-        let mut maintenance = Maintenance::begin(Instant::now());
-        let passing = Findings::from(Finding::warning("gateway.no-answer", "gateway", "no answer", "Correct it"));
-        maintenance.remember(&passing);
-        assert_eq!(maintenance.findings(), passing);
+        let passing = Findings::from(codes::GATEWAY_SILENT.finding("gateway", "no answer", "Correct it"));
+        for role in Role::ALL {
+            let mut maintenance = Maintenance::begin(role, Instant::now());
+            maintenance.remember(&passing);
+            assert_eq!(maintenance.findings(), passing, "{role}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
 use crate::host::command::Host;
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 
 /// The pause between two snapshots.
@@ -27,7 +27,7 @@ const REQUEST: Duration = Duration::from_secs(5);
 const SENT: &str = "sent";
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let (config, pki, root) = (node.config.clone(), node.pki(), node.platform.root().to_owned());
+    let (config, pki, root) = (node.control_plane()?.clone(), node.pki(), node.platform.root().to_owned());
     Ok(Some(Box::new(move |_| {
         let mut findings = Findings::default();
         if let Err(error) = take_if_due(&config, &pki, &root) {
@@ -48,18 +48,15 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-fn take_if_due(config: &Config, pki: &Path, root: &Path) -> anyhow::Result<()> {
-    let Some(node) =
-        config.control_plane().control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true))
-    else {
+fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result<()> {
+    let Some(node) = config.control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
         return Ok(());
     };
     let status = EtcdClient::new(node, pki, config.timeout(REQUEST))?.status()?;
     if !status.is_leader() {
         return Ok(());
     }
-    let taken =
-        snapshot::take(&config.control_plane().cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
+    let taken = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
     log::info!("took the snapshot {}: revision {}, {} keys", taken.0.name(), taken.1.revision, taken.1.total_key);
     Ok(())
 }
@@ -70,8 +67,8 @@ fn is_due(root: &Path, now: SystemTime) -> io::Result<bool> {
     Ok(newest.and_then(|newest| newest.age(now)).is_none_or(|age| age >= EVERY))
 }
 
-fn send_newest(config: &Config, root: &Path) -> anyhow::Result<()> {
-    let Some(address) = &config.node.snapshot_target else { return Ok(()) };
+fn send_newest(config: &ControlPlane, root: &Path) -> anyhow::Result<()> {
+    let Some(address) = &config.snapshot_target else { return Ok(()) };
     let Some(newest) = unsent(root)? else { return Ok(()) };
     let target = Target::new(address, config.node.proxy.as_ref(), config.timeout_factor)?;
     target.send(&newest)?;

@@ -3,12 +3,14 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::properties::ControlNode;
 
+use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
@@ -17,7 +19,7 @@ use crate::host::command::{Host, Runner};
 use crate::host::disk::DataDisk;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
-use crate::intake::config::Config;
+use crate::intake::config::{Config, ControlPlane};
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
 
@@ -40,6 +42,8 @@ pub struct NodeContext {
     pub reporter: Reporter,
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
+    /// What is let in.
+    pub firewall: Arc<Firewall>,
     bus: Bus,
     runner: Host,
 }
@@ -59,6 +63,7 @@ impl NodeContext {
         Ok(Self {
             records: Records::new(platform.root()),
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
+            firewall: Arc::new(Firewall::new(platform.root())),
             bus: bus::system()?,
             platform,
             image,
@@ -102,12 +107,20 @@ impl NodeContext {
         Services::new(&self.bus)
     }
 
+    /// The configuration of a node with a control plane.
+    ///
+    /// # Errors
+    /// The node has none.
+    pub fn control_plane(&self) -> anyhow::Result<&ControlPlane> {
+        Ok(self.config.control_plane()?)
+    }
+
     /// This node's entry in the list of control nodes.
     ///
     /// # Errors
     /// It is not in there.
     pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
-        Ok(self.config.control_plane().control_node()?)
+        Ok(self.control_plane()?.control_node()?)
     }
 
     /// This node's address on the primary network.
@@ -120,15 +133,15 @@ impl NodeContext {
     /// # Errors
     /// The image does not carry it.
     pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
-        let minor = &self.config.control_plane().cluster.kubernetes_minor;
+        let minor = self.config.kubernetes_minor();
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
         Ok(&release.version)
     }
 
     /// Names the image and what it forms with: the same on all nodes.
     pub fn forming_image(&self) -> String {
-        let minor = &self.config.control_plane().cluster.kubernetes_minor;
-        let version = self.image.kubernetes(minor).map_or(minor.as_str(), |release| release.version.as_str());
+        let minor = self.config.kubernetes_minor();
+        let version = self.image.kubernetes(minor).map_or(minor, |release| release.version.as_str());
         format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
     }
 

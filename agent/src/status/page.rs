@@ -51,7 +51,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     if !status.findings.is_empty() {
         text.push('\n');
-        for Finding { code, severity, subject, seen, action } in status.findings.iter() {
+        for Finding { code, severity, subject, seen, action, .. } in status.findings.iter() {
             let mark = match severity {
                 Severity::Error => "PROBLEM",
                 Severity::Warning => "note",

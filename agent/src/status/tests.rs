@@ -1,6 +1,6 @@
 //! What the status says, as reviewed.
 
-use contract::finding::Finding;
+use contract::codes;
 
 use super::*;
 
@@ -25,8 +25,8 @@ fn formed() -> Status {
 
 fn refused() -> Status {
     let mut findings = Findings::default();
-    findings.push(Finding::error("secret.weak", "deployment-secret", "it has 40 bits", "Use at least 128 bits"));
-    findings.push(Finding::warning("dns.many", "dns-servers", "four are given", "Give at most three"));
+    findings.push(codes::SECRET_WEAK.finding("deployment-secret", "it has 40 bits", "Use at least 128 bits"));
+    findings.push(codes::DNS_MANY.finding("dns-servers", "four are given", "Give at most three"));
     Status { image: "image".into(), phase: Phase::Refused, findings, ..Status::default() }
 }
 

@@ -1,6 +1,6 @@
 //! Who may log in: the user `admin`, by SSH with the keys that were given, and
-//! on the console with the password that was given. Without either there is no
-//! SSH server and no login prompt.
+//! on the console with the password that was given. Without a key there is no
+//! SSH server; a login prompt there is never, only the console's own lock.
 
 use std::fs;
 use std::io;
@@ -19,11 +19,11 @@ use crate::intake::config::Node;
 const USER: &str = "admin";
 const KEYS: &str = "/etc/ssh/authorized_keys.d/admin";
 const SERVER: &str = "/etc/ssh/sshd_config.d/10-kaas.conf";
+const CERTIFICATE: &str = "/etc/ssh/ssh_host_ed25519_key-cert.pub";
+const CERTIFIED: &str = "/etc/ssh/sshd_config.d/11-kaas-certificate.conf";
 const RIGHTS: &str = "/etc/sudoers.d/kaas";
 const SHADOW: &str = "/etc/shadow";
 const SSH_UNIT: &str = "ssh.service";
-const LOGIN_ALLOWED: &str = "/run/kaas/console-login";
-const LOGIN_UNIT: &str = "getty@tty2.service";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A password field that no password matches (shadow(5)).
@@ -37,12 +37,6 @@ const LOCKED: &str = "!*";
 pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>, node: &Node) -> anyhow::Result<bool> {
     let mut changed = lay_rights(platform)?;
     changed |= set_password(platform, runner, node.console_password_hash.as_deref())?;
-    changed |= allow_login(platform, node.console_password_hash.is_some())?;
-    changed |= match node.console_password_hash {
-        // A system container has no virtual terminals.
-        Some(_) if !platform.is_container() => services.start(LOGIN_UNIT)?,
-        _ => close(services, LOGIN_UNIT)?,
-    };
     if node.ssh_authorized_keys.is_empty() {
         changed |= close(services, SSH_UNIT)?;
         return Ok(lay_keys(platform, &[])? || changed);
@@ -52,19 +46,37 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>,
     Ok(services.start_with(SSH_UNIT, server_changed)? || changed)
 }
 
+/// The public half of this node's SSH host key.
+///
+/// # Errors
+/// It cannot be read.
+pub fn host_key(platform: &Platform) -> anyhow::Result<String> {
+    let path = platform.path(paths::SSH_HOST_KEYS).join("ssh_host_ed25519_key.pub");
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Has the SSH server show this certificate of its host key. Sessions go on.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn show_certificate(platform: &Platform, services: &Services<'_>, certificate: &str) -> anyhow::Result<bool> {
+    let changed = lay_certificate(platform, certificate)?;
+    services.start_with(SSH_UNIT, changed)
+}
+
+fn lay_certificate(platform: &Platform, certificate: &str) -> anyhow::Result<bool> {
+    let lay = |path: &str, text: &str| {
+        ensure_content(&platform.path(path), text.as_bytes(), 0o644).with_context(|| format!("writing {path}"))
+    };
+    Ok(lay(CERTIFICATE, certificate)? | lay(CERTIFIED, &format!("HostCertificate {CERTIFICATE}\n"))?)
+}
+
 fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
     if matches!(services.state(unit)?.as_str(), "inactive" | "failed") {
         return Ok(false);
     }
     services.stop(unit, PATIENCE)?;
     Ok(true)
-}
-
-/// The units of login prompts have this file as their condition.
-fn allow_login(platform: &Platform, allowed: bool) -> anyhow::Result<bool> {
-    let path = platform.path(LOGIN_ALLOWED);
-    let result = if allowed { ensure_content(&path, b"", 0o644) } else { files::remove(&path) };
-    result.with_context(|| format!("writing {LOGIN_ALLOWED}"))
 }
 
 /// A user who may log in by key only has no password to give to sudo.
@@ -219,6 +231,18 @@ mod tests {
         assert_eq!(fs::read_to_string(keys.join("ssh_host_ed25519_key")).unwrap(), "private");
         assert_eq!(fs::read_to_string(keys.join("ssh_host_ed25519_key.pub")).unwrap(), "public");
         assert!(!keys.join("fresh").exists());
+    }
+
+    #[test]
+    fn a_certificate_is_laid_before_it_is_named_and_once() {
+        let (_directory, platform) = machine();
+        assert!(host_key(&platform).is_err());
+        assert!(lay_certificate(&platform, "one").unwrap());
+        assert!(!lay_certificate(&platform, "one").unwrap());
+        assert!(lay_certificate(&platform, "two").unwrap());
+        assert_eq!(fs::read_to_string(platform.path(CERTIFICATE)).unwrap(), "two");
+        let named = fs::read_to_string(platform.path(CERTIFIED)).unwrap();
+        assert_eq!(named, "HostCertificate /etc/ssh/ssh_host_ed25519_key-cert.pub\n");
     }
 
     #[test]

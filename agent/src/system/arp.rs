@@ -200,6 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_of_frames_from_the_network() {
+        use crate::fuzz::{Example, fuzz};
+
+        let (address, other) = (Ipv4Addr::new(10, 0, 0, 1), Mac([2, 0, 0, 0, 0, 9]));
+        let mut reply = frame(other, address, address);
+        reply[21] = 2;
+        let examples =
+            [frame(other, Ipv4Addr::UNSPECIFIED, address), frame(other, address, address), reply].map(Example::new);
+        fuzz("ARP", 0, &examples, |bytes| {
+            let (conflict, in_use) = (conflict(bytes, address), in_use(bytes, address));
+            assert!(in_use.is_none() || in_use == conflict);
+            assert!(conflict.is_none_or(|mac| bytes[22..28] == mac.0));
+        });
+    }
+
+    #[test]
     fn a_device_that_is_missing_or_down_is_an_error() {
         network();
         ip("link set here down");

@@ -18,7 +18,7 @@ const PATH: &str = "/org/freedesktop/hostname1";
 /// # Errors
 /// hostnamed refuses the name or does not answer, or `/etc` cannot be written.
 pub fn ensure(platform: &Platform, bus: &Bus, config: &Config) -> anyhow::Result<bool> {
-    let name = &config.node.name;
+    let name = &config.node().name;
     let changed = lay_hosts(platform, config)?;
     let stored = fs::read_to_string(platform.path("/etc/hostname")).unwrap_or_default();
     let running = nix::unistd::gethostname().context("reading the host name")?;
@@ -39,11 +39,12 @@ fn lay_hosts(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
 /// The control nodes know each other without DNS.
 fn hosts(config: &Config) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
-    for node in &config.control_plane().cluster.control_nodes {
+    for node in config.control_nodes() {
         let _ = writeln!(text, "{} {}", node.address, node.name);
     }
-    if config.control_plane().control_node().is_err() {
-        let _ = writeln!(text, "{} {}", config.address(), config.node.name);
+    let own = config.node();
+    if !config.control_nodes().iter().any(|node| node.name == own.name) {
+        let _ = writeln!(text, "{} {}", own.address(), own.name);
     }
     text
 }
@@ -55,7 +56,7 @@ mod tests {
 
     #[test]
     fn control_nodes_are_known_by_name_and_written_once() {
-        let config = config();
+        let config = Config::ControlPlane(config());
         let text = hosts(&config);
         assert!(text.contains("\n10.0.0.11 cp-1\n10.0.0.12 cp-2\n"), "{text}");
         let directory = tempfile::tempdir().unwrap();

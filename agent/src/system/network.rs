@@ -49,11 +49,11 @@ pub fn ensure(
     formed: bool,
 ) -> Result<bool, Findings> {
     let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
-    let chosen = devices::assign(&config.node.interfaces, &devices)?;
+    let chosen = devices::assign(&config.node().interfaces, &devices)?;
     let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
     let mut findings = Findings::default();
     let mut claimed = Vec::new();
-    for (index, (interface, device)) in config.node.interfaces.iter().zip(&chosen).enumerate() {
+    for (index, (interface, device)) in config.node().interfaces.iter().zip(&chosen).enumerate() {
         match ask(platform, runner, config, interface, device, &own) {
             Ok(Answer::Held) => {}
             Ok(Answer::Free) => claimed.push(device),
@@ -66,7 +66,7 @@ pub fn ensure(
                 continue;
             }
         }
-        if let Some(address) = config.control_plane().cluster.virtual_address.filter(|_| index == 0 && !formed) {
+        if let Some(address) = config.virtual_address().filter(|_| index == 0 && !formed) {
             match virtual_address_taken(config, address, device, &own) {
                 Ok(taken) => taken.into_iter().for_each(|finding| findings.push(finding)),
                 Err(error) => findings.extend(failed(&format!("asking for {address}"), error)),
@@ -76,14 +76,14 @@ pub fn ensure(
     if findings.has_errors() {
         return Err(findings);
     }
-    let changed = lay(&platform.path(DIRECTORY), &files(&config.node, &chosen))
+    let changed = lay(&platform.path(DIRECTORY), &files(config.node(), &chosen))
         .map_err(|error| failed("writing networkd's files", error))?;
     if changed {
         let () = bus
             .call(SERVICE, PATH, MANAGER, "Reload", &())
             .map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
     }
-    for (interface, device) in config.node.interfaces.iter().zip(&chosen) {
+    for (interface, device) in config.node().interfaces.iter().zip(&chosen) {
         wait(platform, bus, config, interface, device)?;
         // Neighbours may still know the address of the VM that this one replaces.
         if claimed.contains(&device) {
@@ -160,7 +160,7 @@ fn virtual_address_taken(
     own: &[Mac],
 ) -> io::Result<Option<Finding>> {
     let Some(holder) = arp::holder(&device.name, address, own)? else { return Ok(None) };
-    for peer in config.control_plane().peers() {
+    for peer in config.peers() {
         if arp::holder(&device.name, peer.address, own)? == Some(holder) {
             return Ok(None);
         }
@@ -292,14 +292,16 @@ fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::intake::config::{Cluster, RoleConfig};
+    use crate::intake::config::{Cluster, ControlPlane};
     use contract::properties::ControlNode;
+    use contract::role::Role;
 
     /// The first node of three.
-    pub(crate) fn config() -> Config {
+    pub(crate) fn config() -> ControlPlane {
         let node = |name: &str, last| ControlNode { name: name.into(), address: Ipv4Addr::new(10, 0, 0, last) };
-        Config {
-            role: RoleConfig::ControlPlane(Cluster {
+        ControlPlane {
+            role: Role::ControlPlane,
+            cluster: Cluster {
                 name: "alpha".into(),
                 control_nodes: vec![node("cp-1", 11), node("cp-2", 12), node("cp-3", 13)],
                 virtual_address: Some(Ipv4Addr::new(10, 0, 0, 10)),
@@ -307,7 +309,7 @@ pub(crate) mod tests {
                 service_cidr: "10.96.0.0/16".parse().unwrap(),
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),
-            }),
+            },
             node: Node {
                 name: "cp-1".into(),
                 interfaces: vec![Interface {
@@ -322,11 +324,12 @@ pub(crate) mod tests {
                 ntp_servers: vec![],
                 ssh_authorized_keys: vec![],
                 console_password_hash: None,
+                admin_networks: Vec::new(),
                 proxy: None,
                 extra_ca_certificates: vec![],
                 registry_mirror: None,
-                snapshot_target: None,
             },
+            snapshot_target: None,
             timeout_factor: 1,
         }
     }
@@ -396,8 +399,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_strangers_virtual_address_is_refused_and_a_control_nodes_is_not() {
-        let config = config();
-        let address = config.control_plane().cluster.virtual_address.unwrap();
+        let config = Config::ControlPlane(config());
+        let address = config.virtual_address().unwrap();
         let device = network(&[("peer", &["10.0.0.12"]), ("stranger", &["10.0.0.99"])]);
         let taken = || virtual_address_taken(&config, address, &device, &[device.mac]).unwrap();
         assert_eq!(taken(), None);

@@ -30,7 +30,7 @@ pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
 /// systemd.exec(5), EnvironmentFile: within double quotes only backslash,
 /// double quote, backtick and dollar need a backslash; % is plain there.
 fn environment(config: &Config) -> Option<String> {
-    let proxy = config.node.proxy.as_ref()?;
+    let proxy = config.node().proxy.as_ref()?;
     let direct = direct(config, &proxy.exclusions).join(",");
     let given = [("HTTP_PROXY", proxy.http.as_deref()), ("HTTPS_PROXY", proxy.https.as_deref())];
     let values = given.into_iter().filter_map(|(name, value)| Some((name, value?))).chain([("NO_PROXY", &*direct)]);
@@ -50,12 +50,11 @@ fn environment(config: &Config) -> Option<String> {
 
 /// What is never asked of the proxy: this host, the cluster and what was given.
 fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
-    let cluster = config.control_plane().cluster;
     let mut direct = vec!["localhost".to_owned(), "127.0.0.0/8".to_owned()];
-    direct.extend(config.node.interfaces.iter().map(|interface| interface.address.trunc().to_string()));
-    direct.extend(cluster.control_nodes.iter().map(|node| node.address.to_string()));
-    direct.extend(cluster.virtual_address.map(|address| address.to_string()));
-    direct.extend([cluster.pod_cidr.to_string(), cluster.service_cidr.to_string()]);
+    direct.extend(config.node().interfaces.iter().map(|interface| interface.address.trunc().to_string()));
+    direct.extend(config.control_nodes().iter().map(|node| node.address.to_string()));
+    direct.extend(config.virtual_address().map(|address| address.to_string()));
+    direct.extend([config.pod_cidr().to_string(), config.service_cidr().to_string()]);
     direct.extend([".svc".to_owned(), ".cluster.local".to_owned()]);
     for exclusion in exclusions {
         if !direct.contains(exclusion) {
@@ -79,7 +78,7 @@ mod tests {
             https: None,
             exclusions: vec![".example".into(), ".svc".into()],
         });
-        let text = environment(&config).unwrap();
+        let text = environment(&Config::ControlPlane(config)).unwrap();
         assert!(text.starts_with("HTTP_PROXY=\"http://user:a\\$b\\\"c%20@proxy.example:3128\"\nhttp_proxy="), "{text}");
         assert!(!text.contains("HTTPS_PROXY"));
         let direct = "localhost,127.0.0.0/8,10.0.0.0/24,10.0.0.11,10.0.0.12,10.0.0.13,10.0.0.10,10.244.0.0/16,\
@@ -91,11 +90,13 @@ mod tests {
     fn without_a_proxy_there_is_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let platform = Platform::detect(directory.path()).unwrap();
+        let without = config();
         let mut config = config();
         config.node.proxy = Some(Proxy { http: None, https: Some("http://p".into()), exclusions: vec![] });
+        let config = Config::ControlPlane(config);
         assert!(ensure(&platform, &config).unwrap());
         assert!(!ensure(&platform, &config).unwrap());
-        config.node.proxy = None;
+        let config = Config::ControlPlane(without);
         assert!(ensure(&platform, &config).unwrap());
         assert!(!ensure(&platform, &config).unwrap());
         assert!(!platform.path(FILE).exists());

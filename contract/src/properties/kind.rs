@@ -18,6 +18,8 @@ pub enum Kind {
     Address,
     /// IPv4 addresses of hosts.
     AddressList,
+    /// IPv4 networks, or single addresses.
+    NetworkList,
     /// `network via gateway` entries.
     Routes,
     /// DNS domains.
@@ -107,6 +109,7 @@ impl Kind {
             Self::AddressWithPrefix | Self::Range { .. } => 18,
             Self::Secret => secret::LONGEST as u32,
             Self::AddressList
+            | Self::NetworkList
             | Self::Routes
             | Self::DomainList
             | Self::HostList
@@ -125,6 +128,10 @@ impl Kind {
             Self::AddressWithPrefix => "IPv4 address/prefix length, /8 to /30".into(),
             Self::Address => "IPv4 address".into(),
             Self::AddressList => "IPv4 addresses, separated by commas or spaces".into(),
+            Self::NetworkList => {
+                "IPv4 networks, /8 to /32, by their first address, or single addresses, separated by commas or spaces"
+                    .into()
+            }
             Self::Routes => "`network via gateway`, IPv4, networks /8 to /32, separated by commas".into(),
             Self::DomainList => "DNS domains, separated by commas or spaces".into(),
             Self::HostList => "DNS names or IPv4 addresses, separated by commas or spaces".into(),
@@ -168,6 +175,7 @@ impl Kind {
             Self::AddressWithPrefix => Ok(Value::Network(addresses::address_with_prefix(text)?)),
             Self::Address => Ok(Value::Address(addresses::host_address(text)?)),
             Self::AddressList => names::list(text, addresses::host_address).map(Value::Addresses),
+            Self::NetworkList => names::list(text, addresses::network).map(Value::Networks),
             Self::Routes => routes::routes(text).map(Value::Routes),
             Self::DomainList => names::list(text, names::domain).map(Value::Texts),
             Self::HostList => names::list(text, names::host).map(Value::Texts),

@@ -28,6 +28,7 @@ keys! {
     SERVICE_CIDR = "service-cidr";
     SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
     CONSOLE_PASSWORD_HASH = "console-password-hash";
+    ADMIN_CIDRS = "admin-cidrs";
     HTTP_PROXY = "http-proxy";
     HTTPS_PROXY = "https-proxy";
     NO_PROXY = "no-proxy";
@@ -199,7 +200,8 @@ pub(super) const TABLE: &[Property] = &[
         .label("SSH public keys")
         .description(
             "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
-             separated by \\n, or the file's content in base64. SSH stays off when this is empty.",
+             separated by \\n, or the file's content in base64. SSH stays off when this is empty; a console \
+             password is needed then.",
         ),
     Property::new(CONSOLE_PASSWORD_HASH, Category::Access, Kind::PasswordHash)
         .changeable()
@@ -208,6 +210,15 @@ pub(super) const TABLE: &[Property] = &[
             "Hash of the password for \"admin\" on the VM console, as made by \"mkpasswd -m yescrypt\" or \
              \"openssl passwd -6\". Never the password itself. When empty, the console shows status only.",
         ),
+    Property::new(ADMIN_CIDRS, Category::Access, Kind::NetworkList)
+        .changeable()
+        .label("Networks of administrators")
+        .description(
+            "Networks from which SSH and the node's endpoint (port 9441) are reached: those of administrators, of \
+             \"kaas upgrade\", of monitoring and of load balancers that ask for the node's health. Nodes and pods of the \
+             cluster reach the endpoint anyway; the Kubernetes API stays open to all. When empty, both are open to all.",
+        )
+        .example("192.168.10.0/24,10.8.0.0/16"),
     Property::new(HTTP_PROXY, Category::Site, Kind::Url { credentials: true })
         .changeable()
         .label("HTTP proxy")

@@ -47,6 +47,8 @@ pub enum Value {
     Addresses(Vec<Ipv4Addr>),
     /// An address with its prefix length, or a range.
     Network(Ipv4Net),
+    /// A list of networks.
+    Networks(Vec<Ipv4Net>),
     /// Static routes.
     Routes(Vec<Route>),
     /// The control node list.
@@ -80,6 +82,7 @@ try_from_value! {
     Address(Ipv4Addr);
     Addresses(Vec<Ipv4Addr>);
     Network(Ipv4Net);
+    Networks(Vec<Ipv4Net>);
     ControlNodes(Vec<ControlNode>);
     Role(Role);
     Number(u32);

@@ -78,7 +78,7 @@ impl<'a> Hold<'a> {
         window: Duration,
         margin: Duration,
     ) -> anyhow::Result<Self> {
-        let Judged { highest, standing, ended } =
+        let Judged { next: number, standing, ended } =
             judged(store).await.context("looking who is at work on this deployment")?;
         let wait = match (standing, ended) {
             (Standing::Held(held), _) if over == TakeOver::FromTheDead => return Err(held.into()),
@@ -94,7 +94,7 @@ impl<'a> Hold<'a> {
             (Standing::Free, None) => None,
         };
         // Exactly the next one: whoever was faster holds it.
-        let (number, attempt) = (highest + 1, Attempt::begin());
+        let attempt = Attempt::begin();
         match store.make(number).await {
             Ok(true) => {}
             Ok(false) => return Err(held(store, number).await.into()),

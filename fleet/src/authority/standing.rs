@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use anyhow::{Context, bail};
+
 use super::{Holder, Store};
 
 /// Who it is: written once, so that no later write that is cut takes the name away.
@@ -88,8 +90,8 @@ pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
 
 /// What the numbered directories say.
 pub(super) struct Judged {
-    /// The highest number; 0 if there is none.
-    pub(super) highest: u64,
+    /// The number that comes next.
+    pub(super) next: u64,
     /// Who holds the deployment.
     pub(super) standing: Standing,
     /// Who has ended without giving it back, if nobody holds it: what it asked for last may still arrive.
@@ -100,8 +102,11 @@ pub(super) struct Judged {
 /// one before it: that one may be alive.
 pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<Judged> {
     let numbers = sorted(store).await?;
+    no_gap(store, &numbers).await?;
     let highest = numbers.last().copied().unwrap_or_default();
-    let free = |ended| Ok(Judged { highest, standing: Standing::Free, ended });
+    let next = highest.checked_add(1).filter(|next| *next < u64::MAX);
+    let next = next.with_context(|| format!("no number follows {highest}: {BY_HAND}"))?;
+    let free = |ended| Ok(Judged { next, standing: Standing::Free, ended });
     for number in numbers.into_iter().rev() {
         if store.read(number, RELEASED).await?.is_some() {
             break;
@@ -115,10 +120,31 @@ pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<Judged> {
                     return free(Some(dead));
                 }
             }
-            holder => return Ok(Judged { highest, standing: Standing::Held(Held { number, holder }), ended: None }),
+            holder => return Ok(Judged { next, standing: Standing::Held(Held { number, holder }), ended: None }),
         }
     }
     free(None)
+}
+
+/// What makes numbers that no command makes.
+const BY_HAND: &str = "a numbered directory was copied, renamed or removed by hand; move it away";
+
+/// Fails when a number is missing between two. Whoever holds the one before it asks for exactly the next one, and would
+/// never learn that a higher one was made; and of a copy the journal is an old one. Commands leave no gap: they make
+/// the next number and remove the lowest. Below a gap only what was permitted anything counts: who slept may make a number
+/// anew that was removed, and finds a higher one then.
+async fn no_gap(store: &dyn Store, numbers: &[u64]) -> anyhow::Result<()> {
+    for (below, pair) in (1..).zip(numbers.windows(2)) {
+        let &[low, high] = pair else { continue };
+        // A listing takes a while: a number that seems to be missing may just have been made, or removed after the
+        // ones below it.
+        if high - low <= 1 || store.exists(low + 1).await? || store.read(low, ALONE).await?.is_none() {
+            continue;
+        }
+        let odd = if below < numbers.len() - below { low } else { high };
+        bail!("after hold {low} comes hold {high}. Look at {odd:06}: {BY_HAND}");
+    }
+    Ok(())
 }
 
 /// Whether nobody will ever go on with a number: it has no name, and one is said only in vain from now on.

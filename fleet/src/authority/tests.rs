@@ -168,3 +168,61 @@ async fn that_it_lives_is_shown_beside_the_name_which_no_cut_write_takes_away() 
         assert_eq!(holder(&folder, 1).await.unwrap().unwrap().seen, since);
     }
 }
+
+/// What `cp -a` makes of a hold.
+fn copy(place: &std::path::Path, from: &str, to: &str) {
+    std::fs::create_dir(place.join(to)).unwrap();
+    for entry in std::fs::read_dir(place.join(from)).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), place.join(to).join(entry.file_name())).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_takes_over_beyond_a_gap_that_a_copy_has_made() {
+    for (to, named) in [("20260611", "20260611"), ("18446744073709551615", "18446744073709551615")] {
+        let (directory, folder) = folder();
+        let place = directory.path().join("authority");
+        for _ in 1..=6 {
+            take(&folder, TakeOver::FromTheDead).await.unwrap().release().await;
+        }
+        let hold = take(&folder, TakeOver::FromTheDead).await.unwrap();
+        copy(&place, "000007", to);
+        let Err(error) = take(&folder, TakeOver::FromAnyone).await else { panic!("two may go on") };
+        let error = format!("{error:#}");
+        assert!(error.contains("after hold 7 comes") && error.contains(&format!("Look at {named}")), "{error}");
+        assert!(standing(&folder).await.is_err());
+        hold.confirm().await.unwrap();
+        // Moved away, it is in nobody's way, and the hold is lost to who takes over.
+        std::fs::rename(place.join(to), directory.path().join("copy")).unwrap();
+        assert_eq!(take(&folder, TakeOver::FromAnyone).await.unwrap().number(), 8);
+        assert!(hold.confirm().await.unwrap_err().is::<Lost>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_odd_one_is_named_also_where_it_is_the_lowest_and_no_number_follows_the_last() {
+    let (directory, folder) = folder();
+    let place = directory.path().join("authority");
+    std::fs::create_dir_all(&place).unwrap();
+    for _ in 1..=3 {
+        take(&folder, TakeOver::FromTheDead).await.unwrap().release().await;
+    }
+    std::fs::rename(place.join("000002"), directory.path().join("away")).unwrap();
+    let error = format!("{:#}", standing(&folder).await.unwrap_err());
+    assert!(error.contains("after hold 1 comes hold 3"), "{error}");
+    std::fs::rename(place.join("000001"), place.join("18446744073709551615")).unwrap();
+    std::fs::remove_dir_all(place.join("000003")).unwrap();
+    let error = format!("{:#}", take(&folder, TakeOver::FromAnyone).await.err().unwrap());
+    assert!(error.contains("no number follows 18446744073709551615"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_named_as_a_hold_is_one() {
+    let (directory, folder) = folder();
+    take(&folder, TakeOver::FromTheDead).await.unwrap().release().await;
+    for name in ["7", "+7", "0000001", "000002.bak"] {
+        std::fs::create_dir(directory.path().join("authority").join(name)).unwrap();
+    }
+    assert_eq!(folder.numbers().await.unwrap(), [1]);
+    assert_eq!(take(&folder, TakeOver::FromTheDead).await.unwrap().number(), 2);
+}

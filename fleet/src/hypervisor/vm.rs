@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::node::clean;
+
 /// Whether a VM runs, as far as it can be proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -156,6 +158,6 @@ impl Vm {
 /// Name and BIOS UUID, for people.
 impl fmt::Display for Vm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.uuid())
+        write!(f, "{} ({})", clean(&self.name), self.uuid())
     }
 }

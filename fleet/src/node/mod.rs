@@ -11,18 +11,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use contract::ports;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use network::Network;
 
+use crate::authority::MARGIN;
+
 pub use credentials::Credentials;
 pub use reqwest::Method;
 
 /// How long a question and its whole answer may take, if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(15);
+
+/// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
+const _: () = assert!(LIMIT.as_secs() < MARGIN.as_secs());
 
 /// What an answer may have at most, in bytes: whoever answers may mean no good.
 const LARGEST: usize = 8 << 20;
@@ -45,6 +50,32 @@ pub struct Answer {
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
+}
+
+/// Somebody has answered, and not with what was asked for: whoever is silent does not get as far as that.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub(crate) struct Answered {
+    words: String,
+    source: Option<reqwest::Error>,
+}
+
+impl Answered {
+    /// An answer that comes to this.
+    pub(crate) fn with(words: impl Into<String>) -> Self {
+        Self { words: words.into(), source: None }
+    }
+
+    /// An answer that has ended too early.
+    fn cut(error: reqwest::Error) -> Self {
+        Self { words: "the answer has ended too early".to_owned(), source: Some(error) }
+    }
+}
+
+/// Why there is no answer. Once there is a connection that TLS trusts, only time tells whether somebody is there: who ends
+/// it is.
+fn unanswered(error: reqwest::Error) -> anyhow::Error {
+    if error.is_connect() || error.is_timeout() { error.into() } else { Answered::cut(error).into() }
 }
 
 impl Answer {
@@ -70,8 +101,12 @@ pub(crate) fn told(text: &str) -> String {
 
 /// A text on one line, without characters that move, colour, turn or hide what stands beside them.
 pub fn clean(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || is_unseen(c) { ' ' } else { c };
-    text.chars().map(plain).collect::<String>().trim().to_owned()
+    text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect::<String>().trim().to_owned()
+}
+
+/// Whether a character stands for itself alone, wherever it is shown.
+pub fn is_plain(c: char) -> bool {
+    !c.is_control() && !is_unseen(c)
 }
 
 /// Whether a character is a separator of lines, a mark of the direction of text, or takes no place: none is a control
@@ -115,8 +150,12 @@ impl Client {
     }
 
     /// The same client, giving up on a question after `limit`.
+    ///
+    /// # Panics
+    /// It is not shorter than [`MARGIN`].
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
+        assert!(limit < MARGIN, "a request may take {} s at most, not {}", MARGIN.as_secs(), limit.as_secs());
         Self { limit, ..self }
     }
 
@@ -154,12 +193,12 @@ impl Client {
         }
         self.network
             .run(async {
-                let mut answer = request.send().await?;
+                let mut answer = request.send().await.map_err(unanswered)?;
                 let mut body = Vec::new();
-                while let Some(part) = answer.chunk().await? {
+                while let Some(part) = answer.chunk().await.map_err(Answered::cut)? {
                     body.extend_from_slice(&part);
                     if body.len() > LARGEST {
-                        bail!("the answer is longer than {} MiB", LARGEST >> 20);
+                        return Err(Answered::with(format!("the answer is longer than {} MiB", LARGEST >> 20)).into());
                     }
                 }
                 Ok(Answer { status: answer.status().as_u16(), body })
@@ -169,8 +208,37 @@ impl Client {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
     use super::*;
+
+    fn client(server: String) -> Client {
+        let network = Arc::new(Network::start(None).unwrap());
+        Client { server, http: reqwest::Client::builder().no_proxy().build().unwrap(), network, limit: LIMIT }
+    }
+
+    /// What comes of a question when who is asked says this, over a connection that is trusted, and closes it.
+    pub(crate) fn said(what: &[u8]) -> anyhow::Result<Answer> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = client(format!("http://{}", listener.local_addr().unwrap()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 1024]);
+                // Who asks may have heard enough.
+                let _ = stream.write_all(what);
+            });
+            client.wait(client.ask_api(Method::GET, "/v1/node", None))
+        })
+    }
+
+    #[test]
+    #[should_panic(expected = "a request may take 20 s at most")]
+    fn no_request_may_arrive_after_its_senders_successor_has_begun() {
+        drop(client(String::new()).with_limit(MARGIN));
+    }
 
     #[test]
     fn what_an_answer_says_cannot_move_colour_or_turn_what_is_shown() {

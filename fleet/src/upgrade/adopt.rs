@@ -12,6 +12,7 @@ use super::fenced::Fenced;
 use super::notice::Notice;
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Stamp, Vm};
+use crate::node::clean;
 
 /// A node and the VM that it runs in.
 #[derive(Clone, Debug, Serialize)]
@@ -47,7 +48,7 @@ impl Deployment<'_> {
                     bail!("{node} says the BIOS UUID {uuid}, and the hypervisor has no such VM: is it the right one?")
                 }
                 Err(vms) => {
-                    let names: Vec<&str> = vms.iter().map(|vm| &*vm.name).collect();
+                    let names: Vec<String> = vms.iter().map(|vm| clean(&vm.name)).collect();
                     bail!("{} have the BIOS UUID {uuid} of {node}: one is a copy of the other", names.join(" and "))
                 }
             };

@@ -147,7 +147,8 @@ impl Deployment<'_> {
     /// # Errors
     /// As [`Deployment::go_on`]; or the last upgrade is another one; or nothing can be read of it, not even its plan.
     pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let unasked = Deployment { nodes: &Unasked, cancelled: self.cancelled.clone(), ..*self };
+        let nodes = Unasked::of_another_cluster();
+        let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };
         let deployment = if self.other_cluster.is_some() { &unasked } else { self };
         match salvage::read(self.store).await {
             Err(error) => deployment.abandon_unread(id, over, error.downcast()?).await,

@@ -24,6 +24,39 @@ pub enum Direction {
     Abandon,
 }
 
+/// In which order the nodes go back that do so one by one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The one that was touched last comes first.
+    #[default]
+    LastFirst,
+    /// These, by their places in the plan, come first, all off and all on: no other one may leave before they are back.
+    First(Vec<usize>),
+    /// All off, all on.
+    AtOnce,
+}
+
+impl Order {
+    /// The order in which these come first.
+    pub(super) fn first(nodes: Vec<usize>) -> Self {
+        if nodes.is_empty() { Self::LastFirst } else { Self::First(nodes) }
+    }
+
+    /// Whether a node is of those that come first, or all do.
+    pub(super) fn has_first(&self, node: usize) -> bool {
+        match self {
+            Self::LastFirst => false,
+            Self::First(nodes) => nodes.contains(&node),
+            Self::AtOnce => true,
+        }
+    }
+
+    fn is_usual(&self) -> bool {
+        *self == Self::LastFirst
+    }
+}
+
 /// How an upgrade, or a way of it, has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -92,6 +125,9 @@ pub enum Event {
         /// The nodes that the way back leaves out, by their place in the plan: nothing is left that could go back.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         left_out: BTreeSet<usize>,
+        /// In which order nodes go back.
+        #[serde(default, skip_serializing_if = "Order::is_usual")]
+        order: Order,
         /// Why it changed.
         #[serde(flatten)]
         reason: Reason,
@@ -134,12 +170,15 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     let plans = entries.iter().filter(|entry| matches!(entry.event, Event::Planned { .. })).count();
     let Some(plan) = plan_of(&entries).filter(|_| plans == 1) else { bail!("it does not begin with the one plan") };
     for entry in &entries {
-        let node = match &entry.event {
+        let named = match &entry.event {
             Event::Begun { step, .. } | Event::Done { step, .. } | Event::Paused { step, .. } => step.node,
-            Event::DirectionChanged { only, left_out, .. } => (*only).max(left_out.last().copied()),
+            Event::DirectionChanged { only, order, left_out, .. } => {
+                let first = if let Order::First(nodes) = order { nodes.iter().max() } else { None };
+                only.iter().chain(first).chain(left_out.last()).max().copied()
+            }
             Event::Planned { .. } | Event::Ended { .. } => None,
         };
-        if node.is_some_and(|node| node >= plan.nodes.len()) {
+        if named.is_some_and(|node| node >= plan.nodes.len()) {
             bail!("it names a node that is not in its plan");
         }
     }

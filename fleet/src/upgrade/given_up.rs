@@ -99,7 +99,8 @@ impl Deployment<'_> {
     /// Names all VMs and nodes of the deployment, and withdraws what is prepared.
     async fn look_at_all(&self, hold: &Hold<'_>) -> Vec<String> {
         let hypervisor = Fenced::new(self.hypervisor, hold);
-        let nodes: &dyn Nodes = if self.other_cluster.is_some() { &Unasked } else { self.nodes };
+        let unasked = Unasked::of_another_cluster();
+        let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
         let nodes = FencedNodes::new(nodes, hold);
         let mut notes = Vec::new();
         if let Err(error) = hypervisor.settle().await {

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 
-use super::entry::{Direction, Entry, Event, parse, plan_of};
+use super::entry::{Direction, Entry, Event, Order, parse, plan_of};
 use super::given_up::GivenUp;
 use super::kept::{self, FILE, Kept, added};
 use super::plan::Plan;
@@ -54,8 +54,13 @@ impl<'a> Journal<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) async fn salvaged(hold: &'a Hold<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
-        let turned =
-            Event::DirectionChanged { direction: Direction::Abandon, only: None, left_out: BTreeSet::new(), reason };
+        let turned = Event::DirectionChanged {
+            direction: Direction::Abandon,
+            only: None,
+            order: Order::LastFirst,
+            left_out: BTreeSet::new(),
+            reason,
+        };
         let entries = vec![entry(hold, Event::Planned { plan: Box::new(plan) }), entry(hold, turned)];
         let text = entries.iter().map(line).collect::<anyhow::Result<String>>()?;
         hold.confirm().await?;

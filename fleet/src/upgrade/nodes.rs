@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
@@ -14,7 +14,7 @@ use contract::swap::{self, Refused};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::node::{Answer, Client, Method, told};
+use crate::node::{Answer, Answered, Client, Method, told};
 
 /// How long a node may take for a snapshot.
 const SNAPSHOT: Duration = Duration::from_secs(600);
@@ -120,12 +120,7 @@ impl Nodes for Client {
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        let answer = self.ask_node(node, Method::GET, "/v1/node", None).await?;
-        match answer.status {
-            200 => facts_of(&answer),
-            404 => bail!("its image does not know of image swaps (no /v1/node); upgrade it by hand once"),
-            _ => Err(unexpected(&answer)),
-        }
+        facts_of(&self.ask_node(node, Method::GET, "/v1/node", None).await?)
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
@@ -196,36 +191,33 @@ fn asked(answer: &Answer) -> anyhow::Result<Asked> {
     }
 }
 
-/// A node has answered, and not with what it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the answer is {status}: {words}")]
-pub(super) struct Answered {
-    pub(super) status: u16,
-    pub(super) words: String,
-}
-
 fn unexpected(answer: &Answer) -> anyhow::Error {
-    Answered { status: answer.status, words: answer.words() }.into()
+    Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into()
 }
 
 /// What a node says, if its name is one.
-fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
-    let facts: Node = answer.json()?;
+pub(super) fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
+    let facts: Node = match answer.status {
+        200 => answer.json()?,
+        404 => {
+            let words = "its image does not know of image swaps (no /v1/node); upgrade it by hand once";
+            return Err(Answered::with(words).into());
+        }
+        _ => return Err(unexpected(answer)),
+    };
     is_name(&facts.node)?;
     Ok(facts)
 }
 
 /// Refuses what Kubernetes does not take as a node's name: a DNS subdomain (RFC 1123, section 2.1), lower-case.
-fn is_name(name: &str) -> anyhow::Result<()> {
+pub(super) fn is_name(name: &str) -> anyhow::Result<()> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let label = |label: &str| {
         (1..=63).contains(&label.len()) && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
     };
     if name.len() > 253 || !name.split('.').all(label) {
-        bail!(
-            "{:?} is no name of a node: it must be a DNS name of small letters, digits, hyphens and dots",
-            told(name)
-        );
+        let must = "it must be a DNS name of small letters, digits, hyphens and dots";
+        return Err(Answered::with(format!("{:?} is no name of a node: {must}", told(name))).into());
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a run tells whoever watches it.
 
-use super::entry::Direction;
+use super::entry::{Direction, Order};
 use super::kubernetes::KubernetesNode;
 use super::plan::{Plan, Step};
 use super::reason::Reason;
@@ -47,6 +47,8 @@ pub enum Notice<'a> {
         direction: Direction,
         /// The one node that it is for; none for all.
         only: Option<usize>,
+        /// In which order nodes go back.
+        order: &'a Order,
         /// Why.
         reason: &'a Reason,
     },

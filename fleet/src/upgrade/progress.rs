@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::entry::{Direction, Entry, Event, Outcome};
+use super::entry::{Direction, Entry, Event, Order, Outcome};
 use super::plan::{Action, Mode, Plan, Step};
 use super::reason::Reason;
+use super::refusal::NODE_SILENT;
 
 /// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Progress {
     pub only: Option<usize>,
     /// The nodes that the way back leaves out: nothing is left that could go back.
     pub left_out: BTreeSet<usize>,
+    /// In which order nodes go back, if they do so one by one.
+    pub order: Order,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
     /// Why it waits, if the last thing that happened is that it could not go on.
@@ -62,6 +65,7 @@ impl Progress {
             direction: Direction::Forward,
             only: None,
             left_out: BTreeSet::new(),
+            order: Order::LastFirst,
             outcome: None,
             paused: None,
             reason: None,
@@ -88,9 +92,9 @@ impl Progress {
                     progress.replaced.extend(step.node.filter(|_| *replaced));
                 }
                 Event::Paused { reason, .. } => progress.paused = Some(reason.clone()),
-                Event::DirectionChanged { direction, only, left_out, reason } => {
+                Event::DirectionChanged { direction, only, order, left_out, reason } => {
                     progress.forget_who_is_back(plan);
-                    (progress.direction, progress.only) = (*direction, *only);
+                    (progress.direction, progress.only, progress.order) = (*direction, *only, order.clone());
                     progress.left_out.clone_from(left_out);
                     progress.outcome = None;
                     progress.reason = Some(reason.clone());
@@ -177,6 +181,20 @@ impl Progress {
         self.replaced.contains(&node)
     }
 
+    /// Whether all nodes go back because none has come up: each old VM was proved off, each new one was powered on here,
+    /// and nobody has answered since.
+    pub fn none_came_up(&self, plan: &Plan) -> bool {
+        let may_be_up = |node| {
+            let (off, on) = (Step::of(Action::ShutDown, node), Step::of(Action::PowerOn, node));
+            !self.is_done(off) || !self.is_begun(on) || self.is_done(Step::of(Action::Gate, node))
+        };
+        let for_silence = self.reason.as_ref().is_some_and(|reason| reason.code == NODE_SILENT);
+        self.direction == Direction::Back
+            && for_silence
+            && plan.members.len() == plan.nodes.len()
+            && !(0..plan.nodes.len()).any(may_be_up)
+    }
+
     /// Whether a node's swap may have been made final: there is no way back for it then.
     pub fn is_final(&self) -> bool {
         self.begun.iter().any(|step| step.action == Action::Commit)
@@ -191,23 +209,54 @@ impl Progress {
     /// touched gets its old VM back, with the data disk as it is now. Steps look
     /// first, so one that a crash hid is not missed, and one that was not taken is not undone.
     fn back(&self, plan: &Plan) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::new();
-        // The node that was touched last is the one that may be ill: it comes first.
+        let of = |nodes: Vec<usize>| -> Vec<Step> {
+            let steps = |node| self.back_of(plan, node).iter().map(move |action| Step::of(*action, node));
+            nodes.into_iter().flat_map(steps).collect()
+        };
+        // The node that was touched last comes first: it may be ill.
         let goes = |node: &usize| self.only.is_none_or(|only| only == *node) && !self.left_out.contains(node);
-        for node in (0..plan.nodes.len()).rev().filter(goes) {
-            steps.extend(self.back_of(plan, node).iter().map(|action| Step::of(*action, node)));
-        }
-        if plan.options.mode == Mode::AllAtOnce {
-            // All off, all on: alone, an old member of etcd would wait for the others in vain. What is off anyway does
-            // not wait until the others are stopped.
-            let is_off = |step: &Step| {
-                step.node.is_some_and(|node| {
-                    self.is_done(Step::of(Action::ShutDown, node)) && !self.is_begun(Step::of(Action::PowerOn, node))
-                })
-            };
-            steps.sort_by_key(|step| (step.action >= Action::GateOld, !is_off(step), step.action));
-        }
+        let nodes = (0..plan.nodes.len()).rev().filter(goes);
+        let (together, alone): (Vec<usize>, Vec<usize>) = nodes.partition(|node| self.goes_together(plan, *node));
+        // All off, all on: alone, an old member of etcd would wait for the others in vain. What is off anyway does
+        // not wait until the others are stopped. Who only has to withdraw its swap may need etcd for that.
+        let is_off = |step: &Step| {
+            step.node.is_some_and(|node| {
+                self.is_done(Step::of(Action::ShutDown, node)) && !self.is_begun(Step::of(Action::PowerOn, node))
+            })
+        };
+        let mut steps = of(together);
+        steps.sort_by_key(|step| {
+            let (withdraws, gates) = (step.action == Action::Cancel, step.action >= Action::GateOld);
+            (gates, withdraws, !is_off(step), step.action)
+        });
+        steps.extend(of(alone));
         steps
+    }
+
+    /// Whether a node goes back with others, all off and all on.
+    fn goes_together(&self, plan: &Plan, node: usize) -> bool {
+        plan.options.mode == Mode::AllAtOnce || self.order.has_first(node)
+    }
+
+    /// Whether all nodes are off at once on the way that it goes.
+    pub fn is_at_once(&self, plan: &Plan) -> bool {
+        plan.options.mode == Mode::AllAtOnce || self.order == Order::AtOnce
+    }
+
+    /// Whether what is left of the way back would be another one in this order.
+    pub fn is_other_order(&self, plan: &Plan, order: &Order) -> bool {
+        let left = |progress: &Self| -> Vec<Step> {
+            progress.back(plan).into_iter().filter(|step| !self.is_done(*step)).collect()
+        };
+        let other = Self { order: order.clone(), ..self.clone() };
+        left(self) != left(&other) || self.is_at_once(plan) != other.is_at_once(plan)
+    }
+
+    /// The nodes that go back, or would, and are not back yet: the one that was touched last comes first.
+    pub fn going_back(&self, plan: &Plan) -> Vec<usize> {
+        let is_left =
+            |node: usize| self.back_of(plan, node).iter().any(|action| !self.is_done(Step::of(*action, node)));
+        (0..plan.nodes.len()).rev().filter(|node| is_left(*node) && !self.left_out.contains(node)).collect()
     }
 
     /// The nodes whose way back needs their old VM.
@@ -239,7 +288,7 @@ impl Progress {
         ];
         let begun = |action| self.is_begun(Step::of(action, node));
         if begun(Action::ShutDown) {
-            if plan.options.mode == Mode::Rolling { PREPARED } else { &PREPARED[1..] }
+            if self.is_at_once(plan) { &PREPARED[1..] } else { PREPARED }
         } else if begun(Action::Prepare) {
             &[Cancel, GateOld, DestroyNew]
         } else if begun(Action::Import) {

@@ -1,10 +1,12 @@
 //! What a person asks of an upgrade that there is, and whether it has gone too far for that.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use uuid::Uuid;
 
 use super::act::MOMENT;
-use super::entry::{Direction, Entry, Outcome};
+use super::entry::{Direction, Entry, Order, Outcome};
 use super::journal::Journal;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
@@ -17,8 +19,10 @@ use super::trouble::{Obstacle, Trouble, Wait};
 pub enum Verb {
     /// Go on.
     Resume,
-    /// Give every node its old VM back.
+    /// Give every node its old VM back. Which nodes are ill is looked at each time: they come first.
     Rollback,
+    /// The same, all off and all on, whatever the nodes say.
+    RollbackAtOnce,
     /// Make it final.
     Commit,
     /// End it where it stands.
@@ -30,7 +34,7 @@ impl Verb {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Resume => "upgrade resume",
-            Self::Rollback => "upgrade rollback",
+            Self::Rollback | Self::RollbackAtOnce => "upgrade rollback",
             Self::Commit => "upgrade commit",
             Self::Abandon => "upgrade abandon",
         }
@@ -49,28 +53,42 @@ impl Run<'_> {
         let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
         let direction = match (verb, progress.direction, progress.outcome) {
             (Verb::Resume, Direction::Back, None) if back => Direction::Forward,
-            (Verb::Rollback, Direction::Forward | Direction::Commit, _) => Direction::Back,
-            (Verb::Rollback, Direction::Back, None) if progress.only.is_some() => Direction::Back,
+            (Verb::Rollback | Verb::RollbackAtOnce, Direction::Forward | Direction::Commit, _) => Direction::Back,
+            (Verb::Rollback | Verb::RollbackAtOnce, Direction::Back, None) => Direction::Back,
             (Verb::Commit, Direction::Forward, Some(Outcome::Upgraded)) => Direction::Commit,
             (Verb::Abandon, direction, _) if direction != Direction::Abandon => Direction::Abandon,
             _ => return Ok(None),
         };
-        let asked = Reason::new(reason::ASKED, "asked for by the operator");
-        let turned = if direction == Direction::Back {
+        // All are on their way back already: in which order may have to be another one now.
+        let turns = direction != Direction::Back || progress.direction != Direction::Back || progress.only.is_some();
+        let mut gone = BTreeSet::new();
+        if direction == Direction::Back && turns {
             let open = || async {
                 self.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
                     Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
                     trouble => Wait::End(trouble),
                 })
             };
-            let gone = self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await;
-            match gone {
-                Ok(gone) => self.turn_back(journal, None, gone, asked).await,
+            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+                Ok(of_nothing_is_left) => gone = of_nothing_is_left,
                 Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
             }
-        } else {
-            self.turn(journal, direction, asked).await
+        }
+        let order = match verb {
+            Verb::Rollback => self.order_back(journal.plan(), &progress).await,
+            Verb::RollbackAtOnce => Ok(Order::AtOnce),
+            _ => Ok(Order::LastFirst),
+        };
+        let order = match order {
+            Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
+            Ok(order) => order,
+            Err(trouble) => return ended(trouble).map(Some),
+        };
+        let asked = Reason::new(reason::ASKED, "asked for by the operator");
+        let turned = match direction {
+            Direction::Back => self.turn_back(journal, (None, order), gone, asked).await,
+            _ => self.turn(journal, direction, asked).await,
         };
         match turned {
             Ok(()) => Ok(None),
@@ -88,10 +106,12 @@ pub(super) fn permits(verb: Verb, id: Option<Uuid>, plan: &Plan, entries: &[Entr
     match (verb, progress.direction, progress.outcome) {
         (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
         (Verb::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
-        (Verb::Rollback, Direction::Commit, _) if progress.is_final() => {
+        (Verb::Rollback | Verb::RollbackAtOnce, Direction::Commit, _) if progress.is_final() => {
             bail!("it is being committed or is: there is no way back but restoring the snapshot")
         }
-        (Verb::Rollback | Verb::Commit, Direction::Abandon, None) => bail!("it is being abandoned"),
+        (Verb::Rollback | Verb::RollbackAtOnce | Verb::Commit, Direction::Abandon, None) => {
+            bail!("it is being abandoned")
+        }
         (Verb::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
         (Verb::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
         _ => Ok(()),

@@ -19,7 +19,7 @@ const GIB: u64 = 1 << 30;
 const LEAST_ESP: u64 = 64 * MIB;
 /// The root with two Kubernetes minors is somewhat above 1 GiB; the rest is scratch for images and logs.
 const LEAST_CAPACITY: u64 = 4 * GIB;
-/// etcd's quota is 2 GiB by default, and a snapshot doubles it.
+/// The smallest data disk that a node takes.
 const LEAST_DATA: u64 = 4 * GIB;
 /// The largest disk of vSphere.
 const MOST_CAPACITY: u64 = 62 * 1024 * GIB;

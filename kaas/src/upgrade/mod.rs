@@ -19,14 +19,14 @@ use fleet::authority::{Folder, TakeOver};
 use fleet::hypervisor::Placement;
 use fleet::node::Client;
 use fleet::upgrade::{
-    Arrived, Cancelled, Deployment, Direction, KubernetesOptions, Mode, Notice, OnFailure, Options, Outcome,
-    UpgradeStatus, Verb,
+    Arrived, Cancelled, Deployment, Direction, KubernetesOptions, Mode, Nodes, Notice, OnFailure, Options, Outcome,
+    Unasked, UpgradeStatus, Verb,
 };
 use lab::{Lab, LabHypervisor, state_directory};
 use tokio::sync::watch;
 
 use self::signals::{Ending, Signals};
-use crate::output::{result, say, warn};
+use crate::output::{json, result, say, warn};
 use crate::ova::Output;
 
 /// Replaces the VMs of a control cluster by ones from a new image; the data disks move over.
@@ -60,7 +60,16 @@ pub enum Upgrade {
         on: GoingOn,
     },
     /// Gives every node its old VM back, with its data disk as it is now.
-    Rollback(GoingOn),
+    ///
+    /// One after the other; those that are ill come first, as they are found each time that the command is given. Where a
+    /// node says that etcd has no quorum, all go back at once.
+    Rollback {
+        /// All off, all on, whatever the nodes say: when none can be reached. The Kubernetes API is away meanwhile.
+        #[arg(long)]
+        all_at_once: bool,
+        #[command(flatten)]
+        on: GoingOn,
+    },
     /// Makes an upgrade final: the old VMs are removed and there is no way back.
     Commit(GoingOn),
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
@@ -224,6 +233,15 @@ pub struct Wanted {
     folder: Option<String>,
 }
 
+/// What a command does that cannot ask nodes: without credentials, or in a lab that is off.
+#[derive(Clone, Copy)]
+enum Lacking {
+    /// It fails.
+    Fails,
+    /// It goes on without them.
+    Goes,
+}
+
 /// Ended otherwise than was asked for; exit status 4.
 const WENT_BACK: u8 = 4;
 /// Not at an end; resuming goes on; exit status 3.
@@ -239,7 +257,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         Upgrade::Plan { wanted, at, whose, output } => at.looking(Some(&whose), async |deployment| {
             let plan = deployment.plan(&lab::find_ova(&wanted.ova)?, &wanted.options()?).await?;
             match output {
-                Output::Json => result(&serde_json::to_string_pretty(&plan)?)?,
+                Output::Json => json(&plan)?,
                 Output::Text => result(&describe::text(&plan))?,
             }
             Ok(ExitCode::SUCCESS)
@@ -257,14 +275,16 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             };
             Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
         }),
-        Upgrade::Rollback(on) => on.with(async |deployment| {
-            Ok(arrived(&deployment.go_on(Verb::Rollback, None, on.over.take()).await?, Some(Outcome::RolledBack)))
+        Upgrade::Rollback { all_at_once, on } => on.with(async |deployment| {
+            let verb = if all_at_once { Verb::RollbackAtOnce } else { Verb::Rollback };
+            Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),
         Upgrade::Commit(on) => on.with(async |deployment| {
             Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, at, whose, over } => {
-            at.changing(Some(&whose), Duration::ZERO, async |deployment| match confirm {
+            let ending = Ending::WhereItCanBeContinued;
+            at.with(Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment| match confirm {
                 Confirmed::Upgrade(id) => {
                     Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
                 }
@@ -281,7 +301,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 return at.looking(Some(&whose), async |deployment| {
                     let plan = deployment.plan_kubernetes(&options).await?;
                     match output {
-                        Output::Json => result(&serde_json::to_string_pretty(&plan)?)?,
+                        Output::Json => json(&plan)?,
                         Output::Text => result(&words::kubernetes(&plan))?,
                     }
                     Ok(ExitCode::SUCCESS)
@@ -293,14 +313,16 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::SUCCESS)
             })
         }
-        Upgrade::Status { at, output } => at.looking(None, async |deployment| {
-            let status = deployment.status().await?;
-            match output {
-                Output::Json => result(&serde_json::to_string_pretty(&status)?)?,
-                Output::Text => result(&words::status(&status))?,
-            }
-            Ok(ExitCode::SUCCESS)
-        }),
+        Upgrade::Status { at, output } => {
+            at.with(None, Duration::ZERO, Lacking::Goes, Ending::AtOnce, async |deployment| {
+                let status = deployment.status().await?;
+                match output {
+                    Output::Json => json(&status)?,
+                    Output::Text => result(&words::status(&status))?,
+                }
+                Ok(ExitCode::SUCCESS)
+            })
+        }
     }
 }
 
@@ -363,7 +385,7 @@ impl At {
         whose: Option<&Whose>,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        self.with(whose, Duration::ZERO, Ending::AtOnce, act)
+        self.with(whose, Duration::ZERO, Lacking::Fails, Ending::AtOnce, act)
     }
 
     /// Does what can be continued when it was asked to end.
@@ -373,26 +395,40 @@ impl At {
         pause_limit: Duration,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        self.with(whose, pause_limit, Ending::WhereItCanBeContinued, act)
+        self.with(whose, pause_limit, Lacking::Fails, Ending::WhereItCanBeContinued, act)
+    }
+
+    /// How nodes are asked.
+    fn client(&self, lab: &Lab) -> anyhow::Result<Client> {
+        let kubeconfig = self.kubeconfig.clone().map_or_else(|| lab.kubeconfig(), Ok)?;
+        Client::from_inside(&kubeconfig, lab.network_namespace())
     }
 
     fn with(
         &self,
         whose: Option<&Whose>,
         pause_limit: Duration,
+        lacking: Lacking,
         ending: Ending,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
         let lab = Arc::new(Lab::open(&state_directory()?, &self.lab)?);
-        let kubeconfig = self.kubeconfig.clone().map_or_else(|| lab.kubeconfig(), Ok)?;
-        let nodes = Client::from_inside(&kubeconfig, lab.network_namespace())?;
+        let nodes: Box<dyn Nodes> = match (self.client(&lab), lacking) {
+            (Ok(client), _) => Box::new(client),
+            (Err(error), Lacking::Goes) => {
+                let because = format!("{error:#}");
+                warn(&format!("warning: no node can be asked: {because}"));
+                Box::new(Unasked::because(because))
+            }
+            (Err(error), Lacking::Fails) => return Err(error),
+        };
         let store = Folder::at(lab.upgrades());
         let (cancel, cancelled) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let acted = runtime.block_on(async {
             let deployment = Deployment {
                 hypervisor: &LabHypervisor::new(lab),
-                nodes: &nodes,
+                nodes: &*nodes,
                 store: &store,
                 snapshots: &store,
                 watch: &|notice: &Notice<'_>| words::tell(notice),
@@ -520,7 +556,7 @@ mod tests {
             "plan --ova a.ova",
             "apply --ova a.ova",
             "resume",
-            "rollback",
+            "rollback --all-at-once",
             "commit",
             "abandon --confirm 00000000-0000-0000-0000-000000000001",
             "kubernetes",
@@ -533,7 +569,7 @@ mod tests {
                 }
                 Upgrade::Apply { on, .. }
                 | Upgrade::Resume { on, .. }
-                | Upgrade::Rollback(on)
+                | Upgrade::Rollback { on, .. }
                 | Upgrade::Commit(on) => on.whose,
                 Upgrade::Status { .. } => unreachable!("{line}"),
             };

@@ -2,16 +2,10 @@
 
 use fleet::authority::Held;
 use fleet::upgrade::{
-    CODES, Damaged, Direction, GivenUp, KubernetesPlan, Notice, OtherCluster, Outcome, Refusals, UpgradeStatus,
+    CODES, Damaged, Direction, GivenUp, KubernetesPlan, Notice, Order, OtherCluster, Outcome, Refusals, UpgradeStatus,
 };
 
 use super::describe;
-use crate::output::say;
-
-/// A line or two on standard output, if they can be written.
-macro_rules! say {
-    ($($text:tt)*) => { say(&format!($($text)*)) };
-}
 
 /// A line or two of what is happening.
 pub fn tell(notice: &Notice<'_>) {
@@ -23,8 +17,9 @@ pub fn tell(notice: &Notice<'_>) {
         Notice::Done { note } => say!("      {note}"),
         Notice::Waiting { what, why } => say!("      waiting for {what}: {}", why.words),
         Notice::Paused { reason } => say!("      paused: {reason}; it is tried again"),
-        Notice::DirectionChanged { plan, direction, only, reason } => {
-            let who = only.map_or_else(|| "all nodes".to_owned(), |node| plan.nodes[node].name.clone());
+        Notice::DirectionChanged { plan, direction, only, order, reason } => {
+            let name = |node: &usize| plan.nodes[*node].name.clone();
+            let who = only.as_ref().map_or_else(|| all(order, name), name);
             match direction {
                 Direction::Forward => say!("Going on ({reason}):"),
                 Direction::Back => say!("      {reason}\nGoing back: {who}:"),
@@ -41,6 +36,18 @@ pub fn tell(notice: &Notice<'_>) {
         Notice::KubernetesRuns { version, seconds } => {
             say!("      runs {version} and was found good, after {seconds} s");
         }
+    }
+}
+
+/// All nodes, in words that say in which order they go back.
+fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
+    match order {
+        Order::LastFirst => "all nodes".to_owned(),
+        Order::First(nodes) => {
+            let first = nodes.iter().map(name).collect::<Vec<_>>().join(" and ");
+            format!("all nodes, {first} first, which must be mended before another one leaves")
+        }
+        Order::AtOnce => "all nodes at once".to_owned(),
     }
 }
 
@@ -79,7 +86,11 @@ pub fn status(status: &UpgradeStatus) -> String {
                 status.done,
                 status.total,
                 next.as_deref().unwrap_or("nothing but to note the end"),
-                if status.direction == Direction::Forward { ", `rollback` turns back" } else { "" },
+                match status.direction {
+                    Direction::Forward => ", `rollback` turns back",
+                    Direction::Back => ", `rollback` looks again which nodes are ill and come first",
+                    Direction::Commit | Direction::Abandon => "",
+                },
             )
         }
     };
@@ -118,8 +129,8 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
     }
     if error.is::<Held>() {
         return anyhow::anyhow!(
-            "{error:#}. Wait until it has ended; if it is on another machine, hangs or has no name, and is to do \
-             nothing more, take over from it with --take-over"
+            "{error:#}. Wait until it has ended. If its machine was restarted since, it has ended; if it is on another \
+             machine, hangs or has no name, see that it is to do nothing more: take over from it with --take-over"
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
@@ -140,7 +151,10 @@ fn advice(code: &str) -> Option<&'static str> {
         "upgrade.unfinished" => {
             "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
         }
-        "upgrade.swap-open" => "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final.",
+        "upgrade.swap-open" => {
+            "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final; where one was only \
+             prepared, or has failed, `kaas-agent prepare-swap --cancel` withdraws it."
+        }
         "upgrade.placement" => {
             "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
              put where the one is whose place it takes."

@@ -79,6 +79,7 @@ pub mod short {
                     "property.missing: address",
                     "property.missing: control-nodes",
                     "property.missing: deployment-secret",
+                    "access.none: ssh-authorized-keys",
                 ],
             ),
             // What one property says.

@@ -24,6 +24,25 @@ pub fn an_administrator_finds_the_tools_and_nobody_else_gets_rights(scenario: &S
     assert_eq!(found, "", "interpreters that an intruder would use");
 }
 
+/// Keys at the console neither restart the node nor reach anything but the console: a login prompt there is on no
+/// terminal and no serial line.
+pub fn keys_at_the_console_restart_nothing(scenario: &Scenario) {
+    let begun = || scenario.inside("cp1", &["cut", "--delimiter= ", "--fields=22", "/proc/1/stat"]);
+    let before = begun();
+    // What the kernel tells systemd of Ctrl+Alt+Del, more than seven times within two seconds (systemd-system.conf(5)).
+    scenario.inside("cp1", &["sh", "-ec", "for _ in 1 2 3 4 5 6 7 8 9 10; do kill -INT 1; done"]);
+    let jobs = scenario.inside("cp1", &["systemctl", "list-jobs", "--no-legend"]);
+    assert!(!jobs.contains("reboot.target") && !jobs.contains("shutdown.target"), "{jobs}");
+    assert_eq!(begun(), before, "Ctrl+Alt+Del restarted the node");
+    let state = ["systemctl", "show", "--property=LoadState", "--value", "ctrl-alt-del.target"];
+    assert_eq!(scenario.inside("cp1", &state).trim(), "masked");
+    let prompts = "find /usr /etc /run/systemd -xdev '(' -name '*getty*.service' -o -name agetty -o -name sulogin \
+                   -o -name login -path '*bin/*' -o -name debug-shell.service ')'";
+    assert_eq!(scenario.inside("cp1", &["sh", "-ec", prompts]), "", "login prompts beside the console");
+    let sysrq = "grep --no-filename '^kernel.sysrq' /usr/lib/sysctl.d/60-kaas.conf";
+    assert_eq!(scenario.inside("cp1", &["sh", "-ec", sysrq]).trim(), "kernel.sysrq = 0");
+}
+
 /// It is brought back, safe from the kubelet's clearing away.
 pub fn a_carried_container_image_that_went_missing_is_brought_back(scenario: &Scenario) {
     let name = reference("coredns", CARRIED);

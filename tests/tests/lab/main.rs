@@ -5,9 +5,12 @@ mod bad_input;
 mod console;
 mod container;
 mod etcd;
+mod full_store;
+mod hostile;
 mod image;
 mod kubernetes;
 mod maintenance;
+mod partition;
 mod qemu;
 mod set_up;
 mod swap;
@@ -51,6 +54,8 @@ const SCENARIOS: &[Entry] = entries![
     container::long::a_node_whose_certificates_have_expired_heals_itself_at_boot,
     maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
     maintenance::long::a_reset_node_begins_as_freshly_deployed,
+    full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
+    partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,
     etcd::long::a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot,

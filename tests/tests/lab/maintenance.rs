@@ -16,13 +16,14 @@ fn codes(scenario: &Scenario, vm: &str) -> anyhow::Result<Vec<String>> {
     Ok(findings.iter().filter_map(|finding| finding["code"].as_str().map(str::to_owned)).collect())
 }
 
-fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
+/// Whether a node has the finding `code`.
+pub fn has(scenario: &Scenario, vm: &str, code: &str) -> anyhow::Result<bool> {
     Ok(codes(scenario, vm)?.iter().any(|own| own == code))
 }
 
 /// A node that waits for its peers still has the deployment secret. It is planted in the journal, in a
 /// container's log and in a file that the bundle takes; no file of the bundle has it.
-pub fn a_support_bundle_holds_no_planted_secret(scenario: &Scenario, node: &str) {
+pub fn a_waiting_nodes_bundle_holds_no_planted_secret(scenario: &Scenario, node: &str) {
     let secret = scenario.properties(node)[DEPLOYMENT_SECRET].clone();
     let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
     sh(&format!(
@@ -33,21 +34,48 @@ pub fn a_support_bundle_holds_no_planted_secret(scenario: &Scenario, node: &str)
          echo '{{\"secret\": \"{secret}\"}}' > /run/kaas/plan.json
          journalctl --flush --sync"
     ));
-    let summary = sh("kaas-agent support-bundle --file /var/tmp/bundle.tar.gz --output json 2>/dev/null");
-    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
-    assert!(summary["bytes"].as_u64().unwrap() < 25 << 20, "{summary}");
-    let seen = sh("mkdir /var/tmp/bundle && tar --extract --gzip --file=/var/tmp/bundle.tar.gz \
-                       --directory=/var/tmp/bundle --strip-components=1
-                   cd /var/tmp/bundle
+    gather_a_bundle(scenario, node);
+    let seen = sh("cd /var/tmp/bundle
                    cat README.txt journal/warnings.txt containers/default_planted_1/app/0.log plan.json");
     assert!(seen.contains("the secret is [removed]") && seen.contains("secret: [removed]"), "{seen}");
     let found =
         sh(&format!("grep --recursive --fixed-strings --files-with-matches -e '{secret}' /var/tmp/bundle || true"));
     assert_eq!(found.trim(), "", "the deployment secret is in the bundle");
-    let key = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
-    assert_eq!(key.trim(), "", "a private key is in the bundle");
     sh("mv /run/plan.json /run/kaas/plan.json; rm -r /var/log/pods/default_planted_1 /var/tmp/bundle*");
-    scenario.reached("the bundle is searched");
+    scenario.reached("the bundle is searched for the deployment secret");
+}
+
+/// A node of a cluster has private keys, those of the authorities above all. One is planted in a container's log; no file
+/// of the bundle has a line of any of them.
+pub fn a_formed_nodes_bundle_holds_no_key(scenario: &Scenario, node: &str) {
+    let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
+    let lines = sh("cd /etc/kubernetes/pki
+        mkdir -p /var/log/pods/default_planted_1/app
+        cat ca.key > /var/log/pods/default_planted_1/app/0.log
+        cat *.key etcd/*.key /var/lib/kubelet/pki/*.pem | sed -n '/BEGIN.*PRIVATE KEY/,/END/p' \
+            | grep --extended-regexp '^[A-Za-z0-9+/=]{40,}$' > /run/key-lines
+        grep --count '' /run/key-lines");
+    assert!(lines.trim().parse::<u32>().unwrap() > 20, "{lines} lines of keys");
+    gather_a_bundle(scenario, node);
+    let planted = sh("cat /var/tmp/bundle/containers/default_planted_1/app/0.log");
+    assert!(planted.contains("[removed]"), "{planted}");
+    let found =
+        sh("grep --recursive --fixed-strings --files-with-matches --file=/run/key-lines /var/tmp/bundle || true");
+    assert_eq!(found.trim(), "", "a line of a private key is in the bundle");
+    let found = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
+    assert_eq!(found.trim(), "", "a private key is in the bundle");
+    sh("rm -r /run/key-lines /var/log/pods/default_planted_1 /var/tmp/bundle*");
+    scenario.reached("the bundle is searched for private keys");
+}
+
+/// A support bundle, unpacked in the node's `/var/tmp/bundle`.
+fn gather_a_bundle(scenario: &Scenario, node: &str) {
+    let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
+    let summary = sh("kaas-agent support-bundle --file /var/tmp/bundle.tar.gz --output json 2>/dev/null");
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert!(summary["bytes"].as_u64().unwrap() < 25 << 20, "{summary}");
+    sh("mkdir /var/tmp/bundle
+        tar --extract --gzip --file=/var/tmp/bundle.tar.gz --directory=/var/tmp/bundle --strip-components=1");
 }
 
 pub mod long {

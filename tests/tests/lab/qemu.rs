@@ -97,14 +97,31 @@ pub mod long {
         workload.is_reached_by_name_from("cp3");
     }
 
-    /// A node on the devices that vSphere gives it does all that a node does.
+    /// A node on the devices that vSphere gives it does all that a node does, and comes back when its scratch partition
+    /// was damaged.
     pub fn a_node_on_vsphere_hardware_forms_a_cluster() {
         let setting = Setting { hardware: Some(Hardware::Vsphere), ..Setting::one("vsphere") };
         let scenario = Scenario::prepare(&setting);
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         has_vsphere_drivers(&scenario, "cp1");
-        Workload::start(&scenario, "cp1", WORK).is_reached_by_name_from("cp1");
+        let workload = Workload::start(&scenario, "cp1", WORK);
+        workload.is_reached_by_name_from("cp1");
+
+        let scratch = || scenario.lab().run_inside("cp1", &["findmnt", "--noheadings", "--output=UUID", "/var"], WORK);
+        let before = scratch().unwrap();
+        // In one go: what runs cannot do without it. The system may be gone before the command has ended.
+        let damage = "dd if=/dev/urandom of=/dev/disk/by-partlabel/kaas-var bs=1M count=64 conv=fsync
+                      reboot --force --force";
+        let _ = scenario.lab().run_inside("cp1", &["sh", "-c", damage], WORK);
+        scenario.wait("the VM to have a new scratch file system", FORMING, || {
+            let now = scratch()?;
+            Ok(!now.trim().is_empty() && now != before)
+        });
+        scenario.wait("the node to be ready", FORMING, || {
+            Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
+        });
+        workload.is_reached_by_name_from("cp1");
     }
 
     /// Numbers of steps at which the node loses its power: a seeded draw, so that every run cuts at the same ones. The

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::image::{
     a_carried_container_image_that_went_missing_is_brought_back,
-    an_administrator_finds_the_tools_and_nobody_else_gets_rights,
+    an_administrator_finds_the_tools_and_nobody_else_gets_rights, keys_at_the_console_restart_nothing,
 };
 
 const STOPPING: Duration = Duration::from_secs(180);
@@ -48,6 +48,7 @@ pub mod short {
         scenario.all_ready(FORMING);
         scenario.soon_says("cp1", "kaas: ready");
         an_administrator_finds_the_tools_and_nobody_else_gets_rights(&scenario);
+        keys_at_the_console_restart_nothing(&scenario);
         a_carried_container_image_that_went_missing_is_brought_back(&scenario);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         let before = scenario.kept("cp1");

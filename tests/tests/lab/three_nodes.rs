@@ -9,7 +9,8 @@ use scenarios::endpoint;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 
-use crate::maintenance::a_support_bundle_holds_no_planted_secret;
+use crate::hostile::strangers_and_pods_get_what_the_table_says;
+use crate::maintenance::{a_formed_nodes_bundle_holds_no_key, a_waiting_nodes_bundle_holds_no_planted_secret};
 
 const FAILOVER: Duration = Duration::from_secs(300);
 /// More than systemd gives a unit to stop.
@@ -19,16 +20,19 @@ pub mod short {
     use super::*;
 
     /// A wrong secret keeps everybody out and is mended in the form; two nodes wait for the third, which is late and
-    /// loses its power; the cluster works, survives the loss of the node with the virtual IP, and a blank node never
+    /// loses its power; the cluster works, gives strangers and pods what the table of ports says and no more, survives the loss of the node with the virtual IP, and a blank node never
     /// starts another one.
     pub fn a_cluster_forms_against_all_odds_and_survives() {
         let scenario = Scenario::prepare(&Setting::three("three"));
         a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(&scenario);
         two_nodes_wait_for_the_third(&scenario);
-        a_support_bundle_holds_no_planted_secret(&scenario, "cp1");
+        a_waiting_nodes_bundle_holds_no_planted_secret(&scenario, "cp1");
         a_node_cut_off_while_forming_joins_when_it_returns(&scenario);
-        pods_and_services_are_reached(&scenario);
+        let workload = pods_and_services_are_reached(&scenario);
+        strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
+        a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
+        one_line_vouches_for_ssh_on_every_address(&scenario);
         let cluster = Cluster::of(&scenario);
         the_node_with_the_virtual_address_is_lost_and_returns(&scenario, &cluster);
         a_blank_first_node_stays_out(&scenario, &cluster);
@@ -129,13 +133,14 @@ fn a_node_cut_off_while_forming_joins_when_it_returns(scenario: &Scenario) {
     }
 }
 
-fn pods_and_services_are_reached(scenario: &Scenario) {
+fn pods_and_services_are_reached(scenario: &Scenario) -> Workload<'_> {
     let workload = Workload::start(scenario, "cp1", MOMENT);
     workload.is_reached_by_address_from("cp2");
     workload.is_reached_by_name_from("cp3");
     // A kube-proxy that starts again finds its rules and keeps them.
     scenario.inside("cp3", &["systemctl", "restart", "kube-proxy.service"]);
     workload.is_reached_by_name_from("cp3");
+    workload
 }
 
 /// Load balancers and monitoring ask each node at its own address.
@@ -151,6 +156,27 @@ fn every_node_answers_at_its_endpoint(scenario: &Scenario) {
     });
     let refused = endpoint::ask(scenario, "cp1", "cp2", "/metrics", false);
     assert!(refused.contains(" 401 "), "{refused}");
+}
+
+/// An SSH client that trusts the cluster's authority and asks nobody meets it on every node and on the virtual IP.
+fn one_line_vouches_for_ssh_on_every_address(scenario: &Scenario) {
+    let plan = scenario.lab().plan();
+    let line = scenario.inside("cp1", &["kaas-agent", "ssh-authority"]);
+    let directory = tempfile::tempdir().unwrap();
+    let known = directory.path().join("known_hosts");
+    std::fs::write(&known, &line).unwrap();
+    let met = |address: String| {
+        let known = format!("-oUserKnownHostsFile={}", known.display());
+        // Who has no key that is let in is refused after the server has proved itself.
+        let options = ["-v", &known, "-oStrictHostKeyChecking=yes", "-oBatchMode=yes", "-oIdentityFile=none"];
+        let ssh = scenario.lab().outside("ssh", options).arg(format!("admin@{address}")).arg("true").output().unwrap();
+        let said = String::from_utf8_lossy(&ssh.stderr).into_owned();
+        assert!(said.contains("Permission denied (publickey)"), "{address}: {said}");
+        assert!(said.contains("is known and matches the ED25519-CERT host certificate"), "{address}: {said}");
+    };
+    plan.nodes.iter().for_each(|node| met(node.address.to_string()));
+    met(plan.api.to_string());
+    scenario.reached("every SSH server is vouched for");
 }
 
 fn the_node_with_the_virtual_address_is_lost_and_returns(scenario: &Scenario, cluster: &Cluster) {

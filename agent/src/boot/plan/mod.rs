@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
-use contract::role::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::Progress;
@@ -80,6 +79,8 @@ pub enum Step {
     Trust,
     /// Set the proxy.
     Proxy,
+    /// Let in what the node is there for, and nothing else.
+    Firewall,
     /// Make sure that nobody else has the address, then configure the network.
     Network,
     /// Ask whether gateway, DNS servers, time servers and the other nodes are there.
@@ -151,6 +152,7 @@ impl Step {
             Self::HostName => "setting the host name",
             Self::Trust => "trusting certificate authorities",
             Self::Proxy => "setting the proxy",
+            Self::Firewall => "closing the firewall",
             Self::Network => "configuring the network",
             Self::Surroundings => "asking for the servers of the network",
             Self::Time => "setting the time servers",
@@ -225,13 +227,13 @@ impl Plan {
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
-    match config.role() {
-        Role::ControlPlane | Role::TenantControlPlane => control_node(config.control_plane(), observed),
+    match config {
+        Config::ControlPlane(config) => control_node(config, observed),
     }
 }
 
 /// The plan of a control node: etcd, the control plane, the node.
-fn control_node(config: ControlPlane<'_>, observed: &Observed) -> Result<Plan, Finding> {
+fn control_node(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
         let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
@@ -242,9 +244,9 @@ fn control_node(config: ControlPlane<'_>, observed: &Observed) -> Result<Plan, F
         ));
     };
     let formed = observed.progress.formed;
-    // The network comes before anything is written: a node without an adapter,
+    // The firewall comes before the network, and the network before anything is written: a node without an adapter,
     // or whose address is somebody else's, leaves a blank disk blank.
-    let mut steps = vec![Step::Network];
+    let mut steps = vec![Step::Firewall, Step::Network];
     let disk = match &observed.disk {
         Disk::Fresh(disk) => {
             steps.push(Step::PrepareDataDisk { disk: disk.clone() });

@@ -2,8 +2,14 @@
 
 use std::path::PathBuf;
 
+use contract::role::Role;
+
 use super::*;
 use crate::intake::config::fixture::{image, in_a_tenant, one_node, three_nodes};
+
+fn decide(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
+    super::decide(&Config::ControlPlane(config.clone()), observed)
+}
 
 fn first_boot() -> Observed {
     Observed {
@@ -50,7 +56,7 @@ fn an_upgrade_of_kubernetes_ends_once_the_configuration_names_the_new_minor() {
     assert_eq!(ended.steps.last(), Some(&Step::EndUpgrade { version: "1.36.3".into() }));
     // Cut off before that: the node goes on with the minor that it has.
     let mut before = three_nodes();
-    before.cluster_mut().kubernetes_minor = "1.35".into();
+    before.cluster.kubernetes_minor = "1.35".into();
     let plan = decide(&before, &upgrading("1.36")).unwrap();
     assert!(
         !plan.upgrades() && plan.steps.contains(&Step::Programs { minor: "1.35".into(), version: "1.35.4".into() })
@@ -81,7 +87,7 @@ fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
 #[test]
 fn an_image_without_the_clusters_minor_is_refused() {
     let mut config = three_nodes();
-    config.cluster_mut().kubernetes_minor = "1.34".into();
+    config.cluster.kubernetes_minor = "1.34".into();
     let finding = decide(&config, &resumed()).unwrap_err();
     assert_eq!(finding.code, "kubernetes.not-in-image");
     assert!(finding.seen.contains("1.34") && finding.seen.contains("1.36 and 1.35"), "{finding}");

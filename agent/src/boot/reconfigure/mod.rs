@@ -291,7 +291,7 @@ fn with_values(
     changes: &[(&'static Property, &str)],
 ) -> Document {
     let values = values.into_iter().map(|(key, value)| (key.to_owned(), Zeroizing::new(value))).collect();
-    let adapters = config.node.interfaces.iter();
+    let adapters = config.node().interfaces.iter();
     let adapters =
         adapters.map(|interface| Adapter { mac: interface.mac.clone(), network: interface.network.clone() }).collect();
     Document::of(values, adapters).with_changes(changes.iter().copied())

@@ -61,7 +61,9 @@ impl Node {
     }
 
     fn saved(self) -> Self {
-        Records::new(self.path()).save_config(&three_nodes(), &Secret::new(SECRET.to_owned())).unwrap();
+        Records::new(self.path())
+            .save_config(&Config::ControlPlane(three_nodes()), &Secret::new(SECRET.to_owned()))
+            .unwrap();
         self
     }
 
@@ -101,11 +103,12 @@ impl Node {
     }
 }
 
-const WHOLE: [(&str, &str); 5] = [
+const WHOLE: [(&str, &str); 6] = [
     ("node-name", "cp2"),
     ("address", "192.168.10.12/24"),
     ("control-nodes", "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
     ("api-vip", "192.168.10.10"),
+    ("ssh-authorized-keys", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR"),
     ("deployment-secret", SECRET),
 ];
 
@@ -118,7 +121,7 @@ fn an_absent_environment_is_made_up_for() {
     let mode = fs::metadata(files::below(node.path(), PATH)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let intake = node.intake().unwrap();
-    assert_eq!((intake.config.node.name.as_str(), intake.secret.expose()), ("cp2", SECRET));
+    assert_eq!((intake.config.node().name.as_str(), intake.secret.expose()), ("cp2", SECRET));
     assert!(intake.warnings.is_empty());
     assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Nothing);
     forget(node.path()).unwrap();
@@ -132,17 +135,17 @@ fn a_bad_property_of_the_environment_is_mended_and_the_rest_kept() {
     assert_eq!(node.intake().unwrap_err().iter().next().unwrap().code, "gateway.off-subnet");
     assert_eq!(node.apply(&[("gateway", "192.168.10.1")]).unwrap().effect, Effect::Awaited);
     let config = node.intake().unwrap().config;
-    assert_eq!(config.node.interfaces[0].gateway, Some([192, 168, 10, 1].into()));
-    assert_eq!(config.node.name, "cp1");
+    assert_eq!(config.node().interfaces[0].gateway, Some([192, 168, 10, 1].into()));
+    assert_eq!(config.node().name, "cp1");
     // Taken out, it is as if it had never been given.
     node.apply(&[("gateway", "")]).unwrap();
-    assert_eq!(node.intake().unwrap().config.node.interfaces[0].gateway, None);
+    assert_eq!(node.intake().unwrap().config.node().interfaces[0].gateway, None);
 }
 
 #[test]
 fn an_unreadable_environment_becomes_a_note_when_all_was_given_by_hand() {
     let node = Node::new().cdrom("</Environment>", "</environment>");
-    let codes = node.refused(&WHOLE[..4]);
+    let codes = node.refused(&WHOLE[..5]);
     let codes: Vec<&str> = codes.iter().map(|(code, _)| code.as_str()).collect();
     assert_eq!(codes, ["environment.malformed", "property.missing"]);
     node.apply(&WHOLE).unwrap();
@@ -184,7 +187,7 @@ fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
     let found = node.refused(&changes[..1]);
     assert_eq!(found[0].0, "control-nodes.not-listed");
     let own = three_nodes().address();
-    let list = three_nodes().control_plane().cluster.control_nodes.clone();
+    let list = three_nodes().cluster.control_nodes.clone();
     let list: Vec<String> = list
         .iter()
         .map(|other| format!("{}={}", if other.address == own { "n9" } else { &other.name }, other.address))
@@ -193,7 +196,7 @@ fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
         node.apply(&[("node-name", "n9"), ("control-nodes", &list.join(","))]).unwrap().effect,
         Effect::Restarted
     );
-    assert_eq!(node.config().node.name, "n9");
+    assert_eq!(node.config().node().name, "n9");
     assert_eq!(Records::new(node.path()).secret().unwrap().unwrap().expose(), SECRET);
 }
 
@@ -206,14 +209,14 @@ fn what_the_cluster_was_formed_with_stays() {
     assert_eq!(found, expected);
     assert_eq!(node.config(), before);
     // A form gives back what it was shown.
-    let same = [("node-name", before.node.name.as_str()), ("ntp-servers", "ntp.example.com")];
+    let same = [("node-name", before.node().name.as_str()), ("ntp-servers", "ntp.example.com")];
     assert_eq!(node.apply(&same).unwrap().effect, Effect::Restarted);
-    assert_eq!(node.config().node.ntp_servers, ["ntp.example.com"]);
-    assert_eq!(node.config().control_plane().cluster, before.control_plane().cluster);
+    assert_eq!(node.config().node().ntp_servers, ["ntp.example.com"]);
+    assert_eq!(node.config().control_plane().unwrap().cluster, before.control_plane().unwrap().cluster);
     assert_eq!(node.apply(&same).unwrap().effect, Effect::Nothing);
     assert_eq!(node.restarts.get(), 1);
     // Adapters are no properties and stay.
-    assert_eq!(node.config().node.interfaces, before.node.interfaces);
+    assert_eq!(node.config().node().interfaces, before.node().interfaces);
     assert_eq!(Lifecycle::of(node.path()).unwrap(), Lifecycle::Settled(node.config()));
 }
 
@@ -223,7 +226,7 @@ fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
     let error =
         apply_with(node.path(), &[("timeout-factor", "4")], SystemTime::UNIX_EPOCH, &|| anyhow::bail!("no bus"));
     assert!(error.unwrap_err().to_string().contains("is saved"));
-    assert_eq!(node.config().timeout_factor, 4);
+    assert_eq!(node.config().timeout_factor(), 4);
 }
 
 #[test]
@@ -239,14 +242,14 @@ fn the_role_stays_once_the_data_disk_knows_it() {
     assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
     let saved = node.config();
     node.apply(&[("role", "control-plane"), ("timeout-factor", "4")]).unwrap();
-    assert_eq!((node.config().role(), node.config().timeout_factor), (saved.role(), 4));
+    assert_eq!((node.config().role(), node.config().timeout_factor()), (saved.role(), 4));
 }
 
 #[test]
 fn a_disk_of_another_role_is_not_turned_into_this_images() {
     let node = Node::new().saved().formed();
     let records = Records::new(node.path());
-    let config = in_a_tenant(node.config());
+    let config = Config::ControlPlane(in_a_tenant(three_nodes()));
     records.update_config(&config, None).unwrap();
     let Err(Error::Refused(findings)) = node.apply(&[("timeout-factor", "4")]) else { panic!("it was changed") };
     assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);

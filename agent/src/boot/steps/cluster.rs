@@ -2,6 +2,7 @@
 //! the end of the forming.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -15,13 +16,14 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::restore::{self, Restored};
-use crate::cluster::pki;
+use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
 use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
 use crate::host::disk;
 use crate::host::disk::ownership::{Candidate, own_use};
 use crate::host::files;
 use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
+use crate::system::access;
 use crate::upgrade::swap::adopt;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record::{self, Announcer, Epoch};
@@ -66,7 +68,7 @@ impl StepContext {
         };
         let records = crate::cluster::records::Records::new(self.node.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-        let settings = Settings::new(self.node.config.clone(), Proof::of(&secret), self.node.forming_image());
+        let settings = Settings::new(self.node.control_plane()?.clone(), Proof::of(&secret), self.node.forming_image());
         Ok(Rendezvous::open(settings, record, keep)?)
     }
 
@@ -78,7 +80,10 @@ impl StepContext {
     /// cluster: maintenance tries again.
     pub(super) fn endpoint(&mut self) -> Result<StepOutcome, StepError> {
         self.open_manager().context("opening the manager of swaps")?;
-        match self.node.endpoint.open(&self.node.config, Self::now()) {
+        if let Err(error) = self.certify_ssh() {
+            log::warn!("certifying the SSH server: {error:#}");
+        }
+        match self.node.endpoint.open(self.node.control_plane()?, Self::now()) {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
                 log::warn!("opening the endpoint: {error:#}");
@@ -87,12 +92,24 @@ impl StepContext {
         }
     }
 
+    /// Who gets in does not hang on it: without, the server shows its bare key.
+    fn certify_ssh(&self) -> anyhow::Result<bool> {
+        let (config, platform) = (self.node.control_plane()?, &self.node.platform);
+        if config.node.ssh_authorized_keys.is_empty() {
+            return Ok(false);
+        }
+        let authority = SshAuthority::of(&pki::Authorities::read(&self.node.pki())?)?;
+        let certificate = authority.certify(&access::host_key(platform)?, &config.node.name, &ssh::names(config))?;
+        access::show_certificate(platform, &self.node.services(), &certificate)
+    }
+
     fn open_manager(&self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?.to_owned();
         let (root, pki) = (self.node.root().to_owned(), self.node.pki());
-        let announcer = Announcer::new(&self.node.config, &pki, &root, &disk, &self.node.image.build)?;
+        let config = self.node.control_plane()?;
+        let announcer = Announcer::new(config, &pki, &root, &disk, &self.node.image.build)?;
         self.node.endpoint.swaps().open(SwapContext {
-            config: self.node.config.clone(),
+            config: config.clone(),
             own: own_use(&self.node.platform, &self.node.image),
             image: self.node.image.clone(),
             reporter: self.node.reporter.clone(),
@@ -131,14 +148,19 @@ impl StepContext {
             false
         } else {
             let beginning = self.beginning(&record, joining)?;
-            let configuration =
-                member::configuration(&self.node.config, &beginning).context("this node has no etcd member")?;
+            let disk = size(&self.node.path(etcd::DATA)).context("measuring the data disk")?;
+            let configuration = member::configuration(self.node.control_plane()?, &beginning, disk)
+                .context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
         data_version::note(&self.node.records, &self.node.image.etcd)?;
         let started = self.node.services().start_with(etcd::UNIT, changed)?;
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
+        }
+        // The API server here has no other member, and a learner answers it nothing.
+        if self.own_etcd()?.status()?.is_learner {
+            return Err(StepError::Waiting("waiting for this node's etcd, a learner, to be given its vote".to_owned()));
         }
         if joining {
             self.note_epoch()?;
@@ -151,7 +173,7 @@ impl StepContext {
     fn is_the_true_disk(&mut self) -> Result<(), StepError> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
         let (node, build) = (&self.node, &self.node.image.build);
-        match peers::judge(&node.config, identity, build, &node.records, &node.pki())? {
+        match peers::judge(node.control_plane()?, identity, build, &node.records, &node.pki())? {
             Verdict::True => Ok(()),
             Verdict::Refused(findings) => Err(StepError::Refused(findings)),
             Verdict::Unknown => {
@@ -172,8 +194,7 @@ impl StepContext {
     fn note_epoch(&self) -> anyhow::Result<()> {
         let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
         let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
-        let members =
-            self.node.config.control_plane().cluster.control_nodes.iter().map(|node| node.name.clone()).collect();
+        let members = self.node.config.control_nodes().iter().map(|node| node.name.clone()).collect();
         self.node.records.begin_entry(&Restored { token, members, at }).map(drop)
     }
 
@@ -188,21 +209,17 @@ impl StepContext {
     /// How this node's member comes into its cluster.
     fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, StepError> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
+        let config = self.node.control_plane()?;
         if let Some(restored) = self.node.records.entry::<Restored>()? {
-            return Ok(Beginning::of_restored(&self.node.config, &restored));
+            return Ok(Beginning::of_restored(config, &restored));
         }
         if !joining {
-            return Ok(Beginning::of_forming(&self.node.config, cluster));
+            return Ok(Beginning::of_forming(config, cluster));
         }
-        let (pki, timeout) = (self.node.pki(), self.node.config.timeout(REQUEST));
-        let members = self
-            .node
-            .config
-            .control_plane()
-            .peers()
-            .find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
+        let (pki, timeout) = (self.node.pki(), config.timeout(REQUEST));
+        let members = config.peers().find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
         let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
-        Beginning::of_joining(&self.node.config, cluster, &members)
+        Beginning::of_joining(config, cluster, &members)
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
     }
 
@@ -211,7 +228,6 @@ impl StepContext {
         let silent: Vec<&str> = self
             .node
             .config
-            .control_plane()
             .peers()
             .filter(|peer| !etcd::listens(peer, Duration::from_millis(500)))
             .map(|peer| peer.name.as_str())
@@ -228,7 +244,7 @@ impl StepContext {
         if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
             return Ok(StepOutcome::Already);
         }
-        let first = self.node.config.control_plane().is_first();
+        let first = self.node.control_plane()?.is_first();
         let rendezvous = self.rendezvous.as_ref().context("the rendezvous is not open")?;
         let (reporter, health, findings) = (self.node.reporter.clone(), self.health.clone(), self.findings());
         let mut say = |report: &Report| {
@@ -240,7 +256,7 @@ impl StepContext {
         if first {
             rendezvous.wait_for_joins(&mut say)?;
         } else if !rendezvous.joined(self.node.config.timeout(TELLING), &mut say)? {
-            let first = &self.node.config.control_plane().cluster.control_nodes[0];
+            let first = &self.node.config.control_nodes()[0];
             return Err(StepError::Waiting(format!(
                 "telling {} ({}) that this node has joined",
                 first.name, first.address
@@ -283,6 +299,12 @@ impl StepContext {
     fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
+}
+
+/// The size of the file system at `path`, in bytes.
+fn size(path: &Path) -> nix::Result<u64> {
+    let seen = nix::sys::statvfs::statvfs(path)?;
+    Ok(seen.blocks() * seen.fragment_size())
 }
 
 /// Shows what the rendezvous waits for, and goes on waiting.

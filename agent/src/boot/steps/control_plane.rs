@@ -14,6 +14,7 @@ use crate::cluster::kubernetes::{MINORS, PROGRAMS, api, containerd, kubelet, pro
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
+use crate::intake::config::Config;
 use crate::maintenance::health::HealthWatch;
 use crate::status;
 use crate::system::address;
@@ -35,11 +36,10 @@ impl StepContext {
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
-        let changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
-        if let Some(mirror) = containerd::mirror(&self.node.config) {
-            let path = self.node.path(containerd::REGISTRIES).join("_default/hosts.toml");
-            files::ensure_content(&path, mirror.as_bytes(), 0o644)?;
-        }
+        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let spec = containerd::container_spec(self.node.runner())?;
+        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
+        containerd::lay_mirror(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {
@@ -55,11 +55,16 @@ impl StepContext {
 
     pub(super) fn credentials(&mut self) -> Result<StepOutcome, StepError> {
         let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
-        kubeadm.lay(&self.node.config, &self.node.platform, self.node.kubernetes_version()?)?;
+        kubeadm.lay(self.node.control_plane()?, &self.node.platform, self.node.kubernetes_version()?)?;
         // kubeadm's upgrade renews the certificates.
         let complete = self.progress.credentials && !self.plan.upgrades();
-        let changed =
-            renewal::kubernetes(self.node.root(), &self.node.config, self.node.runner(), complete, Self::now())?;
+        let changed = renewal::kubernetes(
+            self.node.root(),
+            self.node.control_plane()?,
+            self.node.runner(),
+            complete,
+            Self::now(),
+        )?;
         let certificates = certificates::inventory(self.node.root());
         self.node.reporter.update(|status| status.certificates = certificates);
         Ok((self.save_progress(|progress| progress.credentials = true)? || changed).into())
@@ -68,13 +73,14 @@ impl StepContext {
     pub(super) fn manifests(&mut self) -> Result<StepOutcome, StepError> {
         let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
         // The patches carry the marks of the credentials, which are there by now.
-        kubeadm.lay(&self.node.config, &self.node.platform, self.node.kubernetes_version()?)?;
+        kubeadm.lay(self.node.control_plane()?, &self.node.platform, self.node.kubernetes_version()?)?;
         Ok(kubeadm.manifests()?.into())
     }
 
     pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
         let device = address::device(self.node.address())?;
-        let content = virtual_address::configuration(&self.node.config, &device).context("there is no virtual IP")?;
+        let content =
+            virtual_address::configuration(self.node.control_plane()?, &device).context("there is no virtual IP")?;
         if self.health.is_none() {
             // Until the API here has been seen to serve, this node does not compete.
             virtual_address::tell(self.node.root(), false)?;
@@ -89,15 +95,21 @@ impl StepContext {
             // The first start since power-on.
             kubelet::forget_pods(self.node.root())?;
         }
-        let content = format!("{:#}\n", kubelet::configuration(&self.node.config, &self.node.platform));
+        let config = &self.node.config;
+        let settings =
+            kubelet::configuration(config.node(), config.dns_address(), config.timeout_factor(), &self.node.platform);
+        let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
-        let content = kubelet::environment(&self.node.config);
+        let content = kubelet::environment(self.node.address());
         changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
         let started = self.node.services().start_with(kubelet::UNIT, changed)?;
         users::note(self.node.root(), kubelet::UNIT)?;
         if self.health.is_none() {
-            self.health = Some(HealthWatch::start(&self.node.config, self.node.root(), self.node.reporter.clone())?);
+            let (root, reporter) = (self.node.root(), self.node.reporter.clone());
+            self.health = Some(match &self.node.config {
+                Config::ControlPlane(config) => HealthWatch::start(config, root, reporter)?,
+            });
         }
         Ok(started.into())
     }
@@ -130,7 +142,7 @@ impl StepContext {
 
     pub(super) fn wait_for_node(&mut self) -> Result<StepOutcome, StepError> {
         let nodes = self.node.api()?.nodes().map_err(|error| StepError::Waiting(brief(&error)))?;
-        match nodes.iter().find(|node| node.name == self.node.config.node.name) {
+        match nodes.iter().find(|node| node.name == self.node.config.node().name) {
             Some(node) if node.ready => {
                 self.node
                     .reporter
@@ -161,7 +173,7 @@ impl StepContext {
         Ok(api::apply(
             self.node.runner(),
             self.node.address(),
-            &addons::cluster_dns(&self.node.config, &self.node.image),
+            &addons::cluster_dns(self.node.control_plane()?, &self.node.image),
         )?
         .into())
     }

@@ -22,6 +22,7 @@ use crate::cluster::pki;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
 use crate::host::files::{self, power};
+use crate::intake::config::Config;
 use crate::intake::config::fixture::{image, one_node};
 
 /// No other test listens on it, nor is it where a connection to one begins: a port that was free there stays free.
@@ -39,8 +40,8 @@ impl Node {
     fn boot(&self) -> anyhow::Result<Goal> {
         let records = Records::new(&self.root);
         let mut config = one_node();
-        config.cluster_mut().control_nodes[0].address = OWN;
-        let config = records.config()?.unwrap_or(config);
+        config.cluster.control_nodes[0].address = OWN;
+        let config = records.config()?.unwrap_or(Config::ControlPlane(config));
         let observed = Observed {
             image: self.image.clone(),
             disk: Disk::Ours("/dev/sdb".into()),
@@ -49,7 +50,8 @@ impl Node {
             upgrading: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
-        let node = config.control_plane().control_node().unwrap().clone();
+        let control_plane = config.control_plane()?;
+        let node = control_plane.control_node().unwrap().clone();
         let (now, pki) = (SystemTime::now(), files::below(&self.root, PKI));
         let mut rendezvous = None;
         let save = |change: fn(&mut Progress)| -> anyhow::Result<bool> {
@@ -64,7 +66,8 @@ impl Node {
                     let keeper = Records::new(&self.root);
                     let keep = Box::new(move |record: &Record| keeper.save_rendezvous(record));
                     let port = TcpListener::bind((OWN, 0))?.local_addr()?.port();
-                    let settings = Settings { port, ..Settings::new(config.clone(), Proof::of(&self.secret), "image") };
+                    let settings =
+                        Settings { port, ..Settings::new(control_plane.clone(), Proof::of(&self.secret), "image") };
                     let open = Rendezvous::open(settings, records.rendezvous()?, keep)?;
                     let bundle = open.meet(&mut |_| ControlFlow::Continue(()))?;
                     bundle.ensure(&node, &pki, now)?;
@@ -74,7 +77,7 @@ impl Node {
                 Step::Etcd => _ = save(|progress| progress.etcd = true)?,
                 Step::Credentials => {
                     let complete = records.progress()?.credentials;
-                    renewal::kubernetes(&self.root, &config, &Fake::new(&self.root), complete, now)?;
+                    renewal::kubernetes(&self.root, control_plane, &Fake::new(&self.root), complete, now)?;
                     save(|progress| progress.credentials = true)?;
                 }
                 Step::Manifests => _ = Kubeadm::new(&self.root, &Fake::new(&self.root)).manifests()?,

@@ -9,6 +9,7 @@ use contract::image;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::reconfigure;
+use crate::cluster::firewall::Rules;
 use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
 use crate::cluster::rendezvous::Record;
@@ -28,8 +29,8 @@ impl StepContext {
         }
         let text = std::fs::read_to_string(self.node.path("/etc/machine-id")).context("reading the machine ID")?;
         let owner = Owner {
-            cluster: self.node.config.control_plane().cluster.name.clone(),
-            node: self.node.config.node.name.clone(),
+            cluster: self.node.config.cluster_name().to_owned(),
+            node: self.node.config.node().name.clone(),
             image_version: self.node.image.version.clone(),
             machine_id: text.parse::<MachineId>().context("reading /etc/machine-id")?,
         };
@@ -46,10 +47,10 @@ impl StepContext {
         let identity = disk::mount(disk, identity, &self.node.platform, self.node.runner())?;
         // A name that was changed before the cluster formed.
         let named = Identity {
-            cluster: self.node.config.control_plane().cluster.name.clone(),
-            node: self.node.config.node.name.clone(),
-            member: self.node.config.node.name.clone(),
-            host_name: self.node.config.node.name.clone(),
+            cluster: self.node.config.cluster_name().to_owned(),
+            node: self.node.config.node().name.clone(),
+            member: self.node.config.node().name.clone(),
+            host_name: self.node.config.node().name.clone(),
             ..identity.clone()
         };
         if identity.state == DiskState::Unformed && named != identity {
@@ -80,12 +81,12 @@ impl StepContext {
     /// since its disk was prepared.
     fn name_data_disk(&mut self) -> anyhow::Result<bool> {
         let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) else { return Ok(false) };
-        let node = &self.node.config.node.name;
-        if (&identity.node, &identity.cluster) == (node, &self.node.config.control_plane().cluster.name) {
+        let node = &self.node.config.node().name;
+        if (&identity.node, identity.cluster.as_str()) == (node, self.node.config.cluster_name()) {
             return Ok(false);
         }
         let named = disk::Identity {
-            cluster: self.node.config.control_plane().cluster.name.clone(),
+            cluster: self.node.config.cluster_name().to_owned(),
             node: node.clone(),
             member: node.clone(),
             host_name: node.clone(),
@@ -134,11 +135,16 @@ impl StepContext {
     }
 
     pub(super) fn trust(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(trust::ensure(&self.node.platform, self.node.runner(), &self.node.config.node.extra_ca_certificates)?.into())
+        Ok(trust::ensure(&self.node.platform, self.node.runner(), &self.node.config.node().extra_ca_certificates)?
+            .into())
     }
 
     pub(super) fn proxy(&mut self) -> Result<StepOutcome, StepError> {
         Ok(proxy::ensure(&self.node.platform, &self.node.config)?.into())
+    }
+
+    pub(super) fn firewall(&mut self) -> Result<StepOutcome, StepError> {
+        Ok(self.node.firewall.ensure(self.node.runner(), &Rules::of(self.node.control_plane()?))?.into())
     }
 
     pub(super) fn network(&mut self) -> Result<StepOutcome, StepError> {
@@ -154,7 +160,7 @@ impl StepContext {
     }
 
     pub(super) fn time(&mut self) -> Result<StepOutcome, StepError> {
-        let servers = &self.node.config.node.ntp_servers;
+        let servers = &self.node.config.node().ntp_servers;
         let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
         let unsynchronized = time::unsynchronized(&self.node.platform, servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);
@@ -188,7 +194,7 @@ impl StepContext {
     }
 
     pub(super) fn access(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(access::ensure(&self.node.platform, self.node.runner(), &self.node.services(), &self.node.config.node)?
+        Ok(access::ensure(&self.node.platform, self.node.runner(), &self.node.services(), self.node.config.node())?
             .into())
     }
 }

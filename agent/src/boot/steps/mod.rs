@@ -100,6 +100,7 @@ impl StepContext {
             Step::HostName => self.host_name(),
             Step::Trust => self.trust(),
             Step::Proxy => self.proxy(),
+            Step::Firewall => self.firewall(),
             Step::Network => self.network(),
             Step::Surroundings => self.surroundings(),
             Step::Time => self.time(),

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::BUILD;
 use crate::cluster::kubernetes::DOMAIN;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// How many copies run: one on one node, else two, so that one node may fail.
-fn replicas(config: &Config) -> u32 {
-    if config.control_plane().cluster.control_nodes.len() > 1 { 2 } else { 1 }
+fn replicas(config: &ControlPlane) -> u32 {
+    if config.cluster.control_nodes.len() > 1 { 2 } else { 1 }
 }
 
 /// CoreDNS's configuration. Without a resolver on the nodes there is nothing
 /// to forward to, and CoreDNS refuses to start with an empty list.
-fn corefile(config: &Config) -> String {
+fn corefile(config: &ControlPlane) -> String {
     let forward = if config.node.dns_servers.is_empty() {
         ""
     } else {
@@ -43,7 +43,7 @@ fn corefile(config: &Config) -> String {
 }
 
 /// The objects of cluster DNS; `build` is the image's that they come from.
-pub(super) fn objects(config: &Config, build: &str) -> Vec<Value> {
+pub(super) fn objects(config: &ControlPlane, build: &str) -> Vec<Value> {
     let labels = json!({"k8s-app": "kube-dns"});
     let metadata = |name: &str| json!({"name": name, "namespace": "kube-system", "labels": labels});
     vec![
@@ -86,7 +86,7 @@ pub(super) fn objects(config: &Config, build: &str) -> Vec<Value> {
                 "annotations": {"prometheus.io/port": "9153", "prometheus.io/scrape": "true"},
             },
             "spec": {
-                "clusterIP": config.control_plane().cluster.dns_address(),
+                "clusterIP": config.cluster.dns_address(),
                 "selector": labels,
                 "ports": [
                     {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},

@@ -8,7 +8,7 @@ mod rights;
 use contract::image::ImageFacts;
 use serde_json::Value;
 
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// The rights of the host services.
 pub fn rights() -> Vec<Value> {
@@ -19,7 +19,7 @@ pub fn rights() -> Vec<Value> {
 pub const BUILD: &str = "kaas.local/build";
 
 /// Cluster DNS. On each node it is the one that the node's own image carries.
-pub fn cluster_dns(config: &Config, image: &ImageFacts) -> Vec<Value> {
+pub fn cluster_dns(config: &ControlPlane, image: &ImageFacts) -> Vec<Value> {
     coredns::objects(config, &image.build)
 }
 

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::DOMAIN;
 use crate::host::{files, tls};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// The chain and its key in one PEM file, so that a power cut leaves the old
 /// pair or the new one. The API server's pod mounts the directory; on the data disk.
@@ -48,7 +48,7 @@ impl ApiCertificate {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn examine(chain: &str, key: &str, config: &Config, now: Option<SystemTime>) -> anyhow::Result<Self> {
+    pub fn examine(chain: &str, key: &str, config: &ControlPlane, now: Option<SystemTime>) -> anyhow::Result<Self> {
         let ders = tls::certificates(chain).context("reading the certificate")?;
         ensure!(!ders.is_empty(), "there is no certificate in PEM");
         ensure!(ders.len() <= CHAIN, "the chain has {} certificates; {CHAIN} are the most", ders.len());
@@ -84,7 +84,7 @@ impl ApiCertificate {
     ///
     /// # Errors
     /// It cannot be read, or was damaged.
-    pub fn installed(root: &Path, config: &Config) -> anyhow::Result<Option<Self>> {
+    pub fn installed(root: &Path, config: &ControlPlane) -> anyhow::Result<Option<Self>> {
         let pem = match fs::read_to_string(files::below(root, PATH)) {
             Ok(pem) => Zeroizing::new(pem),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -148,7 +148,7 @@ fn in_date(leaf: &X509Certificate<'_>, now: SystemTime) -> anyhow::Result<()> {
 
 /// The names under which it can be shown: none by which the cluster's own
 /// clients connect, which trust the cluster's authority alone.
-fn names(leaf: &X509Certificate<'_>, config: &Config) -> anyhow::Result<Vec<String>> {
+fn names(leaf: &X509Certificate<'_>, config: &ControlPlane) -> anyhow::Result<Vec<String>> {
     let alternatives = leaf.subject_alternative_name().context("reading the certificate's names")?;
     let mut names: Vec<String> = Vec::new();
     for name in alternatives.iter().flat_map(|names| &names.value.general_names) {
@@ -169,11 +169,11 @@ fn names(leaf: &X509Certificate<'_>, config: &Config) -> anyhow::Result<Vec<Stri
     Ok(names)
 }
 
-fn is_internal(name: &str, config: &Config) -> bool {
+fn is_internal(name: &str, config: &ControlPlane) -> bool {
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].contains(&name)
         || name.ends_with(".svc")
         || name.ends_with(&format!(".{DOMAIN}"))
-        || config.control_plane().cluster.control_nodes.iter().any(|node| node.name == name)
+        || config.cluster.control_nodes.iter().any(|node| node.name == name)
 }
 
 /// PEM again, without whatever else the files held.

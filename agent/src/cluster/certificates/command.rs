@@ -14,7 +14,7 @@ use super::issue::{self, Purpose};
 use crate::cluster::records::Records;
 use crate::host::files;
 use crate::host::services;
-use crate::intake::config::{Config, Output};
+use crate::intake::config::{ControlPlane, Output};
 
 /// Larger files are no certificates, in bytes.
 const LARGEST: u64 = 256 << 10;
@@ -72,7 +72,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
                 stdout,
                 "The API on this node shows it in a minute; `kaas-agent certificate list` says when it ends."
             )?;
-            let peers: Vec<&str> = config.control_plane().peers().map(|peer| peer.name.as_str()).collect();
+            let peers: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
             if !peers.is_empty() {
                 writeln!(stdout, "Install it on {} as well.", peers.join(" and "))?;
             }
@@ -143,8 +143,9 @@ pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Wri
     }
 }
 
-fn configuration(root: &Path) -> anyhow::Result<Config> {
-    Records::new(root).config()?.context("this node has no configuration yet")
+fn configuration(root: &Path) -> anyhow::Result<ControlPlane> {
+    let config = Records::new(root).config()?.context("this node has no configuration yet")?;
+    Ok(config.control_plane()?.clone())
 }
 
 fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {

@@ -19,7 +19,7 @@ use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::groups::MONITORING;
 use crate::cluster::pki::{self, Authorities, Leaf};
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// What was issued, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";
@@ -77,7 +77,7 @@ impl Issued {
 /// issue could not be noted: nothing was issued then.
 pub fn issue(
     root: &Path,
-    config: &Config,
+    config: &ControlPlane,
     purpose: Purpose,
     name: &str,
     days: u32,
@@ -101,9 +101,9 @@ pub fn issue(
     let client = leaf.issue_for(&authority, now, DAY * days)?;
     let serial = pki::serial(&client.certificate)?;
     note(root, purpose, name, &serial, now, ends).context("noting what is issued")?;
-    let server = format!("https://{}:{}", config.control_plane().cluster.api_address(), ports::API);
+    let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
-    Ok(Issued { kubeconfig, context: format!("{name}@{}", config.control_plane().cluster.name), ends, serial })
+    Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
 }
 
 fn note(

@@ -14,7 +14,7 @@ use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
 use crate::cluster::pod_network;
 use crate::host::command::Runner;
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -27,12 +27,12 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// again completes it.
 pub fn kubernetes(
     root: &Path,
-    config: &Config,
+    config: &ControlPlane,
     runner: &dyn Runner,
     complete: bool,
     now: SystemTime,
 ) -> anyhow::Result<bool> {
-    let node = config.control_plane().control_node()?;
+    let node = config.control_node()?;
     let path = |path: &str| files::below(root, path);
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
@@ -56,11 +56,11 @@ pub fn kubernetes(
 ///
 /// # Errors
 /// As [`kubernetes`].
-pub fn all_if_due(root: &Path, config: &Config, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
+pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
     let Some(first) = due(&present, config, now) else { return Ok(false) };
     log::info!("the certificate {first} ends soon: this node's certificates are renewed");
-    let node = config.control_plane().control_node()?;
+    let node = config.control_node()?;
     let etcd = pki::ensure_member(node, &files::below(root, PKI), now)?;
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
@@ -68,8 +68,8 @@ pub fn all_if_due(root: &Path, config: &Config, runner: &dyn Runner, now: System
 /// The first of our certificates that is due, if one is. Control nodes are
 /// formed together and their certificates end together: each begins a day
 /// before the next one, so that their control planes do not restart at once.
-fn due<'a>(certificates: &'a [Certificate], config: &Config, now: SystemTime) -> Option<&'a str> {
-    let nodes = &config.control_plane().cluster.control_nodes;
+fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTime) -> Option<&'a str> {
+    let nodes = &config.cluster.control_nodes;
     let position = nodes.iter().position(|node| node.name == config.node.name).unwrap_or_default();
     let days = u32::try_from(position).unwrap_or_default();
     let limit = (now + RENEW_BEFORE).checked_sub(DAY * days).unwrap_or(now);

@@ -19,6 +19,10 @@ use zeroize::Zeroizing;
 
 use crate::host::https::Client;
 
+/// etcd's question for a member's health (`etcdserver/api/etcdhttp/health.go`). A member that is out of space is well:
+/// it reads, deletes and votes, and a node without it could not be freed. [`super::upkeep`] sees to the alarm.
+pub const HEALTH: &str = "/health?exclude=NOSPACE";
+
 /// The member of one node.
 pub struct EtcdClient {
     client: Client,
@@ -164,7 +168,7 @@ impl EtcdClient {
 
     /// Whether the member sees a leader and answers a read that needs a quorum.
     pub fn healthy(&self) -> bool {
-        self.client.get("/health").is_ok_and(|answer| answer.code == 200)
+        self.client.get(HEALTH).is_ok_and(|answer| answer.code == 200)
     }
 
     /// What the member says of itself.

@@ -14,7 +14,7 @@ use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
-use crate::intake::config::{Config, Output};
+use crate::intake::config::{ControlPlane, Output};
 
 /// How long etcd may take to say how it is, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -56,10 +56,11 @@ impl Snapshots {
 
 fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-    let node = config.control_plane().control_node()?;
+    let config = config.control_plane()?;
+    let node = config.control_node()?;
     let now = SystemTime::now();
     let (saved, contents) = match to {
-        None => take(root, &config, &Host, now)?,
+        None => take(root, config, &Host, now)?,
         Some(path) => {
             let contents = snapshot::save(node, root, &Host, &path)?;
             let taken = humantime::format_rfc3339_seconds(now).to_string();
@@ -87,14 +88,14 @@ fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) 
 /// As [`snapshot::take`].
 pub fn take(
     root: &Path,
-    config: &Config,
+    config: &ControlPlane,
     runner: &dyn Runner,
     now: SystemTime,
 ) -> anyhow::Result<(Snapshot, Contents)> {
-    let node = config.control_plane().control_node()?;
+    let node = config.control_node()?;
     let pki = files::below(root, PKI);
     let status = EtcdClient::new(node, &pki, config.timeout(REQUEST))?.status()?;
-    snapshot::take(&config.control_plane().cluster.name, node, root, runner, status.db_size, now)
+    snapshot::take(&config.cluster.name, node, root, runner, status.db_size, now)
 }
 
 fn list(root: &Path, output: Output, out: &mut impl Write) -> anyhow::Result<()> {

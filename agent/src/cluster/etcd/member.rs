@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,16 +11,39 @@ use contract::properties::ControlNode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::client::{EtcdClient, Member};
+use super::client::{EtcdClient, HEALTH, Member};
 use super::restore::Restored;
 use super::{DATA, client_url, log, peer_url, replace};
 use crate::host::files;
-use crate::host::https::Client;
-use crate::intake::config::Config;
+use crate::host::https::{Answer, Client};
+use crate::intake::config::ControlPlane;
 
 const PKI: &str = "/etc/kubernetes/pki";
-/// Above this size etcd refuses writes, in bytes. 8 GiB is the largest that upstream recommends.
-const QUOTA: u64 = 4 << 30;
+
+/// The largest quota, in bytes: "8 GiB is a suggested maximum size for normal environments and etcd warns at startup if
+/// the configured value exceeds it" (etcd.io, System limits; `MaxQuotaBytes` in server/storage/quota.go).
+const LARGEST_QUOTA: u64 = 8 << 30;
+
+/// … and the smallest, where a file system says nothing of use.
+const SMALLEST_QUOTA: u64 = 512 << 20;
+
+/// Of the data disk this much is not divided, in bytes: the log that etcd keeps at least (`--max-wals`, five files of
+/// 64 MiB and the next one), the agent's records, and what stays free.
+const ASIDE: u64 = 1 << 30;
+
+/// What is left has room for a database that has reached its quota, its copy while it is defragmented, and the newest
+/// snapshot; the fourth share is for a log that is at its longest.
+const SHARES: u64 = 4;
+
+/// After this many writes etcd lets go of the log before them. The default of 10,000, each of up to 1.5 MiB
+/// (`--max-request-bytes`), would fill a small disk without the database growing at all.
+const LOG: u64 = 1000;
+
+/// Above this size of its database etcd refuses writes, in bytes, on a data disk of `disk` bytes. etcd's own default
+/// is 2 GiB; a small disk has less, so that etcd says that it is full before the disk is: it does not survive that.
+fn quota(disk: u64) -> u64 {
+    (disk.saturating_sub(ASIDE) / SHARES).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
+}
 
 /// How a member comes into its cluster. Once it has data, etcd goes by these alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,23 +56,23 @@ pub struct Beginning {
 
 impl Beginning {
     /// All listed nodes begin together.
-    pub fn of_forming(config: &Config, cluster: Uuid) -> Self {
-        Self::with(config.control_plane().cluster.control_nodes.iter(), cluster.to_string())
+    pub fn of_forming(config: &ControlPlane, cluster: Uuid) -> Self {
+        Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
     }
 
     /// As a restored snapshot has begun anew.
-    pub fn of_restored(config: &Config, restored: &Restored) -> Self {
-        let nodes = config.control_plane().cluster.control_nodes.iter();
+    pub fn of_restored(config: &ControlPlane, restored: &Restored) -> Self {
+        let nodes = config.cluster.control_nodes.iter();
         Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
     }
 
     /// This node joins members that have added it. None if they have not.
-    pub fn of_joining(config: &Config, cluster: Uuid, members: &[Member]) -> Option<Self> {
-        let own = config.control_plane().control_node().ok()?;
+    pub fn of_joining(config: &ControlPlane, cluster: Uuid, members: &[Member]) -> Option<Self> {
+        let own = config.control_node().ok()?;
         if !members.iter().any(|member| replace::is(member, own)) {
             return None;
         }
-        let nodes = &config.control_plane().cluster.control_nodes;
+        let nodes = &config.cluster.control_nodes;
         let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is(member, node)));
         Some(Self { existing: true, ..Self::with(joined, cluster.to_string()) })
     }
@@ -61,9 +84,9 @@ impl Beginning {
 }
 
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
-/// JSON, which YAML includes. `None` if this node is not in the list.
-pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
-    let node = config.control_plane().control_node().ok()?;
+/// JSON, which YAML includes, on a data disk of `disk` bytes. `None` if this node is not in the list.
+pub fn configuration(config: &ControlPlane, beginning: &Beginning, disk: u64) -> Option<Value> {
+    let node = config.control_node().ok()?;
     let security = |certificate: &str| {
         json!({
             "cert-file": format!("{PKI}/etcd/{certificate}.crt"),
@@ -87,7 +110,8 @@ pub fn configuration(config: &Config, beginning: &Beginning) -> Option<Value> {
         "initial-cluster-token": beginning.token,
         "heartbeat-interval": 100 * timeout,
         "election-timeout": 1000 * timeout,
-        "quota-backend-bytes": QUOTA,
+        "quota-backend-bytes": quota(disk),
+        "snapshot-count": LOG,
         "client-transport-security": security("server"),
         "peer-transport-security": security("peer"),
         "log-level": "warn",
@@ -117,9 +141,28 @@ pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
 
 /// Whether this node's member sees a leader and answers a read that needs a quorum.
 pub fn own_healthy(timeout: Duration) -> bool {
-    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS));
-    let asked = Client::plain(server, timeout).and_then(|member| member.get("/health"));
-    asked.is_ok_and(|answer| answer.code == 200)
+    health(OWN_HEALTH, timeout).is_ok_and(|answer| answer.code == 200)
+}
+
+/// Whether this node's member does not run, or says that it sees no leader: no API server that has it alone can read
+/// or write then. One that says nothing at all may only be slow.
+pub fn own_is_away(timeout: Duration) -> bool {
+    is_away(&health(OWN_HEALTH, timeout))
+}
+
+/// Where this node's member says how it is.
+const OWN_HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ports::ETCD_METRICS);
+
+fn health(server: SocketAddr, timeout: Duration) -> anyhow::Result<Answer> {
+    Client::plain(server, timeout)?.get(HEALTH)
+}
+
+fn is_away(health: &anyhow::Result<Answer>) -> bool {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    match health {
+        Ok(answer) => answer.code != 200 && String::from_utf8_lossy(&answer.body).contains("RAFT NO LEADER"),
+        Err(error) => error.chain().filter_map(|cause| cause.downcast_ref()).any(refused),
+    }
 }
 
 /// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the
@@ -135,10 +178,11 @@ mod tests {
 
     #[test]
     fn the_configuration_of_the_first_of_three_nodes() {
-        insta::assert_snapshot!(format!("{:#}", configuration(&three_nodes(), &forming(&three_nodes())).unwrap()));
+        let settings = configuration(&three_nodes(), &forming(&three_nodes()), 32 << 30).unwrap();
+        insta::assert_snapshot!(format!("{settings:#}"));
     }
 
-    fn forming(config: &Config) -> Beginning {
+    fn forming(config: &ControlPlane) -> Beginning {
         Beginning::of_forming(config, Uuid::from_u128(7))
     }
 
@@ -152,7 +196,7 @@ mod tests {
         };
         let members = [of(2, "node2"), of(1, "")];
         let joining = Beginning::of_joining(&config, Uuid::nil(), &members).unwrap();
-        let settings = configuration(&config, &joining).unwrap();
+        let settings = configuration(&config, &joining, 0).unwrap();
         assert_eq!(settings["initial-cluster"], "node1=https://10.0.0.11:2380,node2=https://10.0.0.12:2380");
         assert_eq!(settings["initial-cluster-state"], "existing");
         assert_eq!(Beginning::of_joining(&config, Uuid::nil(), &members[..1]), None);
@@ -162,14 +206,66 @@ mod tests {
     fn a_node_outside_of_the_list_has_no_member() {
         let mut config = three_nodes();
         config.node.name = "other".into();
-        assert_eq!(configuration(&config, &forming(&config)), None);
+        assert_eq!(configuration(&config, &forming(&config), 0), None);
+    }
+
+    #[test]
+    fn at_the_quota_there_is_room_for_the_log_a_copy_and_the_newest_snapshot() {
+        for (disk, mib) in [(4, 768), (8, 1792), (16, 3840), (32, 7936), (64, 8192), (2048, 8192)] {
+            let disk: u64 = disk << 30;
+            assert_eq!(quota(disk), mib << 20);
+            let (copy, snapshot) = (quota(disk), quota(disk));
+            assert!(quota(disk) + copy + snapshot + ASIDE <= disk, "{disk}");
+            // The longest log, before the database is defragmented.
+            let log = LOG * (3 << 19);
+            assert!(quota(disk) + snapshot + log + ASIDE / 2 <= disk, "{disk}");
+        }
+        assert_eq!(quota(0), SMALLEST_QUOTA);
+    }
+
+    #[test]
+    fn a_member_that_is_away_or_sees_no_leader_is_known_at_once_and_a_slow_one_is_neither() {
+        let said = |code, body: &str| is_away(&Ok(Answer { code, body: body.as_bytes().to_vec() }));
+        // etcd 3.6.16.
+        assert!(said(503, r#"{"health":"false","reason":"RAFT NO LEADER"}"#));
+        assert!(!said(503, r#"{"health":"false","reason":"RANGE ERROR:etcdserver: request timed out"}"#));
+        assert!(!said(503, r#"{"health":"false","reason":"ALARM CORRUPT"}"#));
+        assert!(!said(200, r#"{"health":"true","reason":""}"#));
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let asked = || is_away(&health(server, Duration::from_millis(100)));
+        assert!(!asked(), "nobody answers");
+        drop(listener);
+        assert!(asked(), "nobody is there");
+    }
+
+    #[test]
+    fn a_member_that_is_out_of_space_is_well() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        // As etcd 3.6.16 with the alarm NOSPACE.
+        let answering = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut question = [0; 1024];
+            let length = stream.read(&mut question).unwrap();
+            let excluded = String::from_utf8_lossy(&question[..length]).contains("exclude=NOSPACE");
+            let answer = match excluded {
+                true => "HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n{\"health\":\"true\",\"reason\":\"\"}",
+                false => "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        assert_eq!(health(server, Duration::from_secs(60)).unwrap().code, 200);
+        answering.join().unwrap();
     }
 
     #[test]
     fn timeouts_stay_within_what_etcd_accepts() {
         let mut config = three_nodes();
         config.timeout_factor = 20;
-        let settings = configuration(&config, &forming(&config)).unwrap();
+        let settings = configuration(&config, &forming(&config), 0).unwrap();
         let (heartbeat, election) = (&settings["heartbeat-interval"], &settings["election-timeout"]);
         assert!(election.as_u64().unwrap() <= 50_000 && election.as_u64().unwrap() >= 5 * heartbeat.as_u64().unwrap());
     }

@@ -27,6 +27,12 @@ pub const DATA: &str = "/var/lib/etcd";
 /// The systemd unit.
 pub const UNIT: &str = "etcd.service";
 
+/// Where the API server reaches this node's own member, and no other: one that is handed the other members as well
+/// goes on sending them every third request for as long as the network drops them silently. kubeadm gives the API
+/// server the same where it runs etcd itself (`getAPIServerCommand`, cmd/kubeadm/app/phases/controlplane). It is the
+/// same text on each node: kubeadm keeps one configuration for all of them in the cluster.
+pub const OWN: &str = "https://127.0.0.1:2379";
+
 /// Where clients reach a node's member.
 pub fn client_url(node: &ControlNode) -> String {
     format!("https://{}:{}", node.address, ports::ETCD_CLIENT)

@@ -29,7 +29,7 @@ use crate::cluster::records::{Entry, Records};
 use crate::cluster::rendezvous::Proof;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
-use crate::intake::config::{Config, Output};
+use crate::intake::config::{ControlPlane, Output};
 
 /// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -113,21 +113,22 @@ impl fmt::Display for Refusal {
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet")?;
+    let config = config.control_plane()?;
     if !records.progress()?.formed {
         bail!("this node has not joined its cluster completely yet: see `kaas-agent status`");
     }
     let refuse = |refusal: Refusal| Err(anyhow::anyhow!("{refusal}"));
-    let lost = match listed(&config, &options.node) {
+    let lost = match listed(config, &options.node) {
         Ok(lost) => lost.clone(),
         Err(refusal) => return refuse(refusal),
     };
     if let Some(other) = records.entry::<Admission>()?.filter(|admission| admission.node != lost.name) {
         return refuse(Refusal::Other(other.node));
     }
-    if let Some(what) = answering(&config, &lost) {
+    if let Some(what) = answering(config, &lost) {
         return refuse(Refusal::Answers(lost.name, what));
     }
-    let own = config.control_plane().control_node()?;
+    let own = config.control_node()?;
     let pki = files::below(root, PKI);
     let ask = |node: &ControlNode| EtcdClient::new(node, &pki, config.timeout(REQUEST));
     let etcd = ask(own)?;
@@ -135,7 +136,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",
     )?;
     let answers = |member: &Member| {
-        let node = config.control_plane().cluster.control_nodes.iter().find(|node| is(member, node));
+        let node = config.cluster.control_nodes.iter().find(|node| is(member, node));
         node.is_some_and(|node| ask(node).and_then(|it| it.status()).is_ok_and(|status| status.has_leader()))
     };
     if let Some(refusal) = judge(&lost, &members, answers) {
@@ -144,7 +145,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     for member in members.iter().filter(|member| is(member, &lost)) {
         etcd.remove(member.id).with_context(|| format!("removing the member {}", lost.name))?;
     }
-    delete_node(&config, &lost.name, &Host)?;
+    delete_node(config, &lost.name, &Host)?;
     let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
     let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
@@ -167,17 +168,17 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
-fn listed<'a>(config: &'a Config, name: &str) -> Result<&'a ControlNode, Refusal> {
+fn listed<'a>(config: &'a ControlPlane, name: &str) -> Result<&'a ControlNode, Refusal> {
     if name == config.node.name {
         return Err(Refusal::Itself(name.to_owned()));
     }
-    let found = config.control_plane().cluster.control_nodes.iter().find(|node| node.name == name);
+    let found = config.cluster.control_nodes.iter().find(|node| node.name == name);
     found.ok_or_else(|| Refusal::NotListed(name.to_owned()))
 }
 
 /// What of a living node answers at the lost one's address, if anything. A blank
 /// VM that waits has none of these.
-fn answering(config: &Config, lost: &ControlNode) -> Option<&'static str> {
+fn answering(config: &ControlPlane, lost: &ControlNode) -> Option<&'static str> {
     let ports = [
         ("etcd", ports::ETCD_PEER),
         ("etcd", ports::ETCD_CLIENT),
@@ -204,7 +205,7 @@ fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bo
     (alive <= others.len() / 2).then(|| Refusal::Quorum { node: lost.name.clone(), left: others.len(), alive })
 }
 
-fn delete_node(config: &Config, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
+fn delete_node(config: &ControlPlane, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
     let command = api::kubectl(config.address())
         .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
         .arg(format!("--request-timeout={}s", config.timeout(REQUEST).as_secs()));
@@ -236,7 +237,7 @@ mod tests {
 
     fn judged(members: &[Member], alive: &[u64]) -> Option<String> {
         let three = three_nodes();
-        let lost = &three.control_plane().cluster.control_nodes[2];
+        let lost = &three.cluster.control_nodes[2];
         judge(lost, members, |member| alive.contains(&member.id)).map(|refusal| refusal.to_string())
     }
 

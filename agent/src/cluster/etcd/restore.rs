@@ -34,7 +34,7 @@ use crate::host::bus;
 use crate::host::command::{Command, Host, Runner};
 use crate::host::files;
 use crate::host::services::{AGENT, Services};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// How far revisions jump: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
@@ -94,12 +94,13 @@ impl Entry for Restored {
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
+    let config = config.control_plane()?;
     let cluster = records.rendezvous()?.state().cluster();
-    let cluster = cluster.filter(|_| config.control_plane().control_node().is_ok());
+    let cluster = cluster.filter(|_| config.control_node().is_ok());
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
-    let restoring = Restoring::prepare(&config, cluster, options, &Host)?;
+    let restoring = Restoring::prepare(config, cluster, options, &Host)?;
     if options.alone {
-        nobody_else_answers(&config)?;
+        nobody_else_answers(config)?;
     }
     let contents = &restoring.contents;
     writeln!(out, "the snapshot is in order: revision {}, {} keys", contents.revision, contents.total_key)?;
@@ -107,13 +108,13 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let services = Services::new(&bus);
     writeln!(out, "stopping the control plane")?;
     let kept =
-        stop(root, &config, &services).and_then(|()| restoring.put_in_place(root, &records, &Host, SystemTime::now()));
+        stop(root, config, &services).and_then(|()| restoring.put_in_place(root, &records, &Host, SystemTime::now()));
     // Also where it failed: the node then goes on with what it had.
     services.start(AGENT)?;
     if let Some(kept) = kept? {
         writeln!(out, "the data from before are kept as {}", kept.display())?;
     }
-    write!(out, "{}", restoring.next(&config, options))?;
+    write!(out, "{}", restoring.next(config, options))?;
     Ok(())
 }
 
@@ -129,8 +130,8 @@ struct Restoring {
 }
 
 impl Restoring {
-    fn prepare(config: &Config, cluster: Uuid, options: &Options, runner: &dyn Runner) -> anyhow::Result<Self> {
-        let name = &config.control_plane().cluster.name;
+    fn prepare(config: &ControlPlane, cluster: Uuid, options: &Options, runner: &dyn Runner) -> anyhow::Result<Self> {
+        let name = &config.cluster.name;
         if options.confirm != *name {
             bail!("this node belongs to the cluster {name:?}, not to {:?}: nothing was changed", options.confirm);
         }
@@ -149,9 +150,8 @@ impl Restoring {
                 code.clone()
             }
         };
-        let node = config.control_plane().control_node()?.clone();
-        let members =
-            if options.alone { vec![node.clone()] } else { config.control_plane().cluster.control_nodes.clone() };
+        let node = config.control_node()?.clone();
+        let members = if options.alone { vec![node.clone()] } else { config.cluster.control_nodes.clone() };
         let token = format!("{cluster}-{code}");
         Ok(Self { file: file.clone(), contents, node, members, code, token })
     }
@@ -199,8 +199,8 @@ impl Restoring {
     }
 
     /// What the administrator does next.
-    fn next(&self, config: &Config, options: &Options) -> String {
-        let others: Vec<&str> = config.control_plane().peers().map(|peer| peer.name.as_str()).collect();
+    fn next(&self, config: &ControlPlane, options: &Options) -> String {
+        let others: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
         let mut text = String::from("restored; the agent starts the control plane: see `kaas-agent status`\n");
         match others.as_slice() {
             [] => {}
@@ -212,7 +212,7 @@ impl Restoring {
                 }
             }
             others if options.code.is_none() => {
-                let (names, cluster, code) = (others.join(" and "), &config.control_plane().cluster.name, &self.code);
+                let (names, cluster, code) = (others.join(" and "), &config.cluster.name, &self.code);
                 text.push_str(&format!("now on {names}, with a copy of the same file:\n"));
                 text.push_str(&format!("  kaas-agent restore FILE --confirm {cluster} --as {code}\n"));
             }
@@ -261,10 +261,10 @@ fn remove(directory: &Path) -> io::Result<()> {
 }
 
 /// With members that still run, two clusters would call themselves by one name.
-fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
+fn nobody_else_answers(config: &ControlPlane) -> anyhow::Result<()> {
     let timeout = config.timeout(Duration::from_secs(2));
     let answering: Vec<&str> =
-        config.control_plane().peers().filter(|peer| listens(peer, timeout)).map(|peer| peer.name.as_str()).collect();
+        config.peers().filter(|peer| listens(peer, timeout)).map(|peer| peer.name.as_str()).collect();
     if !answering.is_empty() {
         bail!(
             "etcd still runs on {}: power off all other control nodes, or restore on each of them and leave out --alone",
@@ -277,7 +277,7 @@ fn nobody_else_answers(config: &Config) -> anyhow::Result<()> {
 /// Stops the agent, which would start everything again, then the control plane
 /// by taking its manifests from the kubelet, then the kubelet and etcd. The agent makes
 /// the manifests anew when it is started.
-fn stop(root: &Path, config: &Config, services: &Services<'_>) -> anyhow::Result<()> {
+fn stop(root: &Path, config: &ControlPlane, services: &Services<'_>) -> anyhow::Result<()> {
     let timeout = config.timeout(STOPPING);
     services.stop(AGENT, timeout)?;
     let manifests = files::below(root, MANIFESTS);

@@ -133,21 +133,45 @@ pub fn take(
 
 /// Removes the oldest snapshots, if that helps, until `size` bytes fit on the
 /// data disk with a fifth of it left free: of `whole` bytes `free` are.
-fn make_room(root: &Path, size: u64, (mut free, whole): (u64, u64)) -> anyhow::Result<()> {
+fn make_room(root: &Path, size: u64, (free, whole): (u64, u64)) -> anyhow::Result<()> {
     let needed = size.saturating_add(RESERVE.max(whole / 5));
-    let mut older: Vec<Snapshot> = list(root)?.into_iter().skip(2).collect();
+    let older: Vec<Snapshot> = list(root)?.into_iter().skip(2).collect();
     let gained: u64 = older.iter().map(|snapshot| snapshot.size).sum();
     if free.saturating_add(gained) < needed {
         bail!("a snapshot takes {} MiB, and only {} MiB are free on the data disk", size >> 20, free >> 20);
     }
+    remove_oldest(older, free, needed)
+}
+
+/// Removes the oldest of `older`, which has the newest first, until `needed` bytes are free.
+fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow::Result<()> {
     while free < needed
         && let Some(oldest) = older.pop()
     {
         fs::remove_file(&oldest.path).with_context(|| format!("removing {}", oldest.path.display()))?;
-        log::info!("removed the snapshot {} to make room", oldest.name());
+        log::warn!("removed the snapshot {} to make room", oldest.name());
         free += oldest.size;
     }
     Ok(())
+}
+
+/// In an emergency, when a tenth of the data disk or less is free, the oldest snapshots go until there is more. The
+/// newest stays in any case. etcd does not survive a full disk.
+///
+/// # Errors
+/// The disk cannot be measured, or snapshots cannot be removed.
+pub fn relieve(root: &Path) -> anyhow::Result<()> {
+    let disk = nix::sys::statvfs::statvfs(&files::below(root, paths::DATA)).context("looking at the free space")?;
+    let bytes = |blocks: u64| disk.fragment_size() * blocks;
+    relieve_of(root, (bytes(disk.blocks_available()), bytes(disk.blocks())))
+}
+
+fn relieve_of(root: &Path, (free, whole): (u64, u64)) -> anyhow::Result<()> {
+    let needed = RESERVE.max(whole / 10);
+    if free >= needed {
+        return Ok(());
+    }
+    remove_oldest(list(root)?.into_iter().skip(1).collect(), free, needed)
 }
 
 /// Saves the store as this node's member has it, verified, whole or not at all. While there is a
@@ -276,7 +300,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_named_after_cluster_and_time_and_for_root_alone() {
         let root = tempfile::tempdir().unwrap();
-        let node = three_nodes().control_plane().cluster.control_nodes[0].clone();
+        let node = three_nodes().cluster.control_nodes[0].clone();
         let now = at("2026-11-21T14:30:05Z");
         let path = directory(root.path()).join(name("my-cluster", now));
         fs::create_dir_all(directory(root.path())).unwrap();
@@ -292,7 +316,7 @@ mod tests {
     #[test]
     fn a_damaged_snapshot_is_not_kept() {
         let root = tempfile::tempdir().unwrap();
-        let node = three_nodes().control_plane().cluster.control_nodes[0].clone();
+        let node = three_nodes().cluster.control_nodes[0].clone();
         let saved = save(&node, root.path(), &Etcd::new(false), &root.path().join("c.db"));
         assert!(format!("{:#}", saved.unwrap_err()).contains("integrity check failed"));
         assert_eq!(names(root.path()), [""; 0]);
@@ -334,5 +358,13 @@ mod tests {
         make_room(root.path(), 1 << 30, ((2 << 30) + (900 << 20), whole)).unwrap();
         let left = list(root.path()).unwrap();
         assert_eq!((left.len(), left[2].taken.as_str()), (3, "2026-11-21T02:00:00Z"));
+        // In an emergency all but the newest, and no more than it takes.
+        relieve_of(root.path(), (1 << 30, whole)).unwrap();
+        assert_eq!(list(root.path()).unwrap().len(), 3);
+        relieve_of(root.path(), ((1 << 30) - (50 << 20), whole)).unwrap();
+        assert_eq!(list(root.path()).unwrap().len(), 2);
+        relieve_of(root.path(), (0, whole)).unwrap();
+        let [newest] = &list(root.path()).unwrap()[..] else { panic!("not one snapshot") };
+        assert_eq!(newest.taken, "2026-11-21T04:00:00Z");
     }
 }

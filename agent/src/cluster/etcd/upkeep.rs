@@ -1,6 +1,6 @@
 //! What the store needs now and then: alarms, its size, and giving back what its
-//! database does not use. The leader's node sees to all members, so that only one
-//! of them is busy at a time.
+//! database does not use. Each node sees to its own member when it is its turn, so that only one
+//! of them is busy at a time, and the leader's node to what concerns them all.
 
 use contract::codes;
 use contract::finding::Findings;
@@ -18,12 +18,12 @@ const FULL: u64 = 80;
 pub type Seen<'a> = (&'a ControlNode, Option<Status>);
 
 /// What is to be done, at most one thing at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Task<'a> {
-    /// Nothing is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Nothing is due here.
     Rest,
-    /// Defragment this node's member.
-    Defragment(&'a ControlNode),
+    /// Defragment this node's member. The API server here has no other one.
+    Defragment,
     /// Lift the alarms of members that are out of space: there is space again.
     Lift,
 }
@@ -38,29 +38,36 @@ fn pays(status: &Status, out_of_space: bool) -> bool {
     unused > WORTH && unused * 2 > status.db_size
 }
 
+/// Whether this node has to look at all members: it leads, or wants to have its turn.
+pub fn concerns_all(own: &Status, alarms: &[Alarm]) -> bool {
+    own.is_leader() || pays(own, is_out_of_space(alarms))
+}
+
+fn is_out_of_space(alarms: &[Alarm]) -> bool {
+    alarms.iter().any(|alarm| alarm.kind == NOSPACE)
+}
+
 fn full(status: &Status) -> bool {
     status.db_size_quota > 0 && status.db_size > status.db_size_quota / 100 * FULL
 }
 
-/// Decides. Only with all members well, the leader's own last, and by nobody but
-/// the leader's node.
-pub fn decide<'a>(seen: &[Seen<'a>], own: &Status, alarms: &[Alarm]) -> Task<'a> {
-    let out_of_space = alarms.iter().any(|alarm| alarm.kind == NOSPACE);
+/// Decides for the node whose member is `own`. Only with all members well: one that is being defragmented does not
+/// answer. The leader comes last.
+pub fn decide(seen: &[Seen<'_>], own: &Status, alarms: &[Alarm]) -> Task {
+    let out_of_space = is_out_of_space(alarms);
     let well = |status: &Status| {
         let errors = if out_of_space { 0 } else { status.errors.len() };
         status.has_leader() && !status.is_learner && errors == 0
     };
-    let all: Option<Vec<(&ControlNode, &Status)>> =
-        seen.iter().map(|(node, status)| status.as_ref().filter(|status| well(status)).map(|s| (*node, s))).collect();
-    let Some(all) = all.filter(|_| own.is_leader() && !alarms.iter().any(|alarm| alarm.kind == CORRUPT)) else {
+    let all: Option<Vec<&Status>> =
+        seen.iter().map(|(_, status)| status.as_ref().filter(|status| well(status))).collect();
+    let Some(all) = all.filter(|_| !alarms.iter().any(|alarm| alarm.kind == CORRUPT)) else {
         return Task::Rest;
     };
-    let mut wanting: Vec<_> = all.iter().filter(|(_, status)| pays(status, out_of_space)).collect();
-    wanting.sort_by_key(|(_, status)| status.is_leader());
-    match wanting.first() {
-        Some((node, _)) => Task::Defragment(node),
-        None if out_of_space && !all.iter().any(|(_, status)| full(status)) => Task::Lift,
-        None => Task::Rest,
+    match all.iter().filter(|status| pays(status, out_of_space)).min_by_key(|status| status.is_leader()) {
+        Some(next) if next.header.member_id == own.header.member_id => Task::Defragment,
+        None if own.is_leader() && out_of_space && !all.iter().any(|status| full(status)) => Task::Lift,
+        _ => Task::Rest,
     }
 }
 
@@ -85,7 +92,8 @@ pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
             out_of_space.join(", "),
             "etcd has reached its quota and refuses writes",
             "Delete objects that are not needed: deleting still works. The agent compacts and defragments, and lifts \
-             the alarm when all members are below 80 % of the quota",
+             the alarm when all members are below 80 % of the quota. If all are needed, enlarge the data disks and \
+             restart the nodes one after the other: the quota follows the disk",
         ));
     }
     let corrupt = of(CORRUPT);
@@ -110,29 +118,15 @@ pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
     findings
 }
 
-/// Does what was decided; `own` is the member on this node, `of` finds a node's.
+/// Lifts the alarms of members that were out of space.
 ///
 /// # Errors
-/// etcd's refusals; nothing is lost then, and it is decided again later.
-pub fn carry_out(
-    task: &Task<'_>,
-    own: &EtcdClient,
-    alarms: &[Alarm],
-    of: impl Fn(&ControlNode) -> anyhow::Result<EtcdClient>,
-) -> anyhow::Result<()> {
-    match task {
-        Task::Rest => {}
-        Task::Defragment(node) => {
-            log::info!("defragmenting etcd's database on {}", node.name);
-            of(node)?.defragment()?;
-        }
-        Task::Lift => {
-            for alarm in alarms.iter().filter(|alarm| alarm.kind == NOSPACE) {
-                own.disarm(alarm)?;
-            }
-            log::info!("etcd has space again: its alarm was lifted");
-        }
+/// etcd's refusals; it is decided again later then.
+pub fn lift(own: &EtcdClient, alarms: &[Alarm]) -> anyhow::Result<()> {
+    for alarm in alarms.iter().filter(|alarm| alarm.kind == NOSPACE) {
+        own.disarm(alarm)?;
     }
+    log::info!("etcd has space again: its alarm was lifted");
     Ok(())
 }
 
@@ -168,7 +162,13 @@ mod tests {
     }
 
     fn nodes() -> Vec<ControlNode> {
-        three_nodes().control_plane().cluster.control_nodes.clone()
+        three_nodes().cluster.control_nodes.clone()
+    }
+
+    /// What each node decides, who all see the same.
+    fn each(nodes: &[ControlNode], statuses: &[Status; 3], alarms: &[Alarm]) -> [Task; 3] {
+        let all = statuses.clone().map(Some);
+        [0, 1, 2].map(|own| decide(&seen(nodes, &all), &statuses[own], alarms))
     }
 
     fn seen<'a>(nodes: &'a [ControlNode], statuses: &[Option<Status>]) -> Vec<Seen<'a>> {
@@ -179,29 +179,38 @@ mod tests {
     fn followers_come_before_the_leader_and_only_where_it_pays() {
         let nodes = nodes();
         let (full, lean) = ([1000, 400], [1000, 600]);
-        let of = |member, [size, used]: [u64; 2]| Some(status(member, size, used));
-        let own = status(1, 1000, 400);
-        let decided = |statuses: [Option<Status>; 3]| decide(&seen(&nodes, &statuses), &own, &[]);
-        assert_eq!(decided([of(1, full), of(2, full), of(3, full)]), Task::Defragment(&nodes[1]));
-        assert_eq!(decided([of(1, full), of(2, lean), of(3, full)]), Task::Defragment(&nodes[2]));
-        assert_eq!(decided([of(1, full), of(2, lean), of(3, lean)]), Task::Defragment(&nodes[0]));
-        assert_eq!(decided([of(1, lean), of(2, lean), of(3, lean)]), Task::Rest);
+        let decided = |sizes: [[u64; 2]; 3]| {
+            let statuses = [0, 1, 2].map(|at| status(at as u64 + 1, sizes[at][0], sizes[at][1]));
+            each(&nodes, &statuses, &[])
+        };
+        assert_eq!(decided([full, full, full]), [Task::Rest, Task::Defragment, Task::Rest]);
+        assert_eq!(decided([full, lean, full]), [Task::Rest, Task::Rest, Task::Defragment]);
+        assert_eq!(decided([full, lean, lean]), [Task::Defragment, Task::Rest, Task::Rest]);
+        assert_eq!(decided([lean, lean, lean]), [Task::Rest; 3]);
         // More than half, but little: not worth the pause.
-        assert_eq!(decided([of(1, lean), of(2, [200, 10]), of(3, lean)]), Task::Rest);
+        assert_eq!(decided([lean, [200, 10], lean]), [Task::Rest; 3]);
     }
 
     #[test]
-    fn nothing_is_defragmented_while_a_member_is_away_ill_or_learning_or_by_a_follower() {
+    fn a_follower_that_has_nothing_to_gain_asks_nobody() {
+        let alarms = [Alarm { member: 1, kind: NOSPACE.into() }];
+        assert!(concerns_all(&status(1, 100, 90), &[]) && concerns_all(&status(2, 1000, 400), &[]));
+        assert!(!concerns_all(&status(2, 1000, 900), &[]) && !concerns_all(&status(2, 1000, 900), &alarms));
+        assert!(concerns_all(&status(2, 4000, 3000), &alarms));
+    }
+
+    #[test]
+    fn nothing_is_defragmented_while_a_member_is_away_ill_or_learning() {
         let nodes = nodes();
         let full = |member| Some(status(member, 1000, 400));
-        let own = status(1, 1000, 400);
+        let own = status(2, 1000, 400);
         let ill = Some(Status { errors: vec!["etcdserver: no leader".into()], ..status(3, 1000, 400) });
         let learner = Some(Status { is_learner: true, ..status(3, 1000, 400) });
         for third in [None, ill, learner] {
             assert_eq!(decide(&seen(&nodes, &[full(1), full(2), third]), &own, &[]), Task::Rest);
         }
         let all = [full(1), full(2), full(3)];
-        assert_eq!(decide(&seen(&nodes, &all), &status(2, 1000, 400), &[]), Task::Rest);
+        assert_eq!(decide(&seen(&nodes, &all), &own, &[]), Task::Defragment);
         let corrupt = [Alarm { member: 2, kind: CORRUPT.into() }];
         assert_eq!(decide(&seen(&nodes, &all), &own, &corrupt), Task::Rest);
     }
@@ -210,19 +219,20 @@ mod tests {
     fn a_full_store_is_emptied_member_by_member_and_then_serves_again() {
         let nodes = nodes();
         let alarms = [Alarm { member: 2, kind: NOSPACE.into() }];
-        let alarmed = |member, size, used| {
-            Some(Status { errors: vec!["memberID:2 alarm:NOSPACE ".into()], ..status(member, size, used) })
+        let alarmed = |member, size, used| Status {
+            errors: vec!["memberID:2 alarm:NOSPACE ".into()],
+            ..status(member, size, used)
         };
-        let own = status(1, 4000, 3000);
-        let decided = |statuses: &[Option<Status>]| decide(&seen(&nodes, statuses), &own, &alarms);
         let (full, small) = ((4000, 3000), (3000, 3000));
-        let of = |member, (size, used)| alarmed(member, size, used);
-        assert_eq!(decided(&[of(1, full), of(2, full), of(3, small)]), Task::Defragment(&nodes[1]));
-        assert_eq!(decided(&[of(1, full), of(2, small), of(3, small)]), Task::Defragment(&nodes[0]));
-        assert_eq!(decided(&[of(1, small), of(2, small), of(3, small)]), Task::Lift);
+        let decided = |sizes: [(u64, u64); 3]| {
+            let statuses = [0, 1, 2].map(|at| alarmed(at as u64 + 1, sizes[at].0, sizes[at].1));
+            each(&nodes, &statuses, &alarms)
+        };
+        assert_eq!(decided([full, full, small]), [Task::Rest, Task::Defragment, Task::Rest]);
+        assert_eq!(decided([full, small, small]), [Task::Defragment, Task::Rest, Task::Rest]);
+        assert_eq!(decided([small, small, small]), [Task::Lift, Task::Rest, Task::Rest]);
         // All of it is in use: only a person can help.
-        let crammed = (4000, 3999);
-        assert_eq!(decided(&[of(1, crammed), of(2, crammed), of(3, crammed)]), Task::Rest);
+        assert_eq!(decided([(4000, 3999); 3]), [Task::Rest; 3]);
     }
 
     #[test]

@@ -2,16 +2,19 @@
 
 use anyhow::Context as _;
 use contract::image;
+use serde_json::Value;
 
 use crate::cluster::kubernetes::kubelet;
 use crate::host::command::{Command, Runner};
+use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
+/// What each container begins with, laid at each boot as well.
+pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
 /// Where registry mirrors are described, one directory each.
-pub const REGISTRIES: &str = "/etc/containerd/certs.d";
+const REGISTRIES: &str = "/etc/containerd/certs.d";
 /// The systemd unit.
 pub const UNIT: &str = "containerd.service";
 /// The plugins' programs, in the image.
@@ -44,10 +47,30 @@ pub fn configuration(platform: &Platform, pause: &str) -> String {
          \n\
          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n\
          runtime_type = 'io.containerd.runc.v2'\n\
+         base_runtime_spec = '{CONTAINER_SPEC}'\n\
          \n\
          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
          SystemdCgroup = {systemd}\n"
     )
+}
+
+/// What a container begins with: containerd's own, without the right to send raw packets (CAP_NET_RAW), with which a pod
+/// takes another pod's address. Pods that need it ask for it. With a specification given, containerd leaves in it what it
+/// removes from its own: the limit of open files, which is systemd's for the service.
+///
+/// # Errors
+/// `ctr` fails, or gives no specification.
+pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
+    let own =
+        runner.run(&Command::new("ctr").args(["oci", "spec"])).context("asking for containerd's specification")?;
+    let mut spec: Value = serde_json::from_slice(&own).context("understanding containerd's specification")?;
+    let process = spec["process"].as_object_mut().context("containerd's specification has no process")?;
+    process.remove("rlimits");
+    let sets = process.get_mut("capabilities").and_then(Value::as_object_mut).context("it has no capabilities")?;
+    for capabilities in sets.values_mut().filter_map(Value::as_array_mut) {
+        capabilities.retain(|capability| capability != "CAP_NET_RAW");
+    }
+    Ok(serde_json::to_vec_pretty(&spec)?)
 }
 
 /// Whether the running runtime answers Kubernetes: it starts without its CRI
@@ -68,11 +91,21 @@ fn cri_is_ok(table: &str) -> bool {
     })
 }
 
-/// The description of the registry mirror that stands for all registries
-/// (`hosts.toml` of containerd's registry hosts), if one is configured.
-pub fn mirror(config: &Config) -> Option<String> {
-    let mirror = config.node.registry_mirror.as_deref()?;
-    // TOML's basic strings are escaped as JSON's are.
-    let mirror = serde_json::Value::from(mirror);
-    Some(format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n"))
+/// Lays the description of the registry mirror that stands for all registries (`hosts.toml` of containerd's registry
+/// hosts), or removes it. containerd reads it at each pull, so it needs no restart. Says whether anything changed.
+///
+/// # Errors
+/// It cannot be written or removed.
+pub fn lay_mirror(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
+    let path = platform.path(REGISTRIES).join("_default/hosts.toml");
+    let result = match mirror {
+        None => files::remove(&path),
+        Some(mirror) => {
+            // TOML's basic strings are escaped as JSON's are.
+            let mirror = serde_json::Value::from(mirror);
+            let text = format!("[host.{mirror}]\ncapabilities = ['pull', 'resolve']\n");
+            files::ensure_content(&path, text.as_bytes(), 0o644)
+        }
+    };
+    result.with_context(|| format!("laying {}", path.display()))
 }

@@ -21,7 +21,7 @@ use crate::cluster::pki;
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
@@ -63,9 +63,8 @@ const MADE: [&str; 11] = [
 /// kubeadm's configuration documents: `version` is the full version of the
 /// cluster's minor, without the leading v; `names` are those under which the
 /// API server shows the operator's own certificate.
-pub fn configuration(config: &Config, platform: &Platform, version: &str, names: &[String]) -> String {
-    let cluster = config.control_plane().cluster;
-    let endpoints: Vec<String> = cluster.control_nodes.iter().map(etcd::client_url).collect();
+pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, names: &[String]) -> String {
+    let cluster = &config.cluster;
     let factor = config.timeout_factor;
     let argument = |name: &str, value: String| json!({"name": name, "value": value});
     let mut election = Vec::new();
@@ -95,7 +94,7 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role())},
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
         "patches": {"directory": PATCHES},
         "timeouts": {
             "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),
@@ -128,13 +127,13 @@ pub fn configuration(config: &Config, platform: &Platform, version: &str, names:
         "controllerManager": {"extraArgs": manager},
         "scheduler": {"extraArgs": election},
         "etcd": {"external": {
-            "endpoints": endpoints,
+            "endpoints": [etcd::OWN],
             "caFile": format!("{PKI}/etcd/ca.crt"),
             "certFile": format!("{PKI}/apiserver-etcd-client.crt"),
             "keyFile": format!("{PKI}/apiserver-etcd-client.key"),
         }},
     });
-    let kubelet = kubelet::configuration(config, platform);
+    let kubelet = kubelet::configuration(&config.node, cluster.dns_address(), config.timeout_factor, platform);
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
@@ -167,24 +166,29 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
 /// The annotation.
 const MARK: &str = "kaas.local/credentials";
 
+/// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,
+/// and the kubelet's growing pauses between such starts would keep it away after they have come back.
+const ALIVE: &str = "/livez?exclude=etcd";
+
 /// The patches of the static pods: file names and contents, with the given
 /// marks. On a slow host the kubelet must not kill what is only slow.
-pub fn patches(config: &Config, marks: &[(&str, String)]) -> Vec<(String, String)> {
+pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, String)> {
     let factor = config.timeout_factor;
-    let probe = |threshold: u32| json!({"failureThreshold": threshold * factor, "timeoutSeconds": 15 * factor});
     let patch = |component: &str, mark: &str| -> Value {
-        let metadata = json!({"annotations": {MARK: mark}});
-        if factor == 1 {
-            return json!({"metadata": metadata});
+        let mut container = json!({"name": component});
+        if factor > 1 {
+            // kubeadm's own thresholds (`util/staticpod`); it scales the startup
+            // probe's from its timeouts.
+            container["livenessProbe"] = json!({"failureThreshold": 8 * factor, "timeoutSeconds": 15 * factor});
+            container["startupProbe"] = json!({"timeoutSeconds": 15 * factor});
         }
-        // kubeadm's own thresholds (`util/staticpod`); it scales the startup
-        // probe's from its timeouts.
-        let mut container = json!({"name": component, "livenessProbe": probe(8)});
-        container["startupProbe"] = json!({"timeoutSeconds": 15 * factor});
         if component == "kube-apiserver" {
-            container["readinessProbe"] = json!({"timeoutSeconds": 15 * factor});
+            container["livenessProbe"]["httpGet"] = json!({"path": ALIVE});
+            if factor > 1 {
+                container["readinessProbe"] = json!({"timeoutSeconds": 15 * factor});
+            }
         }
-        json!({"metadata": metadata, "spec": {"containers": [container]}})
+        json!({"metadata": {"annotations": {MARK: mark}}, "spec": {"containers": [container]}})
     };
     let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
     marks.iter().map(file).collect()
@@ -206,7 +210,7 @@ impl<'a> Kubeadm<'a> {
     ///
     /// # Errors
     /// The file system's; laying again completes it.
-    pub fn lay(&self, config: &Config, platform: &Platform, version: &str) -> anyhow::Result<bool> {
+    pub fn lay(&self, config: &ControlPlane, platform: &Platform, version: &str) -> anyhow::Result<bool> {
         let names = match ApiCertificate::installed(self.root, config) {
             Ok(installed) => installed.map(|one| one.names).unwrap_or_default(),
             // The API server would not start with it. Maintenance makes it a finding.

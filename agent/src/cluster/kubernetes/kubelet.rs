@@ -1,7 +1,7 @@
 //! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`).
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use contract::ports;
@@ -12,7 +12,7 @@ use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::cluster::pki::Leaf;
 use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Config;
+use crate::intake::config::Node;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
@@ -45,8 +45,8 @@ const CHECKPOINTS: [&str; 6] = [
 /// pods cannot reach the stub on loopback.
 const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
 
-/// The kubelet's configuration as JSON, which YAML includes.
-pub fn configuration(config: &Config, platform: &Platform) -> Value {
+/// The kubelet's configuration as JSON, which YAML includes. `dns` is the address of cluster DNS.
+pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: &Platform) -> Value {
     let mut kubelet = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -60,7 +60,7 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         // Of each container at most 50 MiB of logs; kubectl logs reads them all.
         "containerLogMaxFiles": 5,
         "containerLogMaxSize": "10Mi",
-        "clusterDNS": [config.control_plane().cluster.dns_address()],
+        "clusterDNS": [dns],
         "clusterDomain": DOMAIN,
         "containerRuntimeEndpoint": RUNTIME,
         "healthzBindAddress": "127.0.0.1",
@@ -70,9 +70,9 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "tlsCertFile": format!("{SERVING}.crt"),
         "tlsPrivateKeyFile": format!("{SERVING}.key"),
         "volumePluginDir": VOLUME_PLUGINS,
-        "resolvConf": if config.node.dns_servers.is_empty() { "" } else { RESOLVERS },
-        "runtimeRequestTimeout": format!("{}s", 120 * config.timeout_factor),
-        "nodeStatusUpdateFrequency": format!("{}s", 10 * config.timeout_factor.min(4)),
+        "resolvConf": if node.dns_servers.is_empty() { "" } else { RESOLVERS },
+        "runtimeRequestTimeout": format!("{}s", 120 * timeout_factor),
+        "nodeStatusUpdateFrequency": format!("{}s", 10 * timeout_factor.min(4)),
         // etcd, the runtime and the agent live beside the pods.
         "systemReserved": {"cpu": "200m", "memory": "400Mi"},
     });
@@ -110,8 +110,8 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
 }
 
 /// The unit's environment file.
-pub fn environment(config: &Config) -> String {
-    format!("NODE_ADDRESS={}\n", config.address())
+pub fn environment(address: Ipv4Addr) -> String {
+    format!("NODE_ADDRESS={address}\n")
 }
 
 /// Whether pods' cgroups are made by systemd.

@@ -10,6 +10,7 @@ pub mod api;
 pub mod containerd;
 pub mod kubeadm;
 pub mod kubelet;
+mod network_policies;
 pub mod pods;
 pub mod proxy;
 pub mod upgrade;

@@ -72,6 +72,19 @@ impl Api {
         Ok(moved.map(Pod::from).collect())
     }
 
+    /// The pods of a node that are in its own network, as the API server lists them.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with a list.
+    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<u8>> {
+        let selector = format!("spec.nodeName={node},spec.hostNetwork=true");
+        let answer = self.get(&format!("/api/v1/pods?fieldSelector={selector}"))?;
+        match answer.code {
+            200 => Ok(answer.body),
+            code => bail!("listing the pods in the network of {node}: {code}: {}", reason(&answer)),
+        }
+    }
+
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
     /// budget allows.
     ///

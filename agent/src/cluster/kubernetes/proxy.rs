@@ -21,8 +21,8 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
         "clientConnection": {"kubeconfig": KUBECONFIG},
-        "clusterCIDR": config.control_plane().cluster.pod_cidr,
-        "hostnameOverride": config.node.name,
+        "clusterCIDR": config.pod_cidr(),
+        "hostnameOverride": config.node().name,
         "healthzBindAddress": format!("127.0.0.1:{}", ports::PROXY_HEALTH),
         "metricsBindAddress": format!("127.0.0.1:{}", ports::PROXY_METRICS),
     });

@@ -5,8 +5,10 @@ use std::path::Path;
 use contract::platform::CONTAINER_FILE;
 
 use super::*;
+use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
+use crate::intake::config::Config;
 use crate::intake::config::fixture::{one_node, three_nodes};
 
 fn machine() -> Platform {
@@ -59,19 +61,56 @@ fn containerd_on_a_machine_and_in_a_container() {
     assert!(text.contains("SystemdCgroup = false") && text.contains("restrict_oom_score_adj = true"), "{text}");
 }
 
+/// Answers every command with this.
+struct Says(&'static str);
+
+impl Runner for Says {
+    fn run(&self, _: &Command) -> Result<Vec<u8>, command::Error> {
+        Ok(self.0.as_bytes().to_vec())
+    }
+}
+
 #[test]
-fn a_registry_mirror_stands_for_all_registries() {
-    let mut config = one_node();
-    assert_eq!(containerd::mirror(&config), None);
-    config.node.registry_mirror = Some("https://mirror.example/v2".into());
+fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_as_ever() {
+    // What `ctr oci spec` of containerd 2.4 gives, shortened.
+    let own = Says(
+        r#"{"ociVersion": "1.3.0", "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "capabilities": {
+            "bounding": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"],
+            "effective": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"],
+            "permitted": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"]},
+            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}], "noNewPrivileges": true},
+            "root": {"path": "rootfs"}}"#,
+    );
+    let spec: serde_json::Value = serde_json::from_slice(&containerd::container_spec(&own).unwrap()).unwrap();
+    for set in ["bounding", "effective", "permitted"] {
+        let expected = serde_json::json!(["CAP_CHOWN", "CAP_NET_BIND_SERVICE"]);
+        assert_eq!(spec["process"]["capabilities"][set], expected, "{set}");
+    }
+    assert!(spec["process"].get("rlimits").is_none());
+    assert_eq!(spec["root"]["path"], "rootfs");
+    for strange in ["", "{}", r#"{"process": {}}"#] {
+        assert!(containerd::container_spec(&Says(strange)).is_err(), "{strange}");
+    }
+}
+
+#[test]
+fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
+    let (root, platform) = container();
+    let mirrors = root.path().join("etc/containerd/certs.d/_default/hosts.toml");
+    assert!(!containerd::lay_mirror(&platform, None).unwrap());
+    let mirror = Some("https://mirror.example/v2");
+    assert!(containerd::lay_mirror(&platform, mirror).unwrap());
+    assert!(!containerd::lay_mirror(&platform, mirror).unwrap());
     let expected = "[host.\"https://mirror.example/v2\"]\ncapabilities = ['pull', 'resolve']\n";
-    assert_eq!(containerd::mirror(&config).unwrap(), expected);
+    assert_eq!(std::fs::read_to_string(&mirrors).unwrap(), expected);
+    assert!(containerd::lay_mirror(&platform, None).unwrap());
+    assert!(!mirrors.exists());
 }
 
 #[test]
 fn the_kubelet_in_a_container_stays_below_its_cgroup() {
     let (_root, platform) = container();
-    let settings = kubelet::configuration(&one_node(), &platform);
+    let settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &platform);
     assert_eq!(settings["cgroupRoot"], "/lab/node1");
     assert_eq!(settings["cgroupDriver"], "cgroupfs");
     assert_eq!(settings["failCgroupV1"], false);
@@ -81,8 +120,8 @@ fn the_kubelet_in_a_container_stays_below_its_cgroup() {
 #[test]
 fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
     let (_root, platform) = container();
-    assert_eq!(proxy::configuration(&one_node(), &platform)["conntrack"]["maxPerCore"], 0);
-    assert!(proxy::configuration(&one_node(), &machine()).get("conntrack").is_none());
+    assert_eq!(proxy::configuration(&Config::ControlPlane(one_node()), &platform)["conntrack"]["maxPerCore"], 0);
+    assert!(proxy::configuration(&Config::ControlPlane(one_node()), &machine()).get("conntrack").is_none());
 }
 
 #[test]

@@ -17,6 +17,8 @@
 //! apiserver-etcd-client.crt .key    this node's API server towards etcd
 //! ```
 //!
+//! The authority of the cluster's SSH servers is derived from `ca.key` and kept nowhere.
+//!
 //! This module knows nothing of the network, of etcd's or of kubeadm's
 //! configuration, and of when a cluster is formed. A change of the clock or a
 //! crash between two files is no reason to fail: each `ensure` looks at what
@@ -29,6 +31,7 @@ pub mod groups;
 mod issue;
 mod kubeconfig;
 mod leaf;
+pub mod ssh;
 #[cfg(test)]
 mod tests;
 

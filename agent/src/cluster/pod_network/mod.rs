@@ -21,10 +21,10 @@ mod api;
 pub mod changes;
 pub mod cni;
 pub mod desired;
-pub mod masquerade;
 pub mod node;
 pub mod observed;
 pub mod offload;
+pub(in crate::cluster) mod packets;
 #[cfg(test)]
 mod tests;
 
@@ -38,11 +38,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::host::command::Runner;
 use crate::host::files;
+use crate::host::nftables::Table;
 use crate::intake::config::Config;
 
 use api::Follower;
 use desired::Settings;
-use masquerade::Masquerade;
 use observed::Observed;
 
 /// The systemd unit.
@@ -58,13 +58,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(300);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl Settings {
-    /// The settings of a control node.
+    /// The settings of this node.
     pub fn of(config: &Config) -> Self {
         Self {
-            node: config.node.name.clone(),
+            node: config.node().name.clone(),
             address: config.address(),
-            pod_cidr: config.control_plane().cluster.pod_cidr,
-            port: config.control_plane().cluster.vxlan_port,
+            pod_cidr: config.pod_cidr(),
+            port: config.vxlan_port(),
         }
     }
 }
@@ -108,14 +108,14 @@ struct Keeper<'a> {
     settings: &'a Settings,
     root: &'a Path,
     runner: &'a dyn Runner,
-    masquerade: Masquerade,
+    table: Table,
     ready: bool,
     said: BTreeSet<String>,
 }
 
 impl<'a> Keeper<'a> {
     fn new(settings: &'a Settings, root: &'a Path, runner: &'a dyn Runner) -> Self {
-        Self { settings, root, runner, masquerade: Masquerade::default(), ready: false, said: BTreeSet::new() }
+        Self { settings, root, runner, table: packets::table(), ready: false, said: BTreeSet::new() }
     }
 
     /// Looks, compares and changes what differs. Says "ready" to systemd when
@@ -137,12 +137,14 @@ impl<'a> Keeper<'a> {
         if let Err(error) = offload::ensure(self.runner, self.root, &underlay.device) {
             self.say(&format!("large packets between pods may be lost: {error}"));
         }
+        // Before the tunnel is there: nobody else's packets come through it.
+        let rules = packets::content(self.settings.pod_cidr, &desired);
+        if self.table.ensure(self.runner, &rules).context("setting the rules for pods' packets")? {
+            log::info!("the nftables table of the pods has been laid");
+        }
         for command in changes::changes(&desired, &observed) {
             log::info!("{command}");
             self.runner.run(&command).context("setting up the pod network")?;
-        }
-        if self.masquerade.ensure(self.runner, self.settings.pod_cidr).context("letting pods reach the outside")? {
-            log::info!("the nftables table of the pods has been laid");
         }
         let conflist = self.root.join(cni::PATH);
         let content = cni::conflist(desired.pod_cidr, desired.mtu);

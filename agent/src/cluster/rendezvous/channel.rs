@@ -41,7 +41,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfi
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use zeroize::Zeroizing;
@@ -292,15 +292,7 @@ impl Channel {
     }
 
     async fn receive_up_to<T: DeserializeOwned>(&mut self, limit: usize) -> Result<T, Error> {
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length).await?;
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > limit {
-            return Err(Error::Oversize(length));
-        }
-        let mut frame = Zeroizing::new(vec![0; length]);
-        self.stream.read_exact(&mut frame).await?;
-        serde_json::from_slice(&frame).map_err(|error| Error::Malformed(error.to_string()))
+        read_frame(&mut self.stream, limit).await
     }
 
     /// Ends the channel in order. The other side may be gone already.
@@ -309,6 +301,19 @@ impl Channel {
             log::debug!("ending a rendezvous channel: {error}");
         }
     }
+}
+
+/// Reads one frame of at most `limit` bytes.
+async fn read_frame<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin), limit: usize) -> Result<T, Error> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if length > limit {
+        return Err(Error::Oversize(length));
+    }
+    let mut frame = Zeroizing::new(vec![0; length]);
+    stream.read_exact(&mut frame).await?;
+    serde_json::from_slice(&frame).map_err(|error| Error::Malformed(error.to_string()))
 }
 
 fn certificate_hash(certificate: &CertificateDer<'_>) -> [u8; 32] {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::cluster::pki::MemberBundle;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// The version of this protocol. It is one of the [`Facts`], so that a
 /// difference is named like any other.
@@ -61,8 +61,8 @@ pub struct Facts(BTreeMap<String, String>);
 impl Facts {
     /// The facts of a configuration. `image` names the appliance image and the
     /// Kubernetes version that it forms with.
-    pub fn of(config: &Config, image: &str) -> Self {
-        let cluster = config.control_plane().cluster;
+    pub fn of(config: &ControlPlane, image: &str) -> Self {
+        let cluster = &config.cluster;
         let nodes: Vec<_> =
             cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
         let address = cluster.virtual_address.map_or_else(|| "none".to_owned(), |address| address.to_string());
@@ -70,7 +70,7 @@ impl Facts {
             [
                 ("protocol", PROTOCOL.to_string()),
                 ("image", image.to_owned()),
-                ("role", config.role().to_string()),
+                ("role", config.role.to_string()),
                 ("cluster name", cluster.name.clone()),
                 ("control nodes", nodes.join(",")),
                 ("virtual IP", address),

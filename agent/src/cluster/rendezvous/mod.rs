@@ -142,7 +142,7 @@ impl Rendezvous {
         if let Record::Closed { cluster } = record {
             return Err(Error::Closed(cluster));
         }
-        let address = settings.config.control_plane().control_node().map_err(|_| Error::NotListed)?.address;
+        let address = settings.config.control_node().map_err(|_| Error::NotListed)?.address;
         let setup = |error: &dyn std::fmt::Display| Error::Setup(error.to_string());
         let endpoint = Endpoint::new(&settings.proof).map_err(|error| setup(&error))?;
         let listen = |source| Error::Listen { address: format!("{address}:{}", settings.port), source };

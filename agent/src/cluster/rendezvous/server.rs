@@ -116,7 +116,7 @@ async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> R
 
 /// Keys are handed to a listed node at its own address only.
 fn owns_name(shared: &Shared, name: &str, from: IpAddr) -> bool {
-    shared.settings.config.control_plane().peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
+    shared.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
 }
 
 fn answer(ask: Ask, node: &str, shared: &Shared) -> Result<Reply, channel::Error> {

@@ -6,7 +6,7 @@ use contract::ports;
 
 use super::channel::Proof;
 use super::record::Record;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// How long to wait between two rounds.
 const PACE: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's configuration.
-    pub config: Config,
+    pub config: ControlPlane,
     /// Made from the deployment secret, or from a one-time code in its place.
     pub proof: Proof,
     /// Names the appliance image and the Kubernetes version it forms with: the same on all nodes.
@@ -34,7 +34,7 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of an appliance.
-    pub fn new(config: Config, proof: Proof, image: impl Into<String>) -> Self {
+    pub fn new(config: ControlPlane, proof: Proof, image: impl Into<String>) -> Self {
         Self { config, proof, image: image.into(), port: ports::RENDEZVOUS, api_port: ports::API, pace: PACE }
     }
 }

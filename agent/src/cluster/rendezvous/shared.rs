@@ -60,25 +60,19 @@ impl Shared {
     }
 
     pub(super) fn peers(&self) -> Vec<ControlNode> {
-        self.settings.config.control_plane().peers().cloned().collect()
+        self.settings.config.peers().cloned().collect()
     }
 
     pub(super) fn first(&self) -> &ControlNode {
-        &self.settings.config.control_plane().cluster.control_nodes[0]
+        &self.settings.config.cluster.control_nodes[0]
     }
 
     pub(super) fn this(&self) -> &ControlNode {
-        self.settings.config.control_plane().control_node().unwrap_or_else(|_| self.first())
+        self.settings.config.control_node().unwrap_or_else(|_| self.first())
     }
 
     fn listed(&self, address: IpAddr) -> Option<&ControlNode> {
-        self.settings
-            .config
-            .control_plane()
-            .cluster
-            .control_nodes
-            .iter()
-            .find(|node| IpAddr::V4(node.address) == address)
+        self.settings.config.cluster.control_nodes.iter().find(|node| IpAddr::V4(node.address) == address)
     }
 
     pub(super) fn is_listed(&self, address: IpAddr) -> bool {
@@ -103,11 +97,7 @@ impl Shared {
 
     pub(super) fn own(&self) -> Own {
         let inner = self.lock();
-        Own {
-            first: self.settings.config.control_plane().is_first(),
-            state: inner.record.state(),
-            quorum: inner.quorum(),
-        }
+        Own { first: self.settings.config.is_first(), state: inner.record.state(), quorum: inner.quorum() }
     }
 
     /// This node's bundle, once it may be used: on the first node when etcd can
@@ -133,7 +123,7 @@ impl Shared {
             return Ok(());
         }
         let config = &self.settings.config;
-        let record = Record::decide(config.control_plane().cluster, &config.node.name, SystemTime::now())?;
+        let record = Record::decide(&config.cluster, &config.node.name, SystemTime::now())?;
         inner.replace(record)
     }
 
@@ -163,8 +153,7 @@ impl Shared {
         };
         let Some(present) = present.cloned() else { return Ok(None) };
         let now = SystemTime::now();
-        let listed =
-            self.settings.config.control_plane().cluster.control_nodes.iter().find(|listed| listed.name == node);
+        let listed = self.settings.config.cluster.control_nodes.iter().find(|listed| listed.name == node);
         let Some(listed) = listed.filter(|listed| present.check(listed, now).is_err()) else {
             return Ok(Some(present));
         };

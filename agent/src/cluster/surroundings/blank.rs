@@ -30,11 +30,11 @@ pub fn beside_a_cluster(config: &Config) -> Option<Finding> {
     let listens = |node: &ControlNode, port| {
         TcpStream::connect_timeout(&SocketAddr::from((node.address, port)), config.timeout(PROBE)).is_ok()
     };
-    let seen = at_once::ask(config.control_plane().peers().cloned(), |node| Open {
+    let seen = at_once::ask(config.peers().cloned(), |node| Open {
         rendezvous: listens(node, ports::RENDEZVOUS),
         api: listens(node, ports::API),
     });
-    judge(&config.node.name, &seen)
+    judge(&config.node().name, &seen)
 }
 
 fn judge(own: &str, seen: &[(ControlNode, Open)]) -> Option<Finding> {
@@ -66,7 +66,7 @@ mod tests {
     fn a_blank_disk_waits_beside_a_cluster_that_admits_nobody() {
         let config = three_nodes();
         let look = |two: (bool, bool), three: (bool, bool)| {
-            let seen: Vec<_> = config.control_plane().peers().cloned().zip([two, three]).collect();
+            let seen: Vec<_> = config.peers().cloned().zip([two, three]).collect();
             let open = |(node, (rendezvous, api))| (node, Open { rendezvous, api });
             judge("node1", &seen.into_iter().map(open).collect::<Vec<_>>())
         };
@@ -88,6 +88,6 @@ mod tests {
                 assert!(finding.seen.contains(peer) && finding.action.contains("former VM"), "{what}: {finding}");
             }
         }
-        assert_eq!(beside_a_cluster(&one_node()), None);
+        assert_eq!(beside_a_cluster(&Config::ControlPlane(one_node())), None);
     }
 }

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::files;
-use crate::intake::config::Output;
+use crate::intake::config::{Config, Output};
 use crate::status::Status;
 use archive::{Archive, Keep};
 use redact::Redactor;
@@ -227,13 +227,17 @@ fn known_secrets(root: &Path) -> Vec<Secret> {
         Err(_) => secrets.extend(records.config_text().iter().flat_map(secrets_of_unknown_config)),
         Ok(None) => {}
         Ok(Some(config)) => {
-            let proxy = config.node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();
-            let addresses = proxy.map(Secret::new).chain(config.node.snapshot_target.clone());
+            let target = match &config {
+                Config::ControlPlane(config) => config.snapshot_target.clone(),
+            };
+            let node = config.node();
+            let proxy = node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();
+            let addresses = proxy.map(Secret::new).chain(target.clone());
             secrets.extend(addresses.filter_map(|address| {
                 url::Url::parse(address.expose()).ok()?.password().map(|password| Secret::new(password.to_owned()))
             }));
-            secrets.extend(config.node.snapshot_target);
-            secrets.extend(config.node.console_password_hash.map(Secret::new));
+            secrets.extend(target);
+            secrets.extend(node.console_password_hash.clone().map(Secret::new));
         }
     }
     secrets

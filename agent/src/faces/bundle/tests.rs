@@ -53,13 +53,13 @@ fn node() -> TempDir {
     let records = Records::new(root.path());
     let mut config = crate::intake::config::fixture::three_nodes();
     config.node.console_password_hash = Some(HASH.to_owned());
-    config.node.snapshot_target = Some(Secret::new(TARGET.to_owned()));
+    config.snapshot_target = Some(Secret::new(TARGET.to_owned()));
     let proxy = Some(format!("http://{PROXY}@proxy:3128"));
     config.node.proxy = Some(crate::intake::config::Proxy { http: proxy, https: None, exclusions: Vec::new() });
-    records.save_config(&config, &Secret::new(SECRET.to_owned())).unwrap();
+    records.save_config(&crate::intake::config::Config::ControlPlane(config), &Secret::new(SECRET.to_owned())).unwrap();
     let mut status = Status { node: Some("cp-1".to_owned()), ..Status::default() };
     let seen = format!("the peer answered {SECRET}");
-    status.findings.push(contract::finding::Finding::warning("test.planted", "a peer", seen, "Look"));
+    status.findings.push(contract::codes::PEER_UNREACHABLE.finding("a peer", seen, "Look"));
     put("run/kaas/status.json", &serde_json::to_string(&status).unwrap());
     for path in [
         "run/kaas/plan.json",

@@ -1,10 +1,7 @@
 //! Does in the world what the state asks for: the one place of the console
 //! that changes anything.
 
-use std::io;
-use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::process;
 
 use anyhow::Context as _;
 use contract::properties;
@@ -163,15 +160,4 @@ fn power(method: &str, words: &str) -> anyhow::Result<Outcome> {
         &(false,),
     )?;
     Ok(Outcome::Done(words.to_owned()))
-}
-
-/// A login shell of `admin` on this terminal, until it ends.
-pub(super) fn shell() -> anyhow::Result<()> {
-    log::warn!("a shell was opened on the console");
-    // Errors of the console itself go to the journal; a shell with such a standard error is not interactive.
-    let terminal = io::stdout().as_fd().try_clone_to_owned().context("handing the terminal over")?;
-    let mut shell = process::Command::new("runuser");
-    let status = shell.args(["--login", "admin"]).stderr(terminal).status().context("starting a shell")?;
-    log::info!("the shell on the console has ended: {status}");
-    Ok(())
 }

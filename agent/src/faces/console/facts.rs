@@ -13,9 +13,12 @@ use sha2::{Digest, Sha256};
 use crate::boot::reconfigure::Lifecycle;
 use crate::cluster::certificates;
 use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::Authorities;
+use crate::cluster::pki::ssh::SshAuthority;
 use crate::host::disk;
 use crate::host::files;
 use crate::host::image;
+use crate::intake::config::Config;
 use crate::status::{Phase, Status};
 
 /// What the console may be used for.
@@ -67,7 +70,7 @@ impl Facts {
             Ok(Lifecycle::Unformed(config) | Lifecycle::Settled(config)) => Some(config),
             _ => None,
         };
-        let password = config.is_some_and(|config| config.node.console_password_hash.is_some());
+        let password = config.is_some_and(|config| config.node().console_password_hash.is_some());
         let status = Status::read(root).ok();
         // Until the disks are known, a saved configuration may still turn up.
         let looked = status.as_ref().is_some_and(|status| status.phase != Phase::Looking);
@@ -87,9 +90,7 @@ impl Facts {
             role: config.map(|config| config.role()).or_else(|| image.as_ref()?.roles.only()),
             roles: image.as_ref().map(|image| image.roles.clone()),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
-            virtual_address: config
-                .and_then(|config| config.control_plane().cluster.virtual_address)
-                .map(|one| one.to_string()),
+            virtual_address: config.and_then(Config::virtual_address).map(|one| one.to_string()),
             certificates: certificates(root, now),
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
             disk: space(&files::below(root, paths::DATA)),
@@ -108,16 +109,12 @@ impl Facts {
     }
 }
 
-fn versions(
-    root: &Path,
-    image: &ImageFacts,
-    config: Option<&crate::intake::config::Config>,
-) -> Vec<(&'static str, String)> {
+fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'static str, String)> {
     let carried: Vec<&str> = image.kubernetes.iter().map(|release| release.version.as_str()).collect();
     let runs = config.map_or_else(
         || "none yet".to_owned(),
         |config| {
-            let minor = &config.control_plane().cluster.kubernetes_minor;
+            let minor = config.kubernetes_minor();
             image
                 .kubernetes(minor)
                 .map_or_else(|| format!("{minor}, which this image lacks"), |one| one.version.clone())
@@ -130,6 +127,9 @@ fn versions(
         ("etcd", image.etcd.clone()),
         ("CoreDNS", image.coredns.clone()),
     ];
+    if let Ok(authority) = Authorities::read(&files::below(root, PKI)).and_then(|all| SshAuthority::of(&all)) {
+        rows.push(("SSH authority", authority.fingerprint()));
+    }
     if let Some(identity) = identity(root) {
         rows.push((
             "data disk",

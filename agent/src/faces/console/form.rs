@@ -40,6 +40,7 @@ impl Scope {
         let own = match property.key {
             properties::NTP_SERVERS => Self::Time,
             properties::SSH_AUTHORIZED_KEYS => Self::Ssh,
+            properties::ADMIN_CIDRS => Self::Network,
             // Asked for as a password, elsewhere.
             properties::CONSOLE_PASSWORD_HASH => Self::All,
             _ if property.category == properties::Category::Node => Self::Network,

@@ -7,18 +7,21 @@ mod facts;
 mod form;
 mod input;
 mod lock;
+mod shell;
 mod state;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::MoveTo;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{self, Clear, ClearType};
@@ -29,7 +32,8 @@ use crate::host::platform::Platform;
 use crate::status;
 use effects::perform;
 use facts::Facts;
-use state::{Effect, Event, Outcome, State};
+use shell::{Left, Shell};
+use state::{Effect, Event, IDLE, Outcome, State};
 
 /// How often the node is looked at, when the agent reports nothing new.
 const CALM: Duration = Duration::from_secs(60);
@@ -79,6 +83,7 @@ fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
     let mut state = State::new(facts, lock::wait(&Platform::detect(root)?));
     draw(terminal, &mut state)?;
     let mut next = Instant::now() + TICK;
+    let mut shell = None;
     loop {
         let left = next.saturating_duration_since(Instant::now());
         let seen = if event::poll(left).context("waiting for a key")? {
@@ -104,7 +109,7 @@ fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
         while let Some(effect) = wanted {
             let outcome = match effect {
                 Effect::Exit => return Ok(()),
-                Effect::Shell => away(terminal)?,
+                Effect::Shell => away(terminal, &mut shell)?,
                 effect => perform(root, effect),
             };
             wanted = state.update(Event::Outcome(outcome));
@@ -132,14 +137,39 @@ fn blank() -> io::Result<DefaultTerminal> {
     Terminal::new(CrosstermBackend::new(io::stdout()))
 }
 
-/// Gives the terminal to a shell and takes it back.
-fn away(terminal: &mut DefaultTerminal) -> anyhow::Result<Outcome> {
+/// Gives the terminal to the shell, a new one if none runs, and takes it back.
+fn away(terminal: &mut DefaultTerminal, shell: &mut Option<Shell>) -> anyhow::Result<Outcome> {
     ratatui::restore();
-    let result = effects::shell();
+    let result = attend(shell);
     *terminal = ratatui::try_init().and_then(|_| blank()).context("taking the terminal back")?;
     Ok(match result {
-        Ok(()) => Outcome::Done("The shell has ended.".into()),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::ShellEnded(format!("{error:#}")),
+    })
+}
+
+fn attend(shell: &mut Option<Shell>) -> anyhow::Result<Outcome> {
+    let mut running = match shell.take() {
+        Some(running) => running,
+        None => {
+            log::warn!("a shell was opened on the console");
+            Shell::start(&["runuser", "--login", "admin"], terminal::size().context("measuring the terminal")?)?
+        }
+    };
+    // Each key is the shell's, whose own terminal makes of it what it means.
+    terminal::enable_raw_mode().context("preparing the terminal")?;
+    execute!(io::stdout(), Clear(ClearType::All), MoveTo(0, 0)).context("clearing the terminal")?;
+    let idle = Duration::from_secs(IDLE.into());
+    Ok(match running.attend(io::stdin().as_fd(), &mut io::stdout(), idle)? {
+        Left::Idle => {
+            log::warn!("the shell on the console was locked: no key was pressed");
+            *shell = Some(running);
+            Outcome::ShellLocked
+        }
+        Left::Ended(status) => {
+            log::info!("the shell on the console has ended: {status}");
+            Outcome::ShellEnded("The shell has ended.".to_owned())
+        }
     })
 }
 

@@ -11,7 +11,10 @@ use super::form::{Form, Scope, Wish};
 use super::input::Input;
 
 /// Seconds without a key after which an unlocked console locks itself.
-const IDLE: u32 = 300;
+pub(super) const IDLE: u32 = 300;
+
+/// What is said of a shell that was left alone.
+const BEHIND: &str = "A shell goes on behind the lock: choose Shell in the menu to return to it.";
 
 /// The shortest password that is taken.
 const SHORTEST: usize = 8;
@@ -64,7 +67,7 @@ pub(super) enum Effect {
         /// The cluster's name.
         cluster: Option<String>,
     },
-    /// A shell of the administrator, then back.
+    /// The administrator's shell, until it ends or is left alone.
     Shell,
     /// End the console.
     Exit,
@@ -100,6 +103,10 @@ pub(super) enum Outcome {
         /// What confirms it: the name of the node that the disk belongs to, and what is out of the ordinary.
         word: String,
     },
+    /// The shell has ended, or could not be had: in words.
+    ShellEnded(String),
+    /// No key was pressed in the shell for too long: it goes on behind the lock.
+    ShellLocked,
     /// It failed, in words.
     Failed(String),
 }
@@ -176,13 +183,15 @@ pub(super) struct State {
     pub(super) wait: u64,
     /// What there is to say about the last thing done.
     pub(super) notice: Option<String>,
+    /// A shell goes on behind the lock.
+    shell: bool,
     idle: u32,
 }
 
 impl State {
     /// The status page.
     pub(super) fn new(facts: Facts, wait: u64) -> Self {
-        Self { facts, screen: Screen::Status { scroll: 0 }, unlocked: false, wait, notice: None, idle: 0 }
+        Self { facts, screen: Screen::Status { scroll: 0 }, unlocked: false, wait, notice: None, shell: false, idle: 0 }
     }
 
     /// What the menu offers now.
@@ -294,6 +303,11 @@ impl State {
 
     fn key(&mut self, key: &KeyEvent) -> Option<Effect> {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            // What runs in a shell is not ended by who cannot open it.
+            if self.shell && !self.unlocked {
+                self.notice = Some(BEHIND.into());
+                return None;
+            }
             return Some(Effect::Exit);
         }
         self.notice = None;
@@ -489,6 +503,14 @@ impl State {
                     wrong: false,
                     effect: Effect::ForceAdopt(word),
                 });
+            }
+            Outcome::ShellEnded(words) => {
+                self.shell = false;
+                self.notice = Some(words);
+            }
+            Outcome::ShellLocked => {
+                self.shell = true;
+                self.lock(Some(BEHIND));
             }
             Outcome::Failed(words) => self.notice = Some(words),
         }

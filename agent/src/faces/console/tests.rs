@@ -1,6 +1,7 @@
 //! Screens as reviewed, and what keys lead to, without a terminal.
 
-use contract::finding::{Finding, Findings};
+use contract::codes;
+use contract::finding::Findings;
 use contract::node::VirtualAddress;
 use contract::properties;
 use contract::role::Role;
@@ -21,7 +22,7 @@ fn formed() -> Facts {
     let node = |name: &str, ready| crate::cluster::kubernetes::api::Node { name: name.into(), ready };
     let member = |name: &str, healthy| Member { name: name.into(), healthy };
     let mut findings = Findings::default();
-    findings.push(Finding::warning("disk.spare", "/dev/sdc", "it is left alone", "Detach it if nothing needs it"));
+    findings.push(codes::DISK_SPARE.finding("/dev/sdc", "it is left alone", "Detach it if nothing needs it"));
     Facts {
         status: Some(Status {
             image: "kaas-control-plane 0.1.0 (development image)".into(),
@@ -56,8 +57,7 @@ fn formed() -> Facts {
 
 fn refused() -> Facts {
     let mut findings = Findings::default();
-    findings.push(Finding::error(
-        "gateway.off-subnet",
+    findings.push(codes::GATEWAY_OFF_SUBNET.finding(
         "gateway",
         "the gateway 192.168.99.1 is not in the node's subnet 192.168.10.0/24",
         "Correct it, or the prefix length of this VM's address",
@@ -198,8 +198,8 @@ fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
 fn what_is_refused_stays_in_the_form() {
     let mut state = mending();
     let mut findings = Findings::default();
-    findings.push(Finding::error("property.malformed", "timeout-factor", "it is no number", "Give one"));
-    findings.push(Finding::error("environment.absent", "OVF environment", "there is none", "Give one"));
+    findings.push(codes::PROPERTY_MALFORMED.finding("timeout-factor", "it is no number", "Give one"));
+    findings.push(codes::ENVIRONMENT_ABSENT.finding("OVF environment", "there is none", "Give one"));
     state.update(Event::Outcome(Outcome::Refused(findings)));
     insta::assert_snapshot!("form_refused_80x25", screen(&state, 80, 25));
 }
@@ -263,17 +263,17 @@ fn powering_off_needs_the_name_of_the_node() {
 }
 
 /// A VM with the disk of a node whose former VM was cut off.
-fn held_elsewhere(code: &str) -> Facts {
+fn held_elsewhere(code: &codes::Code) -> Facts {
     let mut facts = refused();
     let seen = "it is the data disk of node cp1 of cluster control, held by another VM";
-    let finding = Finding::error(code, "/dev/sdb", seen, "Attach it to that VM again");
+    let finding = code.finding("/dev/sdb", seen, "Attach it to that VM again");
     facts.status.as_mut().unwrap().findings = finding.into();
     facts
 }
 
 #[test]
 fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
-    let mut state = State::new(held_elsewhere("disk.held-elsewhere"), 0);
+    let mut state = State::new(held_elsewhere(&codes::DISK_HELD_ELSEWHERE), 0);
     press(&mut state, &[KeyCode::Enter]);
     insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
     assert_eq!(choose(&mut state, Item::ForceAdopt), Some(Effect::LookAtForceAdopt));
@@ -290,13 +290,15 @@ fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
 
 #[test]
 fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused() {
-    for code in ["disk.other-image", "image.downgrade", "image.from-version", "image.publisher"] {
+    let overruled =
+        [&codes::DISK_OTHER_IMAGE, &codes::IMAGE_DOWNGRADE, &codes::IMAGE_FROM_VERSION, &codes::IMAGE_PUBLISHER];
+    for code in overruled {
         let state = State::new(held_elsewhere(code), 0);
-        assert!(state.items().contains(&Item::ForceAdopt), "{code}");
+        assert!(state.items().contains(&Item::ForceAdopt), "{}", code.code);
     }
-    for code in ["disk.stale", "disk.cloned", "disk.superseded", "disk.foreign"] {
+    for code in [&codes::DISK_STALE, &codes::DISK_CLONED, &codes::DISK_SUPERSEDED, &codes::DISK_FOREIGN] {
         let state = State::new(held_elsewhere(code), 0);
-        assert!(!state.items().contains(&Item::ForceAdopt), "{code}");
+        assert!(!state.items().contains(&Item::ForceAdopt), "{}", code.code);
     }
     assert!(!unlocked().items().contains(&Item::ForceAdopt) && !mending().items().contains(&Item::ForceAdopt));
 }
@@ -374,4 +376,23 @@ fn a_page_scrolled_beyond_its_end_comes_back() {
     assert!(screen(&state, 80, 25).contains("line 99"));
     press(&mut state, &[KeyCode::Up]);
     assert!(!screen(&state, 80, 25).contains("line 99"));
+}
+
+#[test]
+fn a_shell_that_was_left_alone_is_behind_the_lock_until_it_is_opened_again() {
+    let mut state = unlocked();
+    assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
+    state.update(Event::Outcome(Outcome::ShellLocked));
+    assert!(!state.unlocked && matches!(state.screen, Screen::Status { .. }));
+    assert!(screen(&state, 80, 25).contains("A shell goes on behind the lock"));
+    // Who cannot open it cannot end it either.
+    let interrupt = || Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert_eq!(state.update(interrupt()), None);
+    press(&mut state, &[KeyCode::Enter]);
+    assert!(matches!(state.screen, Screen::Unlock(_)));
+    state.update(Event::Outcome(Outcome::Unlocked));
+    assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
+    state.update(Event::Outcome(Outcome::ShellEnded("The shell has ended.".into())));
+    assert!(state.unlocked && matches!(state.screen, Screen::Menu { .. }));
+    assert_eq!(state.update(interrupt()), Some(Effect::Exit));
 }

@@ -199,7 +199,7 @@ fn status(state: &State, scroll: usize, width: usize) -> Page {
     if !status.findings.is_empty() {
         page.line("", NORMAL);
     }
-    for Finding { code, severity, subject, seen, action } in status.findings.iter() {
+    for Finding { code, severity, subject, seen, action, .. } in status.findings.iter() {
         let (mark, style) = match severity {
             Severity::Error => ("PROBLEM ", BAD),
             Severity::Warning => ("note    ", WORSE),
@@ -320,7 +320,7 @@ fn help(field: &Field, width: usize) -> Vec<Line<'static>> {
 fn password(first: &Input, second: &Input, at_second: bool, width: usize) -> Page {
     let keys = "Enter: next, then save   Esc: back";
     let mut page = Page { title: "Console password".into(), keys, ..Page::default() };
-    let what = "For this console and for \"admin\" at a login prompt of this node.";
+    let what = "For the menu of this node's consoles.";
     page.text(what, 0, width, NORMAL);
     page.line("", NORMAL);
     for (name, input, here) in [("new password", first, !at_second), ("once more", second, at_second)] {

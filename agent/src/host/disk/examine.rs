@@ -18,8 +18,8 @@ use crate::host::command::{Command, Error, Runner};
 use crate::host::disk::ownership::{self, Candidate};
 use crate::host::platform::Platform;
 
-/// The smallest data disk, in bytes: 4 GiB. etcd's quota is 2 GiB, and a
-/// snapshot of it must fit beside it.
+/// The smallest data disk, in bytes: 4 GiB. etcd's quota on it is 0.7 GiB, for the log, a copy and a
+/// snapshot must fit beside it.
 pub const MINIMUM_SIZE: u64 = 4 << 30;
 
 /// The data disk's state.

@@ -226,13 +226,18 @@ impl Slots {
         let mut blocks = [vec![0; SLOT_SIZE], vec![0; SLOT_SIZE]];
         file.read_exact_at(&mut blocks[0], layout::IDENTITY_A)?;
         file.read_exact_at(&mut blocks[1], layout::IDENTITY_B)?;
-        let preparation = match frame::decode(PREPARATION_MAGIC, &blocks[0][..PREPARATION_SIZE]) {
+        Ok(Self::of_blocks(&blocks[0], &blocks[1]))
+    }
+
+    /// What stands in two blocks of [`SLOT_SIZE`].
+    fn of_blocks(a: &[u8], b: &[u8]) -> Self {
+        let preparation = match frame::decode(PREPARATION_MAGIC, &a[..PREPARATION_SIZE]) {
             Frame::Whole { content, .. } => serde_json::from_slice(&content).ok(),
             _ => None,
         };
         let bears_our_mark =
-            blocks.iter().any(|block| frame::bears(MAGIC, block) || frame::bears(PREPARATION_MAGIC, block));
-        Ok(Self { a: slot(&blocks[0]), b: slot(&blocks[1]), preparation, bears_our_mark })
+            [a, b].into_iter().any(|block| frame::bears(MAGIC, block) || frame::bears(PREPARATION_MAGIC, block));
+        Self { a: slot(a), b: slot(b), preparation, bears_our_mark }
     }
 
     /// The newer identity.
@@ -352,6 +357,45 @@ mod tests {
         let mut byte = [0];
         file.read_exact_at(&mut byte, place).unwrap();
         file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
+    }
+
+    /// The slots as somebody may have written them on a disk that is attached, and what may stand in them.
+    #[test]
+    fn fuzz_of_identity_slots() {
+        use crate::fuzz::{Example, fuzz};
+
+        let read = |a: &[u8], b: &[u8]| {
+            let slots = Slots::of_blocks(a, b);
+            let whole = matches!(slots.a, Slot::Whole { .. }) || matches!(slots.b, Slot::Whole { .. });
+            assert_eq!(slots.newest().is_some(), whole);
+            let _ = slots.later().map(ToString::to_string);
+        };
+        let block = |bytes: &[u8]| {
+            let mut block = bytes[..bytes.len().min(SLOT_SIZE)].to_vec();
+            block.resize(SLOT_SIZE, 0);
+            block
+        };
+        let content = |identity: &Identity| serde_json::to_vec(identity).unwrap();
+        let framed = |content: &[u8]| frame::encode(MAGIC, 7, content, SLOT_SIZE);
+        let good = framed(&content(&numbered(3))).unwrap();
+        let preparation = Preparation { disk: Uuid::max(), data: Uuid::max(), holder: Some(Uuid::max()) };
+        let preparation = serde_json::to_vec(&preparation).unwrap();
+        let prepared = frame::encode(PREPARATION_MAGIC, 1, &preparation, PREPARATION_SIZE).unwrap();
+        let frames = [good.clone(), block(&prepared)].map(|bytes| Example::changed_in(bytes, 0..PREPARATION_SIZE));
+        fuzz("frames of identity slots", 1 << 20, &frames, |bytes| read(&block(bytes), &good));
+
+        // With a digest that is right, so that the content is looked at.
+        let swapped =
+            Identity { publisher: Some("SHA256:key".to_owned()), cluster_id: Some(Uuid::max()), ..identity() };
+        let contents = [content(&numbered(3)), content(&swapped), preparation.clone()].map(Example::new);
+        fuzz("contents of identity slots", 1 << 20, &contents, |bytes| {
+            if let Some(block) = framed(bytes) {
+                read(&block, &good);
+            }
+            if let Some(sector) = frame::encode(PREPARATION_MAGIC, 1, bytes, PREPARATION_SIZE) {
+                read(&block(&sector), &good);
+            }
+        });
     }
 
     #[test]

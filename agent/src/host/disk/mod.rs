@@ -18,6 +18,7 @@ pub mod ownership;
 mod prepare;
 mod refused;
 mod resume;
+pub mod scratch;
 
 pub use device::Disk;
 pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};

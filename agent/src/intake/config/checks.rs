@@ -11,9 +11,9 @@ use contract::properties;
 use contract::properties::parse::addresses::overlap;
 use contract::properties::parse::certificates;
 use contract::properties::{
-    ADDRESS, API_VIP, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY,
-    HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR, REGISTRY_MIRROR, ROUTES,
-    SERVICE_CIDR, SNAPSHOT_TARGET,
+    ADDRESS, API_VIP, CONSOLE_PASSWORD_HASH, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS,
+    EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR,
+    REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
 };
 use ipnet::Ipv4Net;
 
@@ -39,6 +39,7 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     servers_can_be_reached(draft, &mut findings);
     kubernetes_is_in_the_image(draft, image, &mut findings);
     secret_has_no_white_space_around(draft, &mut findings);
+    somebody_can_log_in(draft, &mut findings);
     for problem in certificates::validity(&draft.extra_ca_certificates, now) {
         findings.push(problem.code.finding(EXTRA_CA_CERTIFICATES, problem.seen, problem.action));
     }
@@ -295,6 +296,19 @@ fn secret_has_no_white_space_around(draft: &Draft, findings: &mut Findings) {
             DEPLOYMENT_SECRET,
             "it begins or ends with white space, which is part of it",
             "Make sure that it is the same on every node",
+        ));
+    }
+}
+
+/// On a node of a cluster the console shows status only without a password, and SSH is off without a key.
+fn somebody_can_log_in(draft: &Draft, findings: &mut Findings) {
+    let keys = [SSH_AUTHORIZED_KEYS, CONSOLE_PASSWORD_HASH];
+    let given = !draft.ssh_authorized_keys.is_empty() || draft.console_password_hash.is_some();
+    if !given && !keys.iter().any(|key| draft.wrong.contains(key)) {
+        findings.push(codes::ACCESS_NONE.finding(
+            SSH_AUTHORIZED_KEYS,
+            "neither an SSH key nor a console password is given: nobody could ever log in",
+            "Give SSH public keys, the hash of a console password, or both",
         ));
     }
 }

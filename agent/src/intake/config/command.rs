@@ -11,9 +11,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use contract::finding::{Finding, Findings, Severity};
 use contract::image::ImageFacts;
+use contract::secret::Secret;
 use serde_json::json;
 
-use super::{Config, validate};
+use super::{Config, ControlPlane, validate};
 use crate::intake::environment::source;
 
 /// How results are written.
@@ -74,10 +75,20 @@ fn redacted(mut config: Config) -> Config {
             *url = format!("{scheme}://hidden@{host}");
         }
     };
-    if let Some(proxy) = &mut config.node.proxy {
+    let node = match &mut config {
+        Config::ControlPlane(ControlPlane { node, snapshot_target, .. }) => {
+            if let Some(target) = snapshot_target {
+                let mut url = target.expose().to_owned();
+                hidden(&mut url);
+                *target = Secret::new(url);
+            }
+            node
+        }
+    };
+    if let Some(proxy) = &mut node.proxy {
         proxy.http.iter_mut().chain(&mut proxy.https).for_each(hidden);
     }
-    if let Some(hash) = &mut config.node.console_password_hash {
+    if let Some(hash) = &mut node.console_password_hash {
         *hash = "hidden".to_owned();
     }
     config
@@ -164,9 +175,13 @@ mod tests {
         let hash = "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8";
         let good =
             GOOD.replace("console-password-hash\" oe:value=\"", &format!("console-password-hash\" oe:value=\"{hash}"));
+        let mirror = "<Property oe:key=\"registry-mirror\"";
+        let target = "<Property oe:key=\"snapshot-target\" oe:value=\"https://u:targetpass@backup.example.com/one/\"/>";
+        let good = good.replace(mirror, &format!("{target}{mirror}"));
         let (valid, text) = run(good.as_bytes(), Output::Json);
         assert!(valid && text.contains("http://hidden@proxy.example.com:3128"));
-        for secret in ["x7$Qm", "proxypass", "saltstring"] {
+        assert!(text.contains("https://hidden@backup.example.com/one/"), "{text}");
+        for secret in ["x7$Qm", "proxypass", "saltstring", "targetpass"] {
             assert!(!text.contains(secret), "{text}");
         }
     }

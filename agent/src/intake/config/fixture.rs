@@ -1,12 +1,13 @@
 //! Configurations and an image that tests of all rooms start from.
 
 use contract::image::ImageFacts;
+use contract::role::Role;
 
-use super::{Config, RoleConfig};
+use super::{Config, ControlPlane};
 
 /// A three-node configuration, seen from the first node.
-pub(crate) fn three_nodes() -> Config {
-    serde_json::from_value(serde_json::json!({
+pub(crate) fn three_nodes() -> ControlPlane {
+    let config: Config = serde_json::from_value(serde_json::json!({
         "cluster": {
             "name": "lab",
             "control_nodes": [
@@ -26,7 +27,7 @@ pub(crate) fn three_nodes() -> Config {
             "dns_servers": [],
             "search_domains": [],
             "ntp_servers": [],
-            "ssh_authorized_keys": [],
+            "ssh_authorized_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR"],
             "console_password_hash": null,
             "proxy": null,
             "extra_ca_certificates": [],
@@ -34,21 +35,21 @@ pub(crate) fn three_nodes() -> Config {
         },
         "timeout_factor": 1,
     }))
-    .unwrap()
+    .unwrap();
+    config.control_plane().unwrap().clone()
 }
 
 /// The same cluster with its first node alone.
-pub(crate) fn one_node() -> Config {
+pub(crate) fn one_node() -> ControlPlane {
     let mut config = three_nodes();
-    config.cluster_mut().control_nodes.truncate(1);
-    config.cluster_mut().virtual_address = None;
+    config.cluster.control_nodes.truncate(1);
+    config.cluster.virtual_address = None;
     config
 }
 
 /// The same configuration in a tenant cluster.
-pub(crate) fn in_a_tenant(mut config: Config) -> Config {
-    config.role = RoleConfig::TenantControlPlane(config.control_plane().cluster.clone());
-    config
+pub(crate) fn in_a_tenant(config: ControlPlane) -> ControlPlane {
+    ControlPlane { role: Role::TenantControlPlane, ..config }
 }
 
 /// An image with two minors.

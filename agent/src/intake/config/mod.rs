@@ -28,35 +28,29 @@ use serde::{Deserialize, Serialize};
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
 
-/// What this VM is to be: everything a person decided in the OVF property form.
+/// What this VM is to be: everything a person decided in the OVF property form. Each kind of node has a configuration of
+/// its own; what they have in common is asked of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "saved::Saved", into = "saved::Saved")]
-pub struct Config {
-    /// What this node is in the cluster, with what only such nodes have.
-    pub role: RoleConfig,
-    /// This node.
-    pub node: Node,
-    /// How many times longer than usual the appliance waits for anything: 1 to 20.
-    /// The one knob for slow hosts.
-    pub timeout_factor: u32,
-}
-
-/// What a node is in its cluster, with what nodes of that role have and others have not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RoleConfig {
-    /// A node of the control cluster.
-    ControlPlane(Cluster),
-    /// A control node of a tenant cluster.
-    TenantControlPlane(Cluster),
+pub enum Config {
+    /// A node with a control plane.
+    ControlPlane(ControlPlane),
 }
 
 /// The configuration of a node with a control plane. What cannot run on another node takes it in place of [`Config`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlPlane<'a> {
-    /// This node.
-    pub node: &'a Node,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlPlane {
+    /// Whose control plane it is: one of the roles that have one.
+    pub role: Role,
     /// The cluster, the same on each of its control nodes.
-    pub cluster: &'a Cluster,
+    pub cluster: Cluster,
+    /// This node.
+    pub node: Node,
+    /// The directory on a server to which snapshots of the store are copied; the address may hold a password.
+    pub snapshot_target: Option<Secret>,
+    /// How many times longer than usual the appliance waits for anything: 1 to 20.
+    /// The one knob for slow hosts.
+    pub timeout_factor: u32,
 }
 
 /// What all control nodes must agree on.
@@ -98,16 +92,15 @@ pub struct Node {
     pub ssh_authorized_keys: Vec<String>,
     /// A crypt(5) hash that unlocks the console; without one the console shows status only.
     pub console_password_hash: Option<String>,
+    /// Where SSH and the endpoint are reached from; from anywhere when empty. Missing in what older images saved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admin_networks: Vec<Ipv4Net>,
     /// Proxy for what the node itself fetches.
     pub proxy: Option<Proxy>,
     /// Further certificate authorities to trust, in PEM, one certificate each.
     pub extra_ca_certificates: Vec<String>,
     /// Where container images that the appliance does not carry are pulled from.
     pub registry_mirror: Option<String>,
-    /// The directory on a server to which snapshots of the store are copied; the
-    /// address may hold a password. Missing in what older images saved.
-    #[serde(default)]
-    pub snapshot_target: Option<Secret>,
 }
 
 /// A logical network interface. Which device it is, is decided at first boot.
@@ -142,23 +135,94 @@ pub struct NotAControlNode;
 impl Config {
     /// What this node is in its cluster.
     pub fn role(&self) -> Role {
-        match self.role {
-            RoleConfig::ControlPlane(_) => Role::ControlPlane,
-            RoleConfig::TenantControlPlane(_) => Role::TenantControlPlane,
+        match self {
+            Self::ControlPlane(config) => config.role,
         }
     }
 
-    /// The configuration as a node with a control plane has it: each role of today. A role without one makes this
-    /// pattern refutable, and what calls it has to say what it does there.
-    pub fn control_plane(&self) -> ControlPlane<'_> {
-        let (RoleConfig::ControlPlane(cluster) | RoleConfig::TenantControlPlane(cluster)) = &self.role;
-        ControlPlane { node: &self.node, cluster }
+    /// This node.
+    pub fn node(&self) -> &Node {
+        match self {
+            Self::ControlPlane(config) => &config.node,
+        }
     }
 
-    /// The cluster of a node with a control plane, to be changed.
-    pub fn cluster_mut(&mut self) -> &mut Cluster {
-        let (RoleConfig::ControlPlane(cluster) | RoleConfig::TenantControlPlane(cluster)) = &mut self.role;
-        cluster
+    /// The name of this node's cluster.
+    pub fn cluster_name(&self) -> &str {
+        match self {
+            Self::ControlPlane(config) => &config.cluster.name,
+        }
+    }
+
+    /// The Kubernetes minor of this node, such as `1.36`.
+    pub fn kubernetes_minor(&self) -> &str {
+        match self {
+            Self::ControlPlane(config) => &config.cluster.kubernetes_minor,
+        }
+    }
+
+    /// The control nodes that this node is told of.
+    pub fn control_nodes(&self) -> &[ControlNode] {
+        match self {
+            Self::ControlPlane(config) => &config.cluster.control_nodes,
+        }
+    }
+
+    /// The virtual IP that this node takes its turn at.
+    pub fn virtual_address(&self) -> Option<Ipv4Addr> {
+        match self {
+            Self::ControlPlane(config) => config.cluster.virtual_address,
+        }
+    }
+
+    /// Addresses of pods.
+    pub fn pod_cidr(&self) -> Ipv4Net {
+        match self {
+            Self::ControlPlane(config) => config.cluster.pod_cidr,
+        }
+    }
+
+    /// Addresses of services.
+    pub fn service_cidr(&self) -> Ipv4Net {
+        match self {
+            Self::ControlPlane(config) => config.cluster.service_cidr,
+        }
+    }
+
+    /// The address of cluster DNS.
+    pub fn dns_address(&self) -> Ipv4Addr {
+        match self {
+            Self::ControlPlane(config) => config.cluster.dns_address(),
+        }
+    }
+
+    /// UDP port of the VXLAN pod network.
+    pub fn vxlan_port(&self) -> u16 {
+        match self {
+            Self::ControlPlane(config) => config.cluster.vxlan_port,
+        }
+    }
+
+    /// How many times longer than usual the appliance waits for anything: 1 to 20.
+    pub fn timeout_factor(&self) -> u32 {
+        match self {
+            Self::ControlPlane(config) => config.timeout_factor,
+        }
+    }
+
+    /// The configuration of a node with a control plane.
+    ///
+    /// # Errors
+    /// The node has none.
+    pub fn control_plane(&self) -> Result<&ControlPlane, NotAControlNode> {
+        match self {
+            Self::ControlPlane(config) => Ok(config),
+        }
+    }
+
+    /// The other control nodes that this node is told of, in list order.
+    pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
+        self.control_nodes().iter().filter(|node| node.name != self.node().name)
     }
 
     /// Whether an image makes nodes of this one's role.
@@ -194,42 +258,49 @@ impl Config {
 
     /// This node's address on the primary network.
     pub fn address(&self) -> Ipv4Addr {
-        self.node.interfaces[0].address.addr()
+        self.node().address()
+    }
+
+    /// A usual waiting time, made longer for slow hosts.
+    pub fn timeout(&self, usual: Duration) -> Duration {
+        usual * self.timeout_factor()
+    }
+}
+
+impl ControlPlane {
+    /// This node's address on the primary network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.node.address()
     }
 
     /// A usual waiting time, made longer for slow hosts.
     pub fn timeout(&self, usual: Duration) -> Duration {
         usual * self.timeout_factor
     }
-}
 
-impl RoleConfig {
-    /// Of a node of this role in this cluster.
-    fn new(role: Role, cluster: Cluster) -> Self {
-        match role {
-            Role::ControlPlane => Self::ControlPlane(cluster),
-            Role::TenantControlPlane => Self::TenantControlPlane(cluster),
-        }
-    }
-}
-
-impl<'a> ControlPlane<'a> {
     /// This node's entry in the list of control nodes.
     ///
     /// # Errors
     /// It is not in there.
-    pub fn control_node(self) -> Result<&'a ControlNode, NotAControlNode> {
+    pub fn control_node(&self) -> Result<&ControlNode, NotAControlNode> {
         self.cluster.control_nodes.iter().find(|node| node.name == self.node.name).ok_or(NotAControlNode)
     }
 
     /// Whether this node makes the certificate authorities.
-    pub fn is_first(self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.cluster.control_nodes.first().is_some_and(|node| node.name == self.node.name)
     }
 
     /// The other control nodes, in list order.
-    pub fn peers(self) -> impl Iterator<Item = &'a ControlNode> {
-        self.cluster.control_nodes.iter().filter(move |node| node.name != self.node.name)
+    pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
+        self.cluster.control_nodes.iter().filter(|node| node.name != self.node.name)
+    }
+}
+
+impl Node {
+    /// The address on the primary network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.interfaces[0].address.addr()
     }
 }
 

@@ -2,9 +2,10 @@
 //! by side.
 
 use contract::role::Role;
+use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 
-use super::{Cluster, Config, Node, RoleConfig};
+use super::{Cluster, Config, ControlPlane, Node};
 
 /// A configuration as it is written.
 #[derive(Serialize, Deserialize)]
@@ -13,8 +14,18 @@ pub(super) struct Saved {
     #[serde(default = "before_roles")]
     role: Role,
     cluster: Cluster,
-    node: Node,
+    node: SavedNode,
     timeout_factor: u32,
+}
+
+/// The node, with what stands there since it was written of each node.
+#[derive(Serialize, Deserialize)]
+struct SavedNode {
+    #[serde(flatten)]
+    node: Node,
+    /// Missing in what older images saved.
+    #[serde(default)]
+    snapshot_target: Option<Secret>,
 }
 
 fn before_roles() -> Role {
@@ -23,14 +34,21 @@ fn before_roles() -> Role {
 
 impl From<Saved> for Config {
     fn from(Saved { role, cluster, node, timeout_factor }: Saved) -> Self {
-        Self { role: RoleConfig::new(role, cluster), node, timeout_factor }
+        let SavedNode { node, snapshot_target } = node;
+        match role {
+            Role::ControlPlane | Role::TenantControlPlane => {
+                Self::ControlPlane(ControlPlane { role, cluster, node, snapshot_target, timeout_factor })
+            }
+        }
     }
 }
 
 impl From<Config> for Saved {
     fn from(config: Config) -> Self {
-        let role = config.role();
-        let (RoleConfig::ControlPlane(cluster) | RoleConfig::TenantControlPlane(cluster)) = config.role;
-        Self { role, cluster, node: config.node, timeout_factor: config.timeout_factor }
+        match config {
+            Config::ControlPlane(ControlPlane { role, cluster, node, snapshot_target, timeout_factor }) => {
+                Self { role, cluster, node: SavedNode { node, snapshot_target }, timeout_factor }
+            }
+        }
     }
 }

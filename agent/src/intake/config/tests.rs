@@ -41,6 +41,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("service-cidr", "10.96.0.0/16"),
         ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
+        ("admin-cidrs", "192.168.10.0/24, 10.8.0.5"),
         ("http-proxy", "http://user:p%40ss@proxy.example.com:3128"),
         ("https-proxy", "http://10.1.2.3:3128"),
         ("no-proxy", ".example.com,192.168.0.0/16"),
@@ -132,15 +133,31 @@ fn the_fixture_is_in_order() {
 }
 
 #[test]
-fn only_four_properties_must_be_given() {
+fn only_four_properties_and_a_way_in_must_be_given() {
     let given = |key: &str| ["node-name", "address", "control-nodes", "deployment-secret"].contains(&key);
     let mut properties = fixture();
-    properties.retain(|(key, _)| given(key));
+    properties.retain(|(key, _)| given(key) || *key == "console-password-hash");
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
     let intake = validate(&document(&properties), &image(), now()).unwrap_or_else(|findings| panic!("{findings}"));
-    assert_eq!(intake.config.control_plane().cluster.kubernetes_minor, "1.36", "the newest in the image");
-    assert_eq!((intake.config.control_plane().cluster.vxlan_port, intake.config.timeout_factor), (8472, 1));
+    let config = intake.config.control_plane().unwrap();
+    assert_eq!(config.cluster.kubernetes_minor, "1.36", "the newest in the image");
+    assert_eq!((config.cluster.vxlan_port, config.timeout_factor), (8472, 1));
     assert!(intake.warnings.is_empty());
+    properties.retain(|(key, _)| given(key));
+    assert_eq!(codes(&validate(&document(&properties), &image(), now()).unwrap_err()), ["access.none"]);
+    properties.push(("ssh-authorized-keys", "ssh-ed25519 damaged".to_owned()));
+    assert_eq!(codes(&validate(&document(&properties), &image(), now()).unwrap_err()), ["ssh-key.malformed"]);
+}
+
+#[test]
+fn the_last_way_in_is_not_taken_away_from_a_node_of_a_cluster() {
+    let mut properties = fixture();
+    properties.retain(|(key, _)| *key != "deployment-secret");
+    assert!(validate_formed(&document(&properties), &image(), now()).is_ok());
+    properties.retain(|(key, _)| *key != "console-password-hash");
+    assert!(validate_formed(&document(&properties), &image(), now()).is_ok());
+    properties.retain(|(key, _)| *key != "ssh-authorized-keys");
+    assert_eq!(codes(&validate_formed(&document(&properties), &image(), now()).unwrap_err()), ["access.none"]);
 }
 
 #[test]
@@ -220,9 +237,10 @@ fn all_findings_come_at_once() {
 fn an_empty_form_names_what_is_missing() {
     let empty: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, "")).collect();
     let findings = validate(&document(&empty), &image(), now()).unwrap_err();
-    assert_eq!(codes(&findings), ["property.missing"; 4]);
+    let expected = [["access.none"].as_slice(), &["property.missing"; 4]].concat();
+    assert_eq!(codes(&findings), expected);
     let blank: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, " \n")).collect();
-    assert_eq!(codes(&validate(&document(&blank), &image(), now()).unwrap_err()), ["property.missing"; 4]);
+    assert_eq!(codes(&validate(&document(&blank), &image(), now()).unwrap_err()), expected);
 }
 
 #[test]
@@ -352,6 +370,10 @@ rejects! {
     ssh_key_is_private: ["ssh-authorized-keys" = "-----BEGIN OPENSSH PRIVATE KEY-----"] => ["ssh-key.private"];
     password_is_plain: ["console-password-hash" = "hunter2"] => ["console-password-hash.plain"];
     password_is_md5: ["console-password-hash" = "$1$abcdefgh$G9GTe5rFtx2cuh4WnFy5p/"] => ["console-password-hash.method"];
+    admin_network_has_host_bits: ["admin-cidrs" = "192.168.10.7/24"] => ["range.host-bits"];
+    admin_networks_are_everything: ["admin-cidrs" = "0.0.0.0/0"] => ["range.size"];
+    admin_network_is_a_name: ["admin-cidrs" = "bastion.example.com"] => ["property.malformed"];
+    admin_network_is_ipv6: ["admin-cidrs" = "192.168.10.0/24, fd00::/48"] => ["property.ipv6"];
     proxy_has_no_scheme: ["http-proxy" = "proxy.example.com:3128"] => ["url.malformed"];
     proxy_is_ipv6: ["http-proxy" = "http://[2001:db8::1]:3128"] => ["property.ipv6"];
     exclusion_is_ipv6: ["no-proxy" = "fd00::/8"] => ["property.ipv6"];
@@ -409,6 +431,8 @@ fn every_finding_has_a_documented_code_and_its_severity() {
     }
 }
 
+const HASH: &str = "$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri";
+
 /// Configurations that are in order, with their secrets.
 fn configurations() -> impl Strategy<Value = (Config, Secret)> {
     let label = "[a-z]([a-z0-9-]{0,10}[a-z0-9])?";
@@ -429,13 +453,14 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             0..5,
         ),
         prop::option::of(Just(include_str!("fixtures/site-ca.pem"))),
+        prop::collection::btree_set(0u8..=255, 0..3),
     );
     let site = (
         prop::option::of(Just("http://user:p%40ss@proxy.example.com:3128")),
         prop::option::of(Just("https://registry.example.com/mirror")),
         prop::option::of(Just("https://u:p%40ss@backup.example.com/clusters/one")),
         prop::collection::btree_set("(\\.|\\*\\.)?[a-z]{1,8}", 0..3),
-        prop::option::of(Just("$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri")),
+        prop::option::of(Just(HASH)),
         1024u16..,
         1u32..=20,
         prop_oneof![Just("1.35"), Just("1.36")],
@@ -449,10 +474,12 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             .map(|index| ControlNode { name: names[index].clone(), address: address(11 + index as u8) })
             .collect();
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
-        let (dns, domains, ntp, keys, ca) = lists;
+        let (dns, domains, ntp, keys, ca, administrators) = lists;
         let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
-        let config = Config {
-            role: RoleConfig::ControlPlane(Cluster {
+        let hash = hash.or(keys.is_empty().then_some(HASH));
+        let config = Config::ControlPlane(ControlPlane {
+            role: Role::ControlPlane,
+            cluster: Cluster {
                 name: cluster,
                 control_nodes,
                 virtual_address: three.then(|| address(10)),
@@ -460,7 +487,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
-            }),
+            },
             node: Node {
                 name: nodes[position].name.clone(),
                 interfaces: std::iter::once(Interface {
@@ -488,6 +515,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 ntp_servers: ntp.into_iter().collect(),
                 ssh_authorized_keys: keys.into_iter().map(str::to_owned).collect(),
                 console_password_hash: hash.map(str::to_owned),
+                admin_networks: administrators
+                    .into_iter()
+                    .map(|second| Ipv4Net::new_assert(Ipv4Addr::new(10, second, 0, 0), 16))
+                    .collect(),
                 proxy: proxy.map(|proxy| Proxy {
                     http: None,
                     https: Some(proxy.to_owned()),
@@ -495,10 +526,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 }),
                 extra_ca_certificates: ca.into_iter().map(str::to_owned).collect(),
                 registry_mirror: mirror.map(str::to_owned),
-                snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             },
+            snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             timeout_factor,
-        };
+        });
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
     })
 }
@@ -561,28 +592,47 @@ proptest! {
             prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code), "{}", finding);
         }
     }
+}
 
-    #[test]
-    fn any_damaged_document_gives_a_verdict(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-        cut in prop::option::of(any::<prop::sample::Index>()),
-    ) {
-        let mut bytes = include_bytes!("../environment/fixtures/three-nodes.xml").to_vec();
-        for (place, value) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        match Document::parse(&bytes) {
-            Err(finding) => prop_assert!(contract::codes::CODES.iter().any(|code| code.code == finding.code)),
-            Ok(document) => {
-                if let Err(findings) = validate(&document, &image(), now()) {
-                    prop_assert!(findings.has_errors());
+/// Whatever is in guestinfo or on a CD-ROM: a configuration or findings come of it, all of them documented, and a
+/// document that was scrubbed needs no second time.
+#[test]
+fn fuzz_of_ovf_environments() {
+    use crate::fuzz::{Example, fuzz};
+    use crate::intake::environment::document::scrubbed;
+
+    let every_property = |properties: &[(&str, String)]| {
+        let rows =
+            properties.iter().map(|(key, value)| format!("<Property e:key=\"{key}\" e:value=\"{}\"/>", escaped(value)));
+        let uri = "http://schemas.dmtf.org/ovf/environment/1";
+        let rows: String = rows.collect();
+        format!(
+            "<Environment xmlns=\"{uri}\" xmlns:e=\"{uri}\"><PropertySection>{rows}</PropertySection></Environment>"
+        )
+    };
+    let examples = [
+        include_bytes!("../environment/fixtures/three-nodes.xml").to_vec(),
+        include_bytes!("../environment/fixtures/other-prefixes.xml").to_vec(),
+        every_property(&fixture()).into_bytes(),
+    ];
+    let image = image();
+    fuzz("OVF environments", 16 << 20, &examples.map(Example::new), |bytes| {
+        let documented = |findings: &Findings| {
+            let known = |code: &str| contract::codes::CODES.iter().any(|known| known.code == code);
+            assert!(findings.iter().all(|finding| known(&finding.code)), "{findings}");
+        };
+        match Document::parse(bytes) {
+            Err(finding) => documented(&finding.into()),
+            Ok(document) => match validate(&document, &image, now()) {
+                Ok(intake) => documented(&intake.warnings),
+                Err(findings) => {
+                    assert!(findings.has_errors());
+                    documented(&findings);
                 }
-            }
+            },
         }
-        let _ = crate::intake::environment::document::scrubbed(&bytes);
-    }
+        if let Ok(Some(clean)) = scrubbed(bytes) {
+            assert_eq!(scrubbed(clean.as_bytes()), Ok(None));
+        }
+    });
 }

@@ -7,11 +7,12 @@ use std::time::SystemTime;
 
 use contract::finding::Findings;
 use contract::image::ImageFacts;
+use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use super::draft::{Draft, SecretNeed, read};
-use super::{Cluster, Config, Interface, Node, Proxy, RoleConfig, checks};
+use super::{Cluster, Config, ControlPlane, Interface, Node, Proxy, checks};
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
 
@@ -86,32 +87,37 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         https: draft.https_proxy,
         exclusions: draft.no_proxy,
     });
-    let cluster = Cluster {
-        name: draft.cluster_name?,
-        control_nodes: draft.control_nodes?,
-        virtual_address: draft.virtual_address,
-        pod_cidr: draft.pod_cidr?,
-        service_cidr: draft.service_cidr?,
-        vxlan_port: draft.vxlan_port?,
-        kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+    let role = draft.role?;
+    let node = Node {
+        name: draft.name?,
+        interfaces,
+        routes: draft.routes,
+        dns_servers: draft.dns_servers,
+        search_domains: draft.search_domains,
+        ntp_servers: draft.ntp_servers,
+        ssh_authorized_keys: draft.ssh_authorized_keys,
+        console_password_hash: draft.console_password_hash,
+        admin_networks: draft.admin_networks,
+        proxy,
+        extra_ca_certificates: draft.extra_ca_certificates,
+        registry_mirror: draft.registry_mirror,
     };
-    let config = Config {
-        role: RoleConfig::new(draft.role?, cluster),
-        node: Node {
-            name: draft.name?,
-            interfaces,
-            routes: draft.routes,
-            dns_servers: draft.dns_servers,
-            search_domains: draft.search_domains,
-            ntp_servers: draft.ntp_servers,
-            ssh_authorized_keys: draft.ssh_authorized_keys,
-            console_password_hash: draft.console_password_hash,
-            proxy,
-            extra_ca_certificates: draft.extra_ca_certificates,
-            registry_mirror: draft.registry_mirror,
+    let config = match role {
+        Role::ControlPlane | Role::TenantControlPlane => Config::ControlPlane(ControlPlane {
+            role,
+            cluster: Cluster {
+                name: draft.cluster_name?,
+                control_nodes: draft.control_nodes?,
+                virtual_address: draft.virtual_address,
+                pod_cidr: draft.pod_cidr?,
+                service_cidr: draft.service_cidr?,
+                vxlan_port: draft.vxlan_port?,
+                kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+            },
+            node,
             snapshot_target: draft.snapshot_target,
-        },
-        timeout_factor: draft.timeout_factor?,
+            timeout_factor: draft.timeout_factor?,
+        }),
     };
     Some((config, draft.secret))
 }

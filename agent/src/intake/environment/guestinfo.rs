@@ -140,6 +140,7 @@ fn status(reply: &[u8]) -> (bool, &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::vmware::backdoor::Registers;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
 
     const GOOD: &str = include_str!("fixtures/three-nodes.xml");
@@ -175,6 +176,59 @@ mod tests {
         for text in ["", " ", "NULL", "NULL\0", "\n"] {
             assert_eq!(guestinfo(text).get(OVF_ENVIRONMENT).unwrap(), None, "{text:?}");
         }
+    }
+
+    /// A hypervisor that answers with these registers, one exchange after the other, and then with nothing but zeros.
+    struct Answers<'a>(std::slice::ChunksExact<'a, u8>);
+
+    /// Bytes of the registers of one answer.
+    const ANSWER: usize = 24;
+
+    impl Port for Answers<'_> {
+        fn exchange(&mut self, _: Registers) -> Registers {
+            let answer = self.0.next().unwrap_or(&[0; ANSWER]);
+            let at = |place: usize| u32::from_le_bytes(std::array::from_fn(|byte| answer[4 * place + byte]));
+            Registers { eax: at(0), ebx: at(1), ecx: at(2), edx: at(3), esi: at(4), edi: at(5) }
+        }
+    }
+
+    /// Writes down what a hypervisor answers.
+    struct Recorder(Hypervisor, Vec<u8>);
+
+    impl Port for Recorder {
+        fn exchange(&mut self, registers: Registers) -> Registers {
+            let answer = self.0.exchange(registers);
+            let Registers { eax, ebx, ecx, edx, esi, edi } = answer;
+            self.1.extend([eax, ebx, ecx, edx, esi, edi].iter().flat_map(|register| register.to_le_bytes()));
+            answer
+        }
+    }
+
+    #[test]
+    fn fuzz_of_what_the_hypervisor_answers() {
+        use crate::fuzz::{Example, fuzz};
+
+        let recorded = |value: &str, change: fn(&mut Hypervisor)| {
+            let mut hypervisor = Hypervisor::with(OVF_ENVIRONMENT, value);
+            change(&mut hypervisor);
+            let mut guestinfo = GuestInfo::new(Recorder(hypervisor, Vec::new()));
+            let _ = guestinfo.environment();
+            let _ = guestinfo.scrub();
+            Example::new(guestinfo.port.1)
+        };
+        let short = "<Environment/>";
+        let examples = [
+            recorded(short, |_| {}),
+            recorded(GOOD, |_| {}),
+            recorded(short, |hypervisor| (hypervisor.cookies, hypervisor.writable) = (false, false)),
+            recorded(short, |hypervisor| hypervisor.checkpoints = vec![9, 20]),
+        ];
+        fuzz("answers of the backdoor", 16 << 20, &examples, |bytes| {
+            let mut guestinfo = GuestInfo::new(Answers(bytes.chunks_exact(ANSWER)));
+            let read = guestinfo.environment();
+            assert!(!read.is_ok_and(|value| value.is_some_and(|value| value.len() > backdoor::LONGEST_REPLY)));
+            let _ = guestinfo.scrub();
+        });
     }
 
     #[test]

@@ -152,15 +152,16 @@ mod tests {
     use crate::cluster::certificates::Certificate;
     use crate::cluster::kubernetes::api::Node;
     use crate::status::{Health, Member};
-    use contract::finding::{Finding, Findings};
+    use contract::codes;
+    use contract::finding::Findings;
     use contract::node::VirtualAddress;
 
     fn formed() -> Status {
         let mut findings = Findings::default();
-        let finding = Finding::warning("a.b", "a \"quoted\\\nname\"", "seen", "do");
+        let finding = codes::DISK_SPARE.finding("a \"quoted\\\nname\"", "seen", "do");
         findings.push(finding.clone());
         findings.push(finding);
-        findings.push(Finding::error("c.d", "disk", "seen", "do"));
+        findings.push(codes::DISK_FULL.finding("disk", "seen", "do"));
         Status {
             image: "kaas-control-plane 0.1.0 (development image)".into(),
             node: Some("node1".into()),

@@ -29,6 +29,7 @@ mod answer;
 mod idle_limit;
 mod metrics;
 mod routes;
+mod seats;
 mod server;
 mod snapshot;
 mod swap;
@@ -48,9 +49,10 @@ use zeroize::Zeroizing;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::{Authorities, Leaf};
 use crate::host::files;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 use crate::upgrade::swap::manager::SwapManager;
+use seats::Seats;
 
 /// The server's certificate and key, without their extensions: on the data disk.
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
@@ -76,6 +78,7 @@ pub struct Endpoint {
 struct Shared {
     context: Arc<EndpointContext>,
     limits: server::Limits,
+    seats: Arc<Seats>,
     /// The TLS configuration that new connections get; none while closed.
     open: Mutex<Option<Open>>,
 }
@@ -99,7 +102,7 @@ impl Endpoint {
             snapshots: snapshot::SnapshotTaker::default(),
             swaps: SwapManager::default(),
         });
-        Self { shared: Arc::new(Shared { context, limits, open: Mutex::new(None) }) }
+        Self { shared: Arc::new(Shared { context, limits, seats: Arc::default(), open: Mutex::new(None) }) }
     }
 
     /// Where swaps are asked for.
@@ -112,7 +115,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// The authorities are not there yet, or the port cannot be had.
-    pub fn open(&self, config: &Config, now: SystemTime) -> anyhow::Result<bool> {
+    pub fn open(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<bool> {
+        let nodes = config.cluster.control_nodes.iter().map(|node| IpAddr::V4(node.address));
+        self.shared.seats.keep_for(nodes.chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]).collect());
         self.open_at(SocketAddr::from((config.address(), ports::NODE)), &leaf(config), now).map(|(changed, _)| changed)
     }
 
@@ -138,9 +143,9 @@ impl Endpoint {
             }
             none => {
                 let tls = Arc::new(RwLock::new(tls));
-                let address =
-                    server::start(address, Arc::clone(&tls), Arc::clone(&self.shared.context), self.shared.limits)
-                        .with_context(|| format!("listening on {address}"))?;
+                let Shared { context, seats, limits, .. } = &*self.shared;
+                let address = server::start(address, Arc::clone(&tls), Arc::clone(context), Arc::clone(seats), *limits)
+                    .with_context(|| format!("listening on {address}"))?;
                 *none = Some(Open { address, certificate, tls });
                 Ok((true, address))
             }
@@ -150,9 +155,9 @@ impl Endpoint {
 
 /// What the server's certificate says: this node's name and address, and the
 /// virtual IP, behind which a load balancer may look at it.
-pub fn leaf(config: &Config) -> Leaf {
+pub fn leaf(config: &ControlPlane) -> Leaf {
     let mut addresses = [IpAddr::V4(config.address()), IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().collect::<Vec<_>>();
-    addresses.extend(config.control_plane().cluster.virtual_address.map(IpAddr::V4));
+    addresses.extend(config.cluster.virtual_address.map(IpAddr::V4));
     Leaf {
         common_name: format!("kaas-endpoint:{}", config.node.name),
         group: None,

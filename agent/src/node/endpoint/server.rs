@@ -1,9 +1,8 @@
 //! The HTTPS server: accepts connections on a thread of its own, one request
 //! on each, and bounds what anybody can take of this node.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -24,12 +24,9 @@ use super::access::Right;
 use super::answer::Made;
 use super::idle_limit::IdleLimit;
 use super::routes;
+use super::seats::{Seat, Seats};
 use crate::host::tls;
 
-/// How many connections there may be at once …
-pub(super) const CONNECTIONS: usize = 64;
-/// … and how many of them from one address.
-pub(super) const PER_ADDRESS: usize = 16;
 /// The longest header, in bytes …
 const HEADER: usize = 16 << 10;
 /// … and how many lines it may have.
@@ -87,6 +84,7 @@ pub(super) fn start(
     address: SocketAddr,
     tls: Tls,
     context: Arc<EndpointContext>,
+    seats: Arc<Seats>,
     limits: Limits,
 ) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
@@ -95,12 +93,18 @@ pub(super) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
     thread::Builder::new()
         .name("endpoint".to_owned())
-        .spawn(move || runtime.block_on(serve(listener, tls, context, limits)))
+        .spawn(move || runtime.block_on(serve(listener, tls, context, seats, limits)))
         .context("starting a thread")?;
     Ok(address)
 }
 
-async fn serve(listener: std::net::TcpListener, tls: Tls, context: Arc<EndpointContext>, limits: Limits) {
+async fn serve(
+    listener: std::net::TcpListener,
+    tls: Tls,
+    context: Arc<EndpointContext>,
+    seats: Arc<Seats>,
+    limits: Limits,
+) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return log::error!("the endpoint cannot serve: {error}"),
@@ -112,20 +116,22 @@ async fn serve(listener: std::net::TcpListener, tls: Tls, context: Arc<EndpointC
             tokio::time::sleep(SIGN_OF_LIFE).await;
         }
     });
-    let guests = Arc::new(Mutex::new(HashMap::new()));
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                // Beyond the bound, connections are closed at once: waiting in
-                // line would keep everybody out as long as somebody holds on.
-                let Some(place) = Place::take(&guests, from.ip()) else { continue };
+                // Without a seat a connection is closed at once: waiting in line
+                // would keep everybody out as long as somebody holds on.
+                let Some(seat) = seats.take(from.ip()) else { continue };
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
                 let context = Arc::clone(&context);
                 tokio::spawn(async move {
-                    if let Err(error) = converse(stream, acceptor, &context, limits).await {
+                    let ended = tokio::select! {
+                        ended = converse(stream, acceptor, &context, &seat, limits) => ended,
+                        () = seat.is_taken_away() => Err(anyhow::anyhow!("its place was needed for another caller")),
+                    };
+                    if let Err(error) = ended {
                         log::debug!("the endpoint, with {from}: {error:#}");
                     }
-                    drop(place);
                 });
             }
             Err(error) => {
@@ -141,6 +147,7 @@ async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     context: &Arc<EndpointContext>,
+    seat: &Seat,
     limits: Limits,
 ) -> anyhow::Result<()> {
     let stream = timeout(limits.beginning, acceptor.accept(IdleLimit::new(stream, limits.still)))
@@ -149,6 +156,19 @@ async fn converse(
         .context("TLS handshake")?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let right = certificate.map(|certificate| Right::of(certificate));
+    if right > Some(Right::Anyone) {
+        seat.hold();
+    }
+    exchange(stream, context, right, limits).await
+}
+
+/// One request from a caller with this right, if it has shown a certificate, and one answer.
+pub(super) async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    context: &Arc<EndpointContext>,
+    right: Option<Right>,
+    limits: Limits,
+) -> anyhow::Result<()> {
     let service = service_fn(|request: Request<Incoming>| {
         let context = Arc::clone(context);
         async move { Made::Ok(routes::answer(context, request, right).await) }
@@ -162,33 +182,4 @@ async fn converse(
         .serve_connection(TokioIo::new(stream), service)
         .await
         .context("HTTP")
-}
-
-/// One of the bounded number of connections, while it lasts.
-struct Place {
-    guests: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    from: IpAddr,
-}
-
-impl Place {
-    fn take(guests: &Arc<Mutex<HashMap<IpAddr, usize>>>, from: IpAddr) -> Option<Self> {
-        let mut present = guests.lock().unwrap_or_else(PoisonError::into_inner);
-        if present.values().sum::<usize>() >= CONNECTIONS || present.get(&from).is_some_and(|own| *own >= PER_ADDRESS) {
-            return None;
-        }
-        *present.entry(from).or_default() += 1;
-        Some(Self { guests: Arc::clone(guests), from })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut present = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = present.get_mut(&self.from) {
-            *own -= 1;
-            if *own == 0 {
-                present.remove(&self.from);
-            }
-        }
-    }
 }

@@ -98,7 +98,7 @@ fn send(made: &Made) -> anyhow::Result<Answer> {
 
 fn make(root: &Path) -> anyhow::Result<Made> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-    let (snapshot, _) = command::take(root, &config, &Host, SystemTime::now())?;
+    let (snapshot, _) = command::take(root, config.control_plane()?, &Host, SystemTime::now())?;
     Ok(Made { sum: files::sha256(&snapshot.path)?, path: snapshot.path })
 }
 

@@ -33,7 +33,7 @@ pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> R
             }
         };
     }
-    if context.config.control_plane().cluster.kubernetes_minor == request.to {
+    if context.config.cluster.kubernetes_minor == request.to {
         return Ok(false);
     }
     judge::judge(&look::look(&context, &request.to, in_the_way(manager), runner))?;
@@ -57,7 +57,7 @@ fn in_the_way(manager: &SwapManager) -> Option<String> {
 fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::Result<()> {
     let begun = Begun {
         id: Uuid::new_v4(),
-        from: context.config.control_plane().cluster.kubernetes_minor.clone(),
+        from: context.config.cluster.kubernetes_minor.clone(),
         to: request.to.clone(),
         drain_seconds: request.drain_seconds,
         error: None,

@@ -33,13 +33,13 @@ const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNS
 pub(super) fn look(context: &SwapContext, to: &str, swap: Option<String>, runner: &dyn Runner) -> Seen {
     let (config, status) = (&context.config, context.reporter.status());
     let timeout = config.timeout(ASKING);
-    let members = at_once::ask(&config.control_plane().cluster.control_nodes, |node| {
+    let members = at_once::ask(&config.cluster.control_nodes, |node| {
         let healthy = member::healthy(node, &context.pki, timeout);
         let status = || EtcdClient::new(node, &context.pki, timeout)?.status();
         healthy.then(status).and_then(Result::ok).map(|status| status.version)
     });
     Seen {
-        from: config.control_plane().cluster.kubernetes_minor.clone(),
+        from: config.cluster.kubernetes_minor.clone(),
         to: to.to_owned(),
         carried: context.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
         ready: status.phase == Phase::Done && status.is_ready() && good::read(&context.root).is_some(),
@@ -60,7 +60,7 @@ fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
     let kubeconfig = files::below(&context.root, api::KUBECONFIG);
     let nodes = Api::new(context.config.address(), &kubeconfig, context.config.timeout(ASKING))?.nodes()?;
     let is_ready = |name: &str| nodes.iter().any(|node| node.name == name && node.ready);
-    let control_nodes = context.config.control_plane().cluster.control_nodes.iter().map(|node| node.name.clone());
+    let control_nodes = context.config.cluster.control_nodes.iter().map(|node| node.name.clone());
     Ok(control_nodes.filter(|name| !is_ready(name)).collect())
 }
 
@@ -68,7 +68,7 @@ fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
 fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<String>> {
     let to = to.parse().with_context(|| format!("{to:?}"))?;
     let mut all = Vec::new();
-    for node in &context.config.control_plane().cluster.control_nodes {
+    for node in &context.config.cluster.control_nodes {
         let ask = api::kubectl(node.address).args(["get", "--raw", "/metrics"]);
         let metrics = runner.run(&ask).with_context(|| format!("the metrics of {}'s API server", node.name))?;
         all.extend(deprecated::removed_in(&String::from_utf8_lossy(&metrics), to));

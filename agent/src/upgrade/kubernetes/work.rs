@@ -15,6 +15,7 @@ use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::virtual_address;
 use crate::host::command::{Host, Runner};
 use crate::host::services;
+use crate::intake::config::Config;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::evacuate::{Evacuation, failure, uncordon};
 use crate::upgrade::swap::good;
@@ -31,7 +32,7 @@ pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
     if let Some(error) = &begun.error {
         return Ok(given_up(&begun, error));
     }
-    if context.config.control_plane().cluster.kubernetes_minor == begun.to {
+    if context.config.cluster.kubernetes_minor == begun.to {
         // The plan of this boot ends it.
         return Ok(Findings::default());
     }
@@ -78,11 +79,12 @@ fn change_over(context: &SwapContext, begun: &Begun) -> anyhow::Result<()> {
     leave.losses()?;
     leave.drain()?;
     let records = context.records();
-    let mut config = records.config()?.context("this node has no configuration")?;
-    config.cluster_mut().kubernetes_minor.clone_from(&begun.to);
+    let config = records.config()?.context("this node has no configuration")?;
+    let mut config = config.control_plane()?.clone();
+    config.cluster.kubernetes_minor.clone_from(&begun.to);
     good::forget(&context.root)?;
     // From here on there is no way but forward.
-    records.update_config(&config, None)?;
+    records.update_config(&Config::ControlPlane(config), None)?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Records;
 use crate::host::disk::ownership::Swap;
 use crate::host::disk::{Identity, Slots, identity};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 
 /// How long the own member may take to answer, times the timeout factor.
@@ -23,7 +23,7 @@ const ASKING: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct SwapContext {
     /// Its configuration.
-    pub config: Config,
+    pub config: ControlPlane,
     /// The system's root, `/` outside of tests.
     pub root: PathBuf,
     /// The directory of keys.

@@ -68,8 +68,8 @@ impl Evacuation<'_> {
     /// It is still here after a while.
     pub fn yield_address(&self) -> anyhow::Result<bool> {
         let config = &self.context.config;
-        let Some(address) = config.control_plane().cluster.virtual_address else { return Ok(true) };
-        if config.control_plane().peers().next().is_none() {
+        let Some(address) = config.cluster.virtual_address else { return Ok(true) };
+        if config.peers().next().is_none() {
             return Ok(true);
         }
         virtual_address::hold_back(&self.context.root, true).context("yielding the virtual IP")?;
@@ -85,11 +85,11 @@ impl Evacuation<'_> {
         let config = &self.context.config;
         let ask = |node| EtcdClient::new(node, &self.context.pki, config.timeout(ASKING));
         let own = ask(&self.context.announcer.node)?;
-        if config.control_plane().peers().next().is_none() || !own.status()?.is_leader() {
+        if config.peers().next().is_none() || !own.status()?.is_leader() {
             return Ok(true);
         }
         // The one that has applied most has least to catch up with.
-        let candidates = config.control_plane().peers().filter_map(|peer| {
+        let candidates = config.peers().filter_map(|peer| {
             let status = ask(peer).and_then(|etcd| etcd.status()).ok()?;
             (!status.is_learner && status.has_leader()).then_some((status.raft_applied_index, status.header.member_id))
         });

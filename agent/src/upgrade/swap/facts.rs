@@ -28,7 +28,7 @@ pub fn node(
     evacuation: Option<EvacuationState>,
 ) -> anyhow::Result<Node> {
     let (identity, image, config) = (context.identity()?, &context.image, &context.config);
-    let minor = &config.control_plane().cluster.kubernetes_minor;
+    let minor = &config.cluster.kubernetes_minor;
     let release = image.kubernetes(minor);
     Ok(Node {
         node: config.node.name.clone(),
@@ -49,7 +49,6 @@ pub fn node(
         },
         etcd: etcd(context),
         virtual_address: config
-            .control_plane()
             .cluster
             .virtual_address
             .map(|address| VirtualAddress { address, held: virtual_address::held(address) }),
@@ -82,7 +81,7 @@ fn etcd(context: &SwapContext) -> Option<Etcd> {
     let status = own.status().ok()?;
     let members = own.members().ok()?;
     let healthy = |member: &crate::cluster::etcd::client::Member| {
-        let node = context.config.control_plane().cluster.control_nodes.iter().find(|node| replace::is(member, node));
+        let node = context.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
         node.is_some_and(|node| ask(node).is_ok_and(|etcd| etcd.healthy()))
     };
     let members = at_once::ask(members, healthy).into_iter().map(|(member, healthy)| Member {

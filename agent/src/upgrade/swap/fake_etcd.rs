@@ -13,9 +13,10 @@ use contract::properties::ControlNode;
 use serde_json::{Value, json};
 
 use super::fake_server;
+use crate::cluster::etcd::client::HEALTH;
 use crate::cluster::etcd::peer_url;
 use crate::cluster::pki::{self, Authorities};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// All members.
 #[derive(Clone, Default)]
@@ -34,24 +35,41 @@ struct Store {
     unlisted: bool,
 }
 
+/// Gives each control node of `config` an address of its own, where nothing listens, and lays keys for etcd's
+/// clients into `pki`.
+pub(super) fn off(config: &mut ControlPlane, pki: &Path) {
+    lay(config, pki, |_, _| {});
+}
+
+/// The same. Each node has its turn while the keys are its own.
+fn lay(config: &mut ControlPlane, pki: &Path, turn: impl Fn(&ControlNode, u64)) {
+    // Several tests of several processes run at once.
+    static USED: AtomicU8 = AtomicU8::new(0);
+    let block = USED.fetch_add(1, Ordering::SeqCst);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Authorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
+    for (node, id) in config.cluster.control_nodes.iter_mut().zip(1..) {
+        node.address = Ipv4Addr::new(127, 64 | high & 63, block, (low & 63) * 4 + id);
+        pki::ensure_member(node, pki, SystemTime::now()).unwrap();
+        turn(node, id.into());
+    }
+    let own = config.control_node().unwrap().address;
+    config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap();
+}
+
+/// Checks that something failed because the member of the first node is off.
+pub(super) fn is_off(config: &ControlPlane, error: &str) {
+    let member = format!("/v3/kv/put at {}:{}", config.cluster.control_nodes[0].address, ports::ETCD_CLIENT);
+    assert!(error.contains(&member) && error.contains("Connection refused"), "{error}");
+}
+
 impl FakeEtcd {
     /// Starts a member for each control node of `config`, which gets addresses of its own, and
     /// lays keys for its clients into `pki`.
-    pub(super) fn start(config: &mut Config, pki: &Path) -> Self {
-        // Several tests of several processes run at once.
-        static USED: AtomicU8 = AtomicU8::new(0);
-        let block = USED.fetch_add(1, Ordering::SeqCst);
-        let [.., high, low] = std::process::id().to_be_bytes();
+    pub(super) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
         let etcd = Self::default();
         etcd.begin_anew();
-        Authorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
-        for (node, id) in config.cluster_mut().control_nodes.iter_mut().zip(1..) {
-            node.address = Ipv4Addr::new(127, 64 | high & 63, block, (low & 63) * 4 + id);
-            pki::ensure_member(node, pki, SystemTime::now()).unwrap();
-            etcd.serve(node, id.into(), pki);
-        }
-        let own = config.control_plane().control_node().unwrap().address;
-        config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap();
+        lay(config, pki, |node, id| etcd.serve(node, id, pki));
         etcd
     }
 
@@ -96,7 +114,7 @@ impl FakeEtcd {
     fn answer(&self, id: u64, path: &str, question: &Value) -> (u16, Value) {
         let store = self.0.lock().unwrap();
         match path {
-            "/health" => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
+            HEALTH => (if store.ill == Some(id) { 503 } else { 200 }, json!({})),
             "/v3/cluster/member/list" if store.unlisted => (503, json!({"message": "no quorum"})),
             "/v3/cluster/member/list" => {
                 let member = |(id, name, url): &(u64, String, String)| json!({"ID": id.to_string(), "name": name, "peerURLs": [url]});

@@ -2,6 +2,7 @@
 //! one at a time. What was begun goes on after a restart of the agent; a restart of the VM
 //! ends it. Knows nothing of HTTP.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use contract::codes;
 use contract::swap::{EvacuationRequest, EvacuationState, Losses, Refused, Request, Stage, SwapState};
+use uuid::Uuid;
 
 use super::context::SwapContext;
 use super::evacuate::failure;
@@ -23,6 +25,8 @@ use crate::host::disk::ownership::Swap;
 
 /// How long etcd may take to be well again once the pods have moved, times the timeout factor.
 const SETTLING: Duration = Duration::from_secs(20);
+/// How many cancelled ones are remembered; the requests of so many are never under way at once.
+const WITHDRAWN: usize = 32;
 
 /// A handle on what the one node leaves its work for; clones share it.
 #[derive(Clone, Default)]
@@ -39,6 +43,8 @@ struct Inner {
     leaving: Option<Leaving>,
     way: Option<JoinHandle<()>>,
     cancelled: Arc<AtomicBool>,
+    /// What was cancelled last, the newest at the end. A request for it that was sent before may still come.
+    withdrawn: VecDeque<Uuid>,
 }
 
 impl SwapManager {
@@ -89,7 +95,7 @@ impl SwapManager {
     }
 
     /// What is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
-    pub fn under_way(&self) -> Option<uuid::Uuid> {
+    pub fn under_way(&self) -> Option<Uuid> {
         let leaving = self.lock().leaving().map(|leaving| leaving.purpose.id());
         leaving.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
     }
@@ -113,6 +119,15 @@ impl SwapManager {
     }
 
     fn leave(&self, purpose: Purpose) -> Result<Stage, Refused> {
+        self.leave_if(purpose, |context| judge::judge(&Seen::look(context)))
+    }
+
+    /// Begins what `purpose` asks for if `judged` allows it, which may take long.
+    fn leave_if(
+        &self,
+        purpose: Purpose,
+        judged: impl FnOnce(&SwapContext) -> Result<(), Refused>,
+    ) -> Result<Stage, Refused> {
         let context = self.context().ok_or_else(not_open)?;
         if let Some(stage) = self.lock().repeated(&purpose)? {
             return Ok(stage);
@@ -125,9 +140,9 @@ impl SwapManager {
         if let Purpose::Swap(request) = &purpose {
             judge::version(own, request)?;
         }
-        judge::judge(&Seen::look(&context))?;
+        judged(&context)?;
         let mut inner = self.lock();
-        // Somebody else may have been quicker.
+        // Somebody else may have been quicker, or has cancelled it meanwhile.
         if let Some(stage) = inner.repeated(&purpose)? {
             return Ok(stage);
         }
@@ -145,7 +160,7 @@ impl SwapManager {
     ///
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
-    pub fn cancel(&self, id: uuid::Uuid, runner: &dyn Runner) -> Result<bool, Refused> {
+    pub fn cancel(&self, id: Uuid, runner: &dyn Runner) -> Result<bool, Refused> {
         let (context, purpose) = {
             let mut inner = self.lock();
             if inner.taken.as_ref().is_some_and(|taken| taken.id == id) {
@@ -155,7 +170,10 @@ impl SwapManager {
                 ));
             }
             let leaving = inner.leaving.clone().filter(|leaving| leaving.purpose.id() == id);
-            let Some((context, leaving)) = inner.context.clone().zip(leaving) else { return Ok(true) };
+            let Some((context, leaving)) = inner.context.clone().zip(leaving) else {
+                inner.withdraw(id);
+                return Ok(true);
+            };
             // Remembered first: it holds even if the agent is cut off now.
             inner.cancelled.store(true, Ordering::SeqCst);
             let (stage, purpose) = (leaving.stage, leaving.purpose.clone());
@@ -172,7 +190,9 @@ impl SwapManager {
             self.gave_up(&context, &refused).map_err(|error| failed(&error))?;
             return Err(refused);
         }
-        self.lock().forget(&context).map_err(|error| failed(&error))?;
+        let mut inner = self.lock();
+        inner.forget(&context).map_err(|error| failed(&error))?;
+        inner.withdraw(id);
         Ok(true)
     }
 
@@ -181,7 +201,7 @@ impl SwapManager {
     ///
     /// # Errors
     /// Another swap is meant, this boot is not good yet, the node is leaving its work, or the disk cannot be written.
-    pub fn commit(&self, swap: Option<uuid::Uuid>) -> Result<bool, Refused> {
+    pub fn commit(&self, swap: Option<Uuid>) -> Result<bool, Refused> {
         let context = self.context().ok_or_else(not_open)?;
         // Nothing else begins meanwhile.
         let mut inner = self.lock();
@@ -282,7 +302,14 @@ impl Inner {
         self.taken.clone().or(leaving)
     }
 
+    /// How far it is if it was begun before.
+    ///
+    /// # Errors
+    /// It was cancelled, or another one is under way.
     fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Refused> {
+        if self.withdrawn.contains(&purpose.id()) {
+            return Err(Refused::of(&codes::SWAP_WITHDRAWN, format!("{purpose} was cancelled")));
+        }
         judge::repeated(self.taken.as_ref(), self.leaving.as_ref(), purpose)
     }
 
@@ -308,6 +335,15 @@ impl Inner {
         self.context = Some(context);
         self.show();
         Ok(goes_on)
+    }
+
+    fn withdraw(&mut self, id: Uuid) {
+        if !self.withdrawn.contains(&id) {
+            self.withdrawn.push_back(id);
+        }
+        if self.withdrawn.len() > WITHDRAWN {
+            self.withdrawn.pop_front();
+        }
     }
 
     fn begin(&mut self, purpose: Purpose) {

@@ -14,7 +14,7 @@ use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
 use crate::host::disk::ownership::{self, Candidate};
 use crate::host::files::{self, power};
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
 use crate::upgrade::swap::evacuate::uncordon;
 use crate::upgrade::swap::fake_api::FakeApi;
@@ -23,7 +23,7 @@ use crate::upgrade::swap::{adopt, node_record};
 
 /// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.
 pub(super) struct Cluster {
-    config: Config,
+    config: ControlPlane,
     keys: tempfile::TempDir,
     pub(super) etcd: FakeEtcd,
     pub(super) api: FakeApi,
@@ -33,7 +33,7 @@ impl Cluster {
     pub(super) fn new() -> Self {
         let (mut config, keys) = (three_nodes(), tempfile::tempdir().unwrap());
         let etcd = FakeEtcd::start(&mut config, keys.path());
-        let api = FakeApi::start(config.control_plane().control_node().unwrap(), keys.path());
+        let api = FakeApi::start(config.control_node().unwrap(), keys.path());
         Self { config, keys, etcd, api }
     }
 

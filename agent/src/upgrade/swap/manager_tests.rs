@@ -10,8 +10,7 @@ use crate::host::disk::{DiskState, fixture};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::upgrade::swap::{adopt, node_record};
-use uuid::Uuid;
+use crate::upgrade::swap::{adopt, fake_etcd, node_record};
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -48,6 +47,14 @@ pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext
         own: user(B, "0.1.0"),
         reporter: Reporter::new(root, Status::default()),
     }
+}
+
+/// The same, with keys for an etcd that is off.
+fn without_etcd(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
+    let mut context = context(root, swap);
+    fake_etcd::off(&mut context.config, root);
+    context.announcer = node_record::Announcer::new(&context.config, root, root, &context.disk, "b").unwrap();
+    context
 }
 
 /// The VM of this node, which its image may let in.
@@ -102,6 +109,25 @@ fn a_node_that_is_not_ready_is_not_swapped() {
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!(manager.evacuate(evacuation(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!((manager.state(), manager.evacuation(), manager.under_way()), (None, None, None));
+}
+
+#[test]
+fn what_is_cancelled_before_it_begins_never_begins() {
+    let root = tempfile::tempdir().unwrap();
+    let manager = SwapManager::default();
+    manager.open(context(root.path(), None)).unwrap();
+    // Whoever asked has gone; the next one withdraws it while the other members are still being asked.
+    let begun = manager.leave_if(Purpose::Swap(request(3)), |_| {
+        assert_eq!(manager.cancel(Uuid::from_u128(3), &Nothing), Ok(true));
+        Ok(())
+    });
+    assert_eq!(begun.unwrap_err().code, "swap.withdrawn");
+    // And a request that was under way for longer still.
+    let late = manager.leave_if(Purpose::Evacuation(evacuation(3)), |_| panic!("it is judged"));
+    assert_eq!(late.unwrap_err().code, "swap.withdrawn");
+    assert_eq!((manager.state(), manager.evacuation(), manager.under_way()), (None, None, None));
+    // Another one begins: there is no etcd here that it could be told to.
+    assert_eq!(manager.leave_if(Purpose::Swap(request(4)), |_| Ok(())), Ok(Stage::Judging));
 }
 
 #[test]
@@ -164,15 +190,17 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     assert_eq!(manager.commit(None), Ok(true));
     let kept = other.identity().unwrap();
     assert_eq!((kept.publisher.as_deref(), kept.swap), (Some("SHA256:pinned"), None));
-    // The cluster is told first; there is no etcd here, so that nothing is committed.
+    // The cluster is told first; etcd is off here, so that nothing is committed.
     let root = tempfile::tempdir().unwrap();
-    let mut signed = context(root.path(), named("SHA256:named"));
+    let mut signed = without_etcd(root.path(), named("SHA256:named"));
     signed.image.publisher = Some("SHA256:named".into());
     assert_eq!(signed.next_publisher(&signed.identity().unwrap()).as_deref(), Some("SHA256:named"));
     let manager = SwapManager::default();
     manager.open(signed.clone()).unwrap();
     good(root.path());
-    assert_eq!(manager.commit(None).unwrap_err().code, "swap.failed");
+    let refused = manager.commit(None).unwrap_err();
+    assert_eq!(refused.code, "swap.failed");
+    fake_etcd::is_off(&signed.config, &refused.reason);
     assert!(signed.identity().unwrap().swap.is_some());
 }
 
@@ -187,7 +215,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
         forced: false,
         publisher: None,
     };
-    let context = context(root.path(), None);
+    let context = without_etcd(root.path(), None);
     adopt::take(root.path(), &context.disk, &candidate(&context)).unwrap();
     context.set_swap(Some(prepared(3))).unwrap();
     let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Swap(request(3))) };
@@ -200,8 +228,10 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     // Another one's is not withdrawn with it.
     assert_eq!(manager.cancel(Uuid::from_u128(4), &Nothing), Ok(true));
     assert!(context.identity().unwrap().swap.is_some());
-    // There is no etcd to tell of it here; the disk is as before all the same.
-    assert_eq!(manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err().code, "swap.failed");
+    // The cluster cannot be told of it; the disk is as before all the same.
+    let refused = manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err();
+    assert_eq!(refused.code, "swap.failed");
+    fake_etcd::is_off(&context.config, &refused.reason);
     assert_eq!(context.identity().unwrap().swap, None);
 }
 

@@ -19,7 +19,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::restore::Restored;
 use crate::cluster::records::{DiskCounter, Records};
 use crate::host::disk::Identity;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// Below it each node has a key of its name.
 const PREFIX: &str = "/kaas/nodes/";
@@ -127,8 +127,8 @@ fn records(etcd: &EtcdClient) -> anyhow::Result<Vec<(String, serde_json::Result<
 }
 
 /// Whether every control node runs the image with this build for good. Pure.
-pub fn settled(config: &Config, known: &Known, build: &str) -> bool {
-    config.control_plane().cluster.control_nodes.iter().all(|node| {
+pub fn settled(config: &ControlPlane, known: &Known, build: &str) -> bool {
+    config.cluster.control_nodes.iter().all(|node| {
         let mut records_of_node = known.iter().filter(|(name, _)| *name == node.name);
         records_of_node.any(|(_, record)| record.build == build && !record.open && record.swap.is_none())
     })
@@ -219,9 +219,9 @@ impl Announcer {
     ///
     /// # Errors
     /// It is no control node.
-    pub fn new(config: &Config, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
+    pub fn new(config: &ControlPlane, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
         Ok(Self {
-            node: config.control_plane().control_node()?.clone(),
+            node: config.control_node()?.clone(),
             pki: pki.to_owned(),
             root: root.to_owned(),
             disk: disk.to_owned(),
@@ -419,10 +419,14 @@ mod tests {
     fn the_counter_is_on_the_disk_even_if_nobody_could_be_told() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
-        let config = crate::intake::config::fixture::one_node();
-        let nowhere = root.path().join("disk");
-        let announcer = Announcer::new(&config, root.path(), root.path(), &nowhere, "b").unwrap();
-        assert!(announcer.tell(None).is_err());
+        let mut config = crate::intake::config::fixture::one_node();
+        super::super::fake_etcd::off(&mut config, root.path());
+        let disk = root.path().join("disk");
+        std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+        crate::host::disk::identity::write(&disk, &identity()).unwrap();
+        let announcer = Announcer::new(&config, root.path(), root.path(), &disk, "b").unwrap();
+        let error = announcer.tell(None).unwrap_err();
+        super::super::fake_etcd::is_off(&config, &format!("{error:#}"));
         assert_eq!(records.disk_counter().unwrap(), DiskCounter { counter: 1 });
     }
 }

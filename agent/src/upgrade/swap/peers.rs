@@ -29,7 +29,7 @@ use crate::cluster::records::{Entry, Records};
 use crate::host::at_once;
 use crate::host::disk::Identity;
 use crate::host::https::Client;
-use crate::intake::config::Config;
+use crate::intake::config::ControlPlane;
 
 /// Where an agent tells what its node knows.
 pub const PATH: &str = "/v1/disks";
@@ -90,7 +90,7 @@ pub enum Verdict {
 /// # Errors
 /// A record cannot be read.
 pub fn judge(
-    config: &Config,
+    config: &ControlPlane,
     identity: &Identity,
     build: &str,
     records: &Records,
@@ -107,8 +107,8 @@ pub fn judge(
 
 /// Whether etcd on this node needs another one's: not if it is the only one, or was restored alone and no node has
 /// joined it since.
-fn has_peers(config: &Config, records: &Records) -> anyhow::Result<bool> {
-    if config.control_plane().peers().next().is_none() {
+fn has_peers(config: &ControlPlane, records: &Records) -> anyhow::Result<bool> {
+    if config.peers().next().is_none() {
         return Ok(false);
     }
     let Some(restored) = records.entry::<Restored>()?.filter(|restored| restored.members.len() == 1) else {
@@ -121,9 +121,9 @@ fn has_peers(config: &Config, records: &Records) -> anyhow::Result<bool> {
 }
 
 /// Asks all peers at once. One that does not answer is passed over.
-fn ask(config: &Config, pki: &Path) -> Vec<(String, Known)> {
+fn ask(config: &ControlPlane, pki: &Path) -> Vec<(String, Known)> {
     let timeout = config.timeout(ASKING);
-    let asked = at_once::ask(config.control_plane().peers(), |peer| {
+    let asked = at_once::ask(config.peers(), |peer| {
         let member = EtcdClient::new(peer, pki, timeout).and_then(|etcd| node_record::list(&etcd));
         member.or_else(|no_member| ask_agent(peer, pki, timeout).map_err(|error| error.context(no_member)))
     });
@@ -173,10 +173,10 @@ mod tests {
         let records = Records::new(root.path());
         let mut three = three_nodes();
         // Nobody answers there.
-        for (node, low) in three.cluster_mut().control_nodes.iter_mut().zip(1..) {
+        for (node, low) in three.cluster.control_nodes.iter_mut().zip(1..) {
             node.address = [127, 255, 255, low].into();
         }
-        let judged = |config: &Config| judge(config, &identity(), "b", &records, root.path()).unwrap();
+        let judged = |config: &ControlPlane| judge(config, &identity(), "b", &records, root.path()).unwrap();
         assert_eq!((judged(&one_node()), judged(&three)), (Verdict::True, Verdict::Unknown));
         let restored = |members: &[&str]| {
             let members = members.iter().map(|&name| name.to_owned()).collect();
@@ -199,8 +199,7 @@ mod tests {
         let records = Records::new(root.path());
         let mut config = three_nodes();
         let _etcd = FakeEtcd::start(&mut config, root.path());
-        let etcd = EtcdClient::new(config.control_plane().control_node().unwrap(), root.path(), Duration::from_secs(5))
-            .unwrap();
+        let etcd = EtcdClient::new(config.control_node().unwrap(), root.path(), Duration::from_secs(5)).unwrap();
         let record = |counter| NodeRecord { counter, ..NodeRecord::of_disk(&identity(), "b", &records).unwrap() };
         for (name, counter) in [("node1", 7), ("node2", 9)] {
             etcd.put(&format!("/kaas/nodes/{name}"), &serde_json::to_vec(&record(counter)).unwrap()).unwrap();

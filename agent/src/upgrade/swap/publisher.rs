@@ -61,7 +61,7 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             let mut config = crate::intake::config::fixture::three_nodes();
             let _etcd = FakeEtcd::start(&mut config, root.path());
-            let nodes = config.control_plane().cluster.control_nodes.iter();
+            let nodes = config.cluster.control_nodes.iter();
             let members: Vec<_> =
                 nodes.map(|node| EtcdClient::new(node, root.path(), Duration::from_secs(5)).unwrap()).collect();
             assert_eq!(pinned(&members[0]).unwrap(), None);

@@ -22,8 +22,7 @@ pub fn look(context: &SwapContext) -> Result<(), String> {
     let timeout = config.timeout(ASKING);
     let own = EtcdClient::new(&context.announcer.node, pki, timeout);
     let listed = own.and_then(|own| own.members()).map_err(|error| format!("{error:#}"));
-    let healthy =
-        at_once::ask(&config.control_plane().cluster.control_nodes, |node| member::healthy(node, pki, timeout));
+    let healthy = at_once::ask(&config.cluster.control_nodes, |node| member::healthy(node, pki, timeout));
     judge(&config.node.name, &healthy, &listed)
 }
 
@@ -76,7 +75,7 @@ mod tests {
     /// What is said of members that are listed so, on the first of three nodes, where those of `ill` are not well.
     fn judged(listed: Result<&[Member], &str>, ill: &[&str]) -> Result<(), String> {
         let config = three_nodes();
-        let nodes = config.control_plane().cluster.control_nodes.iter();
+        let nodes = config.cluster.control_nodes.iter();
         let healthy: Vec<_> = nodes.map(|node| (node, !ill.contains(&node.name.as_str()))).collect();
         judge("node1", &healthy, &listed.map(<[_]>::to_vec).map_err(str::to_owned))
     }

@@ -11,6 +11,9 @@ use crate::codes;
 /// Widest and narrowest subnets of nodes: a /31 or /32 has no room for a gateway.
 const SUBNET: std::ops::RangeInclusive<u8> = 8..=30;
 
+/// The widest network that a list of networks takes: the largest private one. A wider one is rather a typing mistake.
+const WIDEST: u8 = 8;
+
 /// The problem of an IPv6 address, range or bracketed address, if the text is one.
 pub fn refuse_ipv6(text: &str) -> Result<(), Problem> {
     let bare = text.trim_start_matches('[');
@@ -102,6 +105,11 @@ pub fn range(text: &str, shortest: u8, longest: u8) -> Result<Ipv4Net, Problem> 
     Ok(range)
 }
 
+/// A network that hosts are in, by its first address, or a single address.
+pub fn network(text: &str) -> Result<Ipv4Net, Problem> {
+    if text.contains('/') { range(text, WIDEST, 32) } else { host_address(text).map(Ipv4Net::from) }
+}
+
 /// Whether two ranges have an address in common.
 pub fn overlap(one: &Ipv4Net, other: &Ipv4Net) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
@@ -178,6 +186,23 @@ mod tests {
             ("127.0.0.5/24", "address.unusable"),
         ] {
             assert_eq!(address_with_prefix(text).unwrap_err().code.code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_given_by_its_first_address_or_is_a_single_one() {
+        assert_eq!(network("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(network("192.168.10.7").unwrap().to_string(), "192.168.10.7/32");
+        for (text, code) in [
+            ("admins", "property.malformed"),
+            ("10.0.0.0/", "property.malformed"),
+            ("fd00::/48", "property.ipv6"),
+            ("0.0.0.0/0", "range.size"),
+            ("10.1.2.3/16", "range.host-bits"),
+            ("127.0.0.0/8", "range.unusable"),
+            ("127.0.0.1", "address.unusable"),
+        ] {
+            assert_eq!(network(text).unwrap_err().code.code, code, "{text}");
         }
     }
 

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::node::Node;
 use tokio::time::Instant;
 
+use super::belief::Belief;
 use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::trouble::{Trouble, Wait};
 
-/// So many looks in a row must find another node silent before that is believed.
-const LOOKS_TO_BELIEVE: u32 = 3;
-
-/// How another node does.
+/// How a node does, as far as another one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Well,
@@ -22,6 +21,17 @@ pub(super) enum Health {
     Silent,
 }
 
+impl Health {
+    /// What it says of itself.
+    pub(super) fn of(facts: anyhow::Result<Node>) -> Self {
+        match facts {
+            Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Self::Well,
+            Ok(_) => Self::Ill,
+            Err(_) => Self::Silent,
+        }
+    }
+}
+
 /// How much of the time in which a node is not found good counts against it.
 pub(super) struct Blame {
     limit: Duration,
@@ -29,15 +39,17 @@ pub(super) struct Blame {
     own: Duration,
     excused: Duration,
     last: Instant,
-    /// How often in a row the others did not answer.
-    silent: BTreeMap<String, u32>,
+    pace: Duration,
+    /// Which of the others did not answer.
+    silent: BTreeMap<String, Belief>,
 }
 
 impl Blame {
-    /// `limit` is how much may count against it, `most` how much one look may count for at most.
-    pub(super) fn new(limit: Duration, most: Duration) -> Self {
+    /// `limit` is how much may count against it, `most` how much one look may count for at most, `pace` the pause
+    /// between two looks.
+    pub(super) fn new(limit: Duration, most: Duration, pace: Duration) -> Self {
         let (own, excused) = (Duration::ZERO, Duration::ZERO);
-        Self { limit, most, own, excused, last: Instant::now(), silent: BTreeMap::new() }
+        Self { limit, most, own, excused, last: Instant::now(), pace, silent: BTreeMap::new() }
     }
 
     /// What a look comes to at which the node lacks something.
@@ -62,11 +74,11 @@ impl Blame {
     fn excuse(&mut self, lacks: &Reason, others: Vec<(String, Health)>) -> Option<Reason> {
         let (all, mut ill, mut silent) = (others.len(), Vec::new(), 0);
         for (name, health) in others {
-            let looks = self.silent.entry(name.clone()).or_default();
-            *looks = if health == Health::Silent { *looks + 1 } else { 0 };
+            let belief = self.silent.entry(name.clone()).or_insert_with(|| Belief::at(self.pace));
+            let is_silent = belief.look(health == Health::Silent);
             match health {
                 Health::Ill => ill.push(format!("{name} is not well")),
-                Health::Silent if *looks >= LOOKS_TO_BELIEVE => {
+                Health::Silent if is_silent => {
                     silent += 1;
                     ill.push(format!("{name} does not answer"));
                 }

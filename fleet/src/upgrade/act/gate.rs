@@ -24,8 +24,8 @@ impl Run<'_> {
     /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
     /// which it is does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
-        let image = &plan.target.image;
-        let blame = &Mutex::new(Blame::new(Duration::from_secs(plan.options.gate_seconds), self.most_of_a_look()));
+        let (image, limit) = (&plan.target.image, Duration::from_secs(plan.options.gate_seconds));
+        let blame = &Mutex::new(Blame::new(limit, self.most_of_a_look(), self.pace));
         let what = &format!("{} to be found good", node.name);
         let facts = self
             .wait(what, Duration::MAX, || async move {
@@ -50,12 +50,7 @@ impl Run<'_> {
             if plan.nodes.iter().position(|node| node.name == name).is_some_and(|at| progress.is_away(at)) {
                 continue;
             }
-            let health = match self.nodes.facts(address).await {
-                Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Health::Well,
-                Ok(_) => Health::Ill,
-                Err(_) => Health::Silent,
-            };
-            seen.push((name.to_owned(), health));
+            seen.push((name.to_owned(), Health::of(self.nodes.facts(address).await)));
         }
         seen
     }

@@ -1,7 +1,7 @@
 //! A node leaves its work to the others, before its VM is stopped: prepared for its swap on the way forward, evacuated
 //! on the way back.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contract::node::Node;
@@ -9,13 +9,15 @@ use contract::swap::{self, Stage};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::Taken;
+use super::belief::Belief;
 use super::gate::missing;
 use super::node::MOMENT;
 use super::reach::Says;
-use super::{LOOKS_TO_BELIEVE, Taken};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::run::Run;
@@ -82,11 +84,17 @@ impl Run<'_> {
 
     /// Lets a new VM that runs well hand everything over before it is stopped. One that does not is stopped as it is:
     /// waiting would help nobody.
-    pub(super) async fn evacuate(&self, plan: &Plan, node: &PlannedNode, new: Option<&Vm>) -> Taken {
+    pub(super) async fn evacuate(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        new: Option<&Vm>,
+        progress: &Progress,
+    ) -> Taken {
         let Some(new) = new.filter(|new| new.power == PowerState::On) else {
             return Ok("the new VM does not run".to_owned());
         };
-        let looks = AtomicU32::new(0);
+        let belief = Belief::at(self.pace);
         let well = self
             .wait(&format!("{} to be well", node.name), MOMENT, || async {
                 let mut says = Says::Facts;
@@ -101,10 +109,10 @@ impl Run<'_> {
                     }
                 };
                 match lacks {
-                    Some(lacks) if looks.fetch_add(1, Ordering::Relaxed) + 1 < LOOKS_TO_BELIEVE => Err(lacks.into()),
+                    Some(lacks) if !belief.look(true) => Err(lacks.into()),
                     Some(lacks) => {
                         if says != Says::Facts {
-                            self.may_be_stopped(plan, node, says).await?;
+                            self.may_be_stopped(plan, node, says, progress).await?;
                         }
                         Ok(Some(lacks))
                     }

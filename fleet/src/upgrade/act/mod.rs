@@ -1,12 +1,14 @@
 //! The steps themselves. Each looks first, then acts, and says whether it
 //! changed anything, so that it can be taken again after a crash at any point.
 
+mod belief;
 mod blame;
 mod gate;
 mod import;
 mod keep;
 mod leave;
 mod node;
+mod order;
 mod proof;
 mod reach;
 mod vm;
@@ -16,7 +18,7 @@ use uuid::Uuid;
 use super::entry::{Direction, Event};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
-use super::plan::{Action, Mode, Plan, PlannedNode, Step};
+use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
@@ -28,9 +30,6 @@ use crate::node::clean;
 pub(super) use keep::{held, withdrawn};
 pub(super) use node::MOMENT;
 pub(super) use proof::old_of;
-
-/// So many looks in a row must find a node ill before it is taken for ill.
-const LOOKS_TO_BELIEVE: u32 = 10;
 
 type Taken = Result<String, Trouble>;
 
@@ -88,11 +87,11 @@ impl Run<'_> {
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
             Action::GateOld => self.gate_old(plan, node, vms, &journal.progress()).await,
-            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref()).await,
+            Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref(), &journal.progress()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
                 match step.action {
-                    Action::StopNew => self.stop_new(plan, node, new).await,
+                    Action::StopNew => self.stop_new(plan, node, new, &journal.progress()).await,
                     Action::FenceNew => self.fence(new).await,
                     _ => self.detach(node, new, &place(journal, index)).await,
                 }
@@ -194,7 +193,7 @@ impl Run<'_> {
 fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> Trouble {
     let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
     let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
-    if plan.options.mode == Mode::AllAtOnce && is_any_away {
+    if progress.is_at_once(plan) && is_any_away {
         return Trouble::pause(reason::VM_GONE, words);
     }
     Trouble::blocked(reason::VM_GONE, words)

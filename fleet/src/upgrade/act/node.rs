@@ -1,13 +1,13 @@
 //! What nodes are asked for around their stop: to be well, to withdraw, to commit.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use contract::swap::Stage;
 
+use super::belief::Belief;
 use super::reach::Says;
 use super::vm::no_rival;
-use super::{LOOKS_TO_BELIEVE, Taken, Vms};
+use super::{Taken, Vms};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
@@ -84,7 +84,7 @@ impl Run<'_> {
                 Err(trouble) => return Err(trouble),
             }
         }
-        self.stop(plan, node, old).await
+        self.stop(plan, node, old, progress).await
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a
@@ -154,25 +154,25 @@ impl Run<'_> {
             let withdrawn = if is_begun(Action::Prepare) { self.cancel(node, vms).await? } else { "untouched".into() };
             return Ok(format!("{} runs with its disk and stays on: {withdrawn}", old.name));
         }
-        self.stop_member(plan, node, old).await
+        self.stop_member(plan, node, old, progress).await
     }
 
     /// Makes sure that the new VM is off.
-    pub(super) async fn stop_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm) -> Taken {
+    pub(super) async fn stop_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
         if new.power == PowerState::On {
             unburdened(new, node)?;
         }
-        self.stop_member(plan, node, new).await
+        self.stop_member(plan, node, new, progress).await
     }
 
     /// Stops a VM on the way back. One that does its part well is not stopped while another node does not: etcd
     /// would lose its quorum. One that is ill is stopped when etcd stands without it.
-    pub(super) async fn stop_member(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Taken {
-        if plan.options.mode == Mode::Rolling && vm.power == PowerState::On {
-            let limit = Duration::from_secs(plan.options.gate_seconds);
-            let looks = AtomicU32::new(0);
+    pub(super) async fn stop_member(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
+        if !progress.is_at_once(plan) && vm.power == PowerState::On {
+            // However short the gate's limit is: that a node is ill is believed after some looks only.
+            let limit = Duration::from_secs(plan.options.gate_seconds).max(MOMENT);
+            let belief = Belief::at(self.pace);
             self.wait("the other members of etcd", limit, || async {
-                let looks = looks.fetch_add(1, Ordering::Relaxed) + 1;
                 let (facts, says) = match self.nodes.facts(node.address).await {
                     Ok(facts) => (Some(facts), Says::Facts),
                     Err(error) => (None, Says::of(&error)),
@@ -187,15 +187,14 @@ impl Run<'_> {
                     None if good => return Ok(()),
                     None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
                 };
-                // One answer that did not come is no proof that it is ill.
-                if good || looks < LOOKS_TO_BELIEVE {
+                if !belief.look(!good) {
                     return Err(why.into());
                 }
-                self.may_be_stopped(plan, node, says).await
+                self.may_be_stopped(plan, node, says, progress).await
             })
             .await?;
         }
-        self.stop(plan, node, vm).await
+        self.stop(plan, node, vm, progress).await
     }
 
     pub(super) async fn commit(&self, node: &PlannedNode) -> Taken {

@@ -6,8 +6,10 @@ use std::io;
 use contract::node::Etcd;
 
 use super::gate::others;
-use crate::upgrade::nodes::{Answered, Nodes as _};
-use crate::upgrade::plan::{Mode, Plan, PlannedNode};
+use crate::node::Answered;
+use crate::upgrade::nodes::Nodes as _;
+use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::UNREACHABLE;
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
 use crate::upgrade::run::Run;
@@ -45,15 +47,22 @@ fn is_tls(error: &io::Error) -> bool {
 impl Run<'_> {
     /// Whether the VM of a node may be stopped that does not do its part, as far as can be seen from here: another
     /// control node must say that etcd stands without it. All at once, etcd does not stand, and it is enough that
-    /// another one can be reached. Who is the only one may be stopped if it says nothing, or what it lacks.
-    pub(super) async fn may_be_stopped(&self, plan: &Plan, node: &PlannedNode, says: Says) -> Result<(), Wait> {
+    /// another one can be reached, or that none has ever come up. Who is the only one may be stopped if it says nothing,
+    /// or what it lacks.
+    pub(super) async fn may_be_stopped(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        says: Says,
+        progress: &Progress,
+    ) -> Result<(), Wait> {
         let (mut all, mut silent) = (0, 0);
         for (name, address) in others(plan, node) {
             all += 1;
             match self.nodes.facts(address).await {
                 Ok(facts) => {
                     let stands = |etcd: &Etcd| stands_without(etcd, &node.member, plan.members.len());
-                    if plan.options.mode == Mode::AllAtOnce || facts.etcd.as_ref().is_some_and(stands) {
+                    if progress.is_at_once(plan) || facts.etcd.as_ref().is_some_and(stands) {
                         return Ok(());
                     }
                     log::debug!("{name} does not say that etcd stands without {}", node.name);
@@ -69,8 +78,12 @@ impl Run<'_> {
                 Err(Trouble::elsewhere(NODE_NOT_READY, words).into())
             }
             (0, _) => Ok(()),
+            (_, Says::Nothing) if silent == all && progress.none_came_up(plan) => Ok(()),
             (_, Says::Nothing) if silent == all => {
-                let words = format!("no control node can be reached from here: whether {name} is at work is not known");
+                let words = format!(
+                    "no control node can be reached from here: whether {name} is at work is not known. If it is not, \
+                     power its VM off by hand: the way back goes on then"
+                );
                 Err(Wait::again(UNREACHABLE, words))
             }
             _ => {

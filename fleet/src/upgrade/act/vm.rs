@@ -7,6 +7,7 @@ use super::{MOMENT, Taken};
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::run::Run;
@@ -18,7 +19,7 @@ const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 impl Run<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
     /// looked up.
-    pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Taken {
+    pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
             PowerState::On => {}
@@ -26,7 +27,7 @@ impl Run<'_> {
         }
         let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
         if asked == ShutDown::CannotBeAsked {
-            self.is_silent(plan, node, vm).await?;
+            self.is_silent(plan, node, vm, progress).await?;
             let now = self.again(vm).await?;
             if now.power == PowerState::Off {
                 return Ok(format!("{} is off", vm.name));
@@ -54,7 +55,7 @@ impl Run<'_> {
     /// Waits whether a guest that cannot be asked to shut down does anything at all. Only a new VM that is taken back
     /// and does not answer for as long as a guest may take to shut down is as good as one that was asked and is still
     /// on, if it is not this machine that cannot see the nodes; every other one may be at work, and is left to a person.
-    async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm) -> Result<(), Trouble> {
+    async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Result<(), Trouble> {
         let at_work = || {
             let words = format!(
                 "the guest of {vm} cannot be asked to shut down: VMware Tools do not run in it. Shut it down by hand; its \
@@ -75,7 +76,7 @@ impl Run<'_> {
         match self.wait(&what, SHUTTING_DOWN, answers).await {
             Ok(()) => Err(at_work()),
             Err(Trouble::Cannot(_)) => {
-                let stands = || self.may_be_stopped(plan, node, Says::Nothing);
+                let stands = || self.may_be_stopped(plan, node, Says::Nothing, progress);
                 self.wait(&format!("another control node to say that {} may be stopped", node.name), MOMENT, stands)
                     .await
             }

@@ -5,7 +5,7 @@ use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, World, old_vm};
 use crate::hypervisor::PowerState;
 use crate::upgrade::entry::{Entry, Event};
-use crate::upgrade::{Action, Direction, Mode, Outcome, Progress, Reason, Step, Verb};
+use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Step, Verb};
 
 async fn upgraded(nodes: usize) -> World {
     let world = world(nodes, Mode::Rolling, Ill::Well).await;
@@ -94,7 +94,7 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     };
     let turn = |direction| {
         let reason = Reason::new("upgrade.asked", "a test");
-        Event::DirectionChanged { direction, only: Some(0), left_out: [].into(), reason }
+        Event::DirectionChanged { direction, only: Some(0), order: Order::LastFirst, left_out: [].into(), reason }
     };
     let mut events = vec![Event::Planned { plan: Box::new(plan.clone()) }];
     events.extend(done(Action::Import));

@@ -3,7 +3,7 @@ use uuid::Uuid;
 use super::*;
 use crate::authority::TakeOver;
 use crate::hypervisor::Kind;
-use crate::upgrade::entry::{Direction, Outcome};
+use crate::upgrade::entry::{Direction, Order, Outcome};
 use crate::upgrade::plan::{Action, Step};
 use crate::upgrade::reason::Reason;
 use crate::upgrade::tests::fake::fault::{At, Fault};
@@ -35,6 +35,7 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
         Event::DirectionChanged {
             direction: Direction::Back,
             only: Some(1),
+            order: Order::First(vec![1]),
             left_out: [2].into(),
             reason: Reason::new("upgrade.asked", "a test"),
         },
@@ -63,6 +64,8 @@ async fn a_damaged_journal_is_refused() {
     let elsewhere = Event::Planned { plan: Box::new(elsewhere) };
     let elsewhere = serde_json::to_string(&Entry { at: 1, hold: 1, event: elsewhere }).unwrap();
     let begun = r#"{"at":1,"hold":1,"event":"begun","action":"fence","node":3}"#;
+    let turned =
+        r#"{"at":1,"hold":1,"event":"direction-changed","direction":"back","order":{"first":[3]},"reason":""}"#;
     for damaged in [
         String::new(),
         "{}\n".to_owned(),
@@ -70,6 +73,7 @@ async fn a_damaged_journal_is_refused() {
         format!("{text}{text}"),
         format!("{text}what\n"),
         format!("{text}{begun}\n"),
+        format!("{text}{turned}\n"),
         elsewhere,
     ] {
         world.lock().store.holds.get_mut(&1).unwrap().insert(FILE.to_owned(), damaged.clone());

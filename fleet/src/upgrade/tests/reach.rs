@@ -1,8 +1,11 @@
 use super::*;
+use crate::node::Answer;
+use crate::node::tests::said;
+use crate::upgrade::nodes::{facts_of, is_name};
 
 #[test]
 fn errors_of_http_and_tls_are_answers_and_a_broken_connection_is_none() {
-    let answered = Answered { status: 503, words: "not now".into() };
+    let answered = Answered::with("the answer is 503: not now");
     assert_eq!(Says::of(&anyhow::Error::from(answered).context("asking cp1")), Says::SomethingElse);
     let tls = io::Error::new(io::ErrorKind::InvalidData, "invalid peer certificate");
     assert_eq!(Says::of(&anyhow::Error::from(tls).context("asking cp1")), Says::SomethingElse);
@@ -31,4 +34,26 @@ async fn what_speaks_no_tls_that_is_trusted_has_answered() {
     answers.join().unwrap();
     let error = ask().await;
     assert_eq!(Says::of(&error), Says::Nothing, "{error:?}");
+}
+
+/// Somebody has answered all the same when it is cut short, too much, or not understood.
+#[test]
+fn an_answer_that_is_no_good_is_one() {
+    let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {0}\r\n\r\n{1}", 9 << 20, "x".repeat(9 << 20));
+    for what in [
+        // The connection is closed, before the answer and within it.
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        "what?\r\n",
+        &long,
+    ] {
+        let error = said(what.as_bytes()).unwrap_err();
+        assert_eq!(Says::of(&error), Says::SomethingElse, "{error:?}");
+    }
+    for (status, body) in [(404, ""), (500, "not now"), (200, r#"{"node":"CP 1"}"#)] {
+        let error = facts_of(&Answer { status, body: body.as_bytes().to_vec() }).unwrap_err();
+        assert_eq!(Says::of(&error), Says::SomethingElse, "{error:?}");
+    }
+    let error = is_name("CP 1").unwrap_err();
+    assert_eq!(Says::of(&error), Says::SomethingElse, "{error:?}");
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::upgrade::CODES;
-use crate::upgrade::entry::{Direction, Event};
+use crate::upgrade::entry::{Direction, Event, Order};
 
 #[test]
 fn a_journal_of_before_reasons_had_codes_is_read() {
@@ -8,22 +8,44 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
     let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
     assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
     let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
-    let Event::DirectionChanged { direction, only, reason, .. } = serde_json::from_str(turned).unwrap() else {
+    let Event::DirectionChanged { direction, only, order, left_out, reason } = serde_json::from_str(turned).unwrap()
+    else {
         panic!("{turned}")
     };
-    assert_eq!((direction, only), (Direction::Back, Some(1)));
+    assert_eq!((direction, only, order), (Direction::Back, Some(1), Order::LastFirst));
+    assert!(left_out.is_empty());
     assert_eq!(reason.to_string(), "cp1: no answer [upgrade.uncoded]");
 }
 
 #[test]
 fn a_reason_is_noted_with_its_code_and_as_one_object_elsewhere() {
     let reason = Reason::from(Refused { code: "swap.quorum".into(), reason: "cp2 is\nill".into() });
-    let event =
-        Event::DirectionChanged { direction: Direction::Back, only: None, left_out: [].into(), reason: reason.clone() };
+    let event = turned(Order::LastFirst, &reason);
     let noted = r#"{"event":"direction-changed","direction":"back","code":"swap.quorum","reason":"cp2 is ill"}"#;
     assert_eq!(serde_json::to_string(&event).unwrap(), noted);
     assert_eq!(serde_json::from_str::<Event>(noted).unwrap(), event);
     assert_eq!(serde_json::to_string(&reason).unwrap(), r#"{"code":"swap.quorum","reason":"cp2 is ill"}"#);
+}
+
+fn turned(order: Order, reason: &Reason) -> Event {
+    Event::DirectionChanged {
+        direction: Direction::Back,
+        only: None,
+        order,
+        left_out: [].into(),
+        reason: reason.clone(),
+    }
+}
+
+#[test]
+fn an_order_that_is_not_the_usual_one_is_noted() {
+    let reason = Reason::new("upgrade.asked", "a test");
+    for (order, noted) in [(Order::First(vec![0, 2]), r#"{"first":[0,2]}"#), (Order::AtOnce, r#""at-once""#)] {
+        let event = turned(order, &reason);
+        let text = serde_json::to_string(&event).unwrap();
+        assert!(text.contains(&format!(r#""order":{noted}"#)), "{text}");
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+    }
 }
 
 #[test]

@@ -57,3 +57,15 @@ async fn the_power_of_a_new_vm_that_neither_answers_nor_can_be_asked_is_cut_and_
     assert_eq!(world.called("cut_power"), 1);
     assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
 }
+
+#[tokio::test(start_paused = true)]
+async fn all_at_once_an_image_that_does_not_boot_is_turned_back_by_itself() {
+    for nodes in [1, 3] {
+        let world = World::of(nodes, Mode::AllAtOnce, Ill::Silent);
+        begin(&world).await;
+        world.lock().unaskable = Some(new());
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+        assert_eq!(world.called("cut_power"), nodes);
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    }
+}

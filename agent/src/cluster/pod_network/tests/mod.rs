@@ -9,7 +9,7 @@ use super::changes::changes;
 use super::desired::{Desired, Settings, Underlay, Vxlan, desired, mac};
 use super::node::{Event, List, Node, Nodes, apply};
 use super::observed::{Device, Observed};
-use super::{cni, masquerade, offload};
+use super::{cni, offload, packets};
 use crate::host::command::{self, Command, Runner};
 
 fn settings() -> Settings {
@@ -245,7 +245,16 @@ fn the_cni_configuration_carries_range_and_mtu() {
     assert_eq!(list["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.244.3.0/24");
     assert_eq!(list["plugins"][0]["isDefaultGateway"], true);
     assert_eq!(list["plugins"][1]["type"], "portmap");
-    assert!(masquerade::ruleset("10.244.0.0/16".parse().unwrap()).contains("ip saddr 10.244.0.0/16"));
+}
+
+#[test]
+fn packets_of_the_nodes_that_are_known_are_marked_and_nobody_elses() {
+    let content = |nodes: &Nodes| packets::content(settings().pod_cidr, &wanted(nodes));
+    let three = content(&three());
+    assert!(three.contains("ip saddr { 10.0.0.12, 10.0.0.13 } fib saddr . iif oif exists meta mark set"), "{three}");
+    assert!(three.contains("ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16"), "{three}");
+    let alone = content(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24")]));
+    assert!(!alone.contains("mark"), "{alone}");
 }
 
 /// A host with one NIC, and ethtool's answer for it.

@@ -1,63 +1,25 @@
 //! Two nodes in network namespaces of the kernel, with a cable between them.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use nix::sched::{CloneFlags, setns};
 use tokio::sync::Notify;
 
 use super::fake_api::FakeApi;
 use crate::cluster::pki::{Authorities, Leaf, ensure_kubeconfig};
 use crate::cluster::pod_network::changes::changes;
 use crate::cluster::pod_network::desired::{Settings, desired};
-use crate::cluster::pod_network::masquerade::Masquerade;
 use crate::cluster::pod_network::node::{Node, Nodes};
 use crate::cluster::pod_network::observed::Observed;
 use crate::cluster::pod_network::{cni, follow};
-use crate::host::command::{Command, Host, Runner};
+use crate::host::command::Host;
+use crate::host::fixture::{Namespace, eventually};
 
 const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)), 6443);
-
-/// A network namespace that is gone when this is dropped.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: &str) -> Self {
-        let namespace = Self(format!("kaas-test-{}-{name}", std::process::id()));
-        Host.run(&Command::new("ip").args(["netns", "add", &namespace.0])).unwrap();
-        namespace
-    }
-
-    /// Runs in the namespace, on a thread of its own.
-    fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-        let file = File::open(Path::new("/run/netns").join(&self.0)).unwrap();
-        thread::spawn(move || {
-            setns(file.as_fd(), CloneFlags::CLONE_NEWNET).unwrap();
-            work()
-        })
-    }
-
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        self.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    fn ip(&self, arguments: &str) {
-        let arguments: Vec<_> = arguments.split(' ').map(str::to_owned).collect();
-        self.run(move || Host.run(&Command::new("ip").args(arguments)).unwrap());
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Host.run(&Command::new("ip").args(["netns", "delete", &self.0]));
-    }
-}
 
 /// A pod network that runs in a namespace until this is dropped.
 struct Running {
@@ -102,15 +64,6 @@ fn settings(number: u8) -> Settings {
     }
 }
 
-/// Fails a test that hangs, instead of waiting for ever.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(600);
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Sends from a local address to a server elsewhere, and says as whom the server saw it.
 fn seen_as(from: &Namespace, local: [u8; 4], to: &Namespace, remote: [u8; 4]) -> IpAddr {
     let listener = to.run(move || TcpListener::bind(SocketAddr::from((remote, 7000))).unwrap());
@@ -143,10 +96,7 @@ fn seen_as(from: &Namespace, local: [u8; 4], to: &Namespace, remote: [u8; 4]) ->
 
 #[test]
 fn pods_of_two_nodes_reach_each_other() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
-        return;
-    }
+    assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let (one, two) = (Namespace::new("1"), Namespace::new("2"));
     one.ip(&format!("link add eth0 type veth peer name eth0 netns {}", two.0));
     for (namespace, number) in [(&one, 1), (&two, 2)] {
@@ -230,12 +180,5 @@ fn pods_of_two_nodes_reach_each_other() {
     one.ip("route delete 10.244.2.0/24 dev kaas.vxlan");
     let again = start(&one, 1);
     reached(1, &[(1, 1), (2, 2)]);
-    one.run(|| {
-        let mut masquerade = Masquerade::default();
-        assert!(masquerade.ensure(&Host, settings(1).pod_cidr).unwrap());
-        assert!(!masquerade.ensure(&Host, settings(1).pod_cidr).unwrap());
-        Host.run(&Command::new("nft").args(["flush", "ruleset"])).unwrap();
-        assert!(masquerade.ensure(&Host, settings(1).pod_cidr).unwrap());
-    });
     drop((again, serving));
 }

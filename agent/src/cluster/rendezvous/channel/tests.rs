@@ -214,3 +214,51 @@ fn a_client_without_a_certificate_or_with_old_tls_is_refused() {
         }
     });
 }
+
+/// What somebody says who has not proved the secret, and what a node says afterwards.
+#[test]
+fn fuzz_of_frames() {
+    use super::super::message::{Ask, Facts, Hello, Membership, Progress};
+    use crate::fuzz::{Example, fuzz};
+    use crate::intake::config::fixture::three_nodes;
+
+    let frame = |message: &[u8]| {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        Example::new([&length, message].concat())
+    };
+    let json = |message: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = Vec::new();
+        message(&mut bytes);
+        frame(&bytes)
+    };
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let (key, cluster) = (Proof::of(&Secret::new("secret".to_owned())).key(), uuid::Uuid::max());
+    let claims = [Claim::Proof(hex(hmac::sign(&key, b"transcript").as_ref())), Claim::Mismatch];
+    let claims = claims.map(|claim| json(&|bytes| serde_json::to_writer(bytes, &claim).unwrap()));
+    // The length that is said decides nothing: what is taken is the limit at most, and that what is read.
+    fuzz("frames before the proof", 4 << 10, &claims, |mut bytes| {
+        let _ = runtime.block_on(read_frame::<Claim>(&mut bytes, PROOF_FRAME_LIMIT));
+    });
+
+    let hello = Hello {
+        node: "cp1".to_owned(),
+        instance: cluster,
+        state: Membership::Forming(cluster),
+        facts: Facts::of(&three_nodes(), "an image"),
+        clock: 1_900_000_000,
+        yours: Some(Progress::Joined),
+    };
+    let asks = [Ask::Bundle, Ask::Saved { cluster }, Ask::Joined { cluster }];
+    let mut messages: Vec<Example> =
+        asks.iter().map(|ask| json(&|bytes| serde_json::to_writer(bytes, ask).unwrap())).collect();
+    messages.push(json(&|bytes| serde_json::to_writer(bytes, &hello).unwrap()));
+    let own = Facts::of(&three_nodes(), "an image");
+    fuzz("frames after the proof", 4 << 20, &messages, |bytes| {
+        let (mut as_ask, mut as_hello) = (bytes, bytes);
+        let _ = runtime.block_on(read_frame::<Ask>(&mut as_ask, FRAME_LIMIT));
+        if let Ok(said) = runtime.block_on(read_frame::<Hello>(&mut as_hello, FRAME_LIMIT)) {
+            let heard = super::super::meeting::hear("cp1", (&own, uuid::Uuid::nil(), 1_900_000_000), &said);
+            let _ = heard.map_err(|why| why.to_string());
+        }
+    });
+}

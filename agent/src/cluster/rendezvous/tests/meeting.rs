@@ -102,8 +102,8 @@ fn introductions_are_checked() {
     assert_eq!(hear(&renamed, 1_000_000), Err(Why::Misplaced("node-3".to_owned())));
 
     let mut theirs = config;
-    theirs.cluster_mut().pod_cidr = "10.9.0.0/16".parse().unwrap();
-    theirs.cluster_mut().name = "elsewhere".to_owned();
+    theirs.cluster.pod_cidr = "10.9.0.0/16".parse().unwrap();
+    theirs.cluster.name = "elsewhere".to_owned();
     let theirs = crate::intake::config::fixture::in_a_tenant(theirs);
     let different = Hello { facts: Facts::of(&theirs, "image 1"), ..hello };
     let words = hear(&different, 1_000_000).unwrap_err().to_string();

@@ -8,22 +8,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::properties::ControlNode;
+use contract::role::Role;
 use contract::secret::Secret;
 
 use crate::cluster::pki::MemberBundle;
 use crate::cluster::rendezvous::channel::Endpoint;
 use crate::cluster::rendezvous::message::{Ask, Hello, Reply};
 use crate::cluster::rendezvous::{Error, Keep, Membership, Progress, Proof, Record, Rendezvous, Report, Settings, Why};
-use crate::intake::config::{Cluster, Config, Interface, Node, RoleConfig};
+use crate::intake::config::{Cluster, ControlPlane, Interface, Node};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// The configuration of node `index` of three.
-pub(super) fn config(index: usize) -> Config {
+pub(super) fn config(index: usize) -> ControlPlane {
     let nodes: Vec<_> = (1..=3u8)
         .map(|number| ControlNode { name: format!("node-{number}"), address: Ipv4Addr::new(127, 0, 1, number) })
         .collect();
-    Config {
+    ControlPlane {
+        role: Role::ControlPlane,
         node: Node {
             name: nodes[index].name.clone(),
             interfaces: vec![Interface {
@@ -38,12 +40,12 @@ pub(super) fn config(index: usize) -> Config {
             ntp_servers: Vec::new(),
             ssh_authorized_keys: Vec::new(),
             console_password_hash: None,
+            admin_networks: Vec::new(),
             proxy: None,
             extra_ca_certificates: Vec::new(),
             registry_mirror: None,
-            snapshot_target: None,
         },
-        role: RoleConfig::ControlPlane(Cluster {
+        cluster: Cluster {
             name: "blue".to_owned(),
             control_nodes: nodes,
             virtual_address: Some(Ipv4Addr::new(127, 0, 1, 10)),
@@ -51,7 +53,8 @@ pub(super) fn config(index: usize) -> Config {
             service_cidr: "10.96.0.0/16".parse().unwrap(),
             vxlan_port: 4789,
             kubernetes_minor: "1.36".to_owned(),
-        }),
+        },
+        snapshot_target: None,
         timeout_factor: 1,
     }
 }
@@ -223,7 +226,7 @@ fn a_wrong_secret_is_named_on_both_sides() {
 #[test]
 fn different_properties_are_named() {
     let mut machines = Machines::new();
-    machines.settings[1].config.cluster_mut().service_cidr = "10.97.0.0/16".parse().unwrap();
+    machines.settings[1].config.cluster.service_cidr = "10.97.0.0/16".parse().unwrap();
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
     let report = meet_until(&nodes[0], |report| codes(report).contains(&"peers.disagree"));
     assert_eq!(
@@ -400,7 +403,7 @@ fn silent_connections_do_not_keep_the_others_away() {
 #[test]
 fn a_single_node_forms_by_itself() {
     let mut machines = Machines::new();
-    machines.settings[0].config.cluster_mut().control_nodes.truncate(1);
+    machines.settings[0].config.cluster.control_nodes.truncate(1);
     let node = machines.start(0);
     let bundle = meet(&node);
     assert_eq!(machines.disk(0).state(), Membership::Forming(bundle.cluster));
@@ -413,7 +416,7 @@ fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rende
     let cluster = machines.disk(by).state().cluster().unwrap();
     let now = std::time::SystemTime::now();
     let own = config(by);
-    let node = &own.control_plane().cluster.control_nodes[index];
+    let node = &own.cluster.control_nodes[index];
     let bundle = MemberBundle::make(cluster, node, &crate::cluster::pki::Authorities::make(now).unwrap(), now).unwrap();
     let record = Record::Admitting { cluster, bundle: Box::new(bundle), saved: false };
     let disk = Arc::new(Mutex::new(record.clone()));
@@ -487,7 +490,7 @@ fn the_code_admits_no_other_node() {
 fn a_bundle_that_is_fetched_months_later_has_new_certificates() {
     let machines = Machines::new();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(300 * 24 * 60 * 60);
-    let decided = Record::decide(config(0).control_plane().cluster, "node-1", long_ago).unwrap();
+    let decided = Record::decide(&config(0).cluster, "node-1", long_ago).unwrap();
     *machines.disks[0].lock().unwrap() = decided.clone();
     let nodes = [machines.start(0), machines.start(1)];
     let met = all_meet(&[&nodes[0], &nodes[1]]);
@@ -495,5 +498,5 @@ fn a_bundle_that_is_fetched_months_later_has_new_certificates() {
     let before = &bundles["node-2"];
     assert_eq!(met[1].authorities, before.authorities);
     assert_ne!(met[1].etcd_server, before.etcd_server);
-    met[1].check(&config(1).control_plane().cluster.control_nodes[1], std::time::SystemTime::now()).unwrap();
+    met[1].check(&config(1).cluster.control_nodes[1], std::time::SystemTime::now()).unwrap();
 }

@@ -22,11 +22,17 @@ impl State {
         self.contents.iter().find(|content| content.at == held.reference)
     }
 
+    /// What is wrong with what a VM runs.
+    pub fn ill_of(&self, machine: &Machine) -> Ill {
+        let spared = self.ill_nodes.as_ref().is_some_and(|nodes| !nodes.contains(machine.node.as_str()));
+        if machine.image != new() || spared { Ill::Well } else { self.ill }
+    }
+
     /// Whether a VM does its node's part of the cluster.
     pub fn serves(&self, machine: &Machine) -> bool {
         machine.serves
             && machine.vm.power == PowerState::On
-            && !(machine.image == new() && matches!(self.ill, Ill::Silent | Ill::NoEtcd))
+            && !matches!(self.ill_of(machine), Ill::Silent | Ill::NoEtcd)
             && self.content_of(machine).is_some_and(|content| !self.sick.contains(content.node))
     }
 
@@ -39,10 +45,10 @@ impl State {
         2 * self.nodes.iter().filter(|node| self.is_served(node)).count() > self.nodes.len()
     }
 
-    /// Panics when stopping a VM would take a second node away.
+    /// Panics when stopping a VM would take a second node away. Where there is no quorum it takes nothing away.
     pub fn may_stop(&self, id: &str) {
         let Some(machine) = self.machine(id) else { return };
-        if self.mode == Mode::AllAtOnce || !self.serves(machine) {
+        if self.mode == Mode::AllAtOnce || !self.serves(machine) || !self.quorum() {
             return;
         }
         let own = self.content_of(machine).map(|content| content.node);
@@ -55,7 +61,7 @@ impl State {
         let Some(machine) = self.machine(id).cloned().filter(|machine| machine.vm.power == PowerState::On) else {
             return true;
         };
-        if machine.image == new() && self.ill == Ill::Hangs {
+        if self.ill_of(&machine) == Ill::Hangs {
             self.machine_mut(id).expect("a VM").still_on = true;
             return false;
         }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
-use super::{DEPLOYMENT, HOME, Ill, Machine, State, Template, World, data, new, old};
+use super::{DEPLOYMENT, HOME, Ill, Machine, State, Template, World, data, new};
 use crate::authority::MARGIN;
 use crate::hypervisor::{
     DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
@@ -276,8 +276,7 @@ impl Hypervisor for World {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
-            let image = &state.machine(&vm.reference.id).expect("a VM").image;
-            if *image != old() && state.ill == Ill::NoStart {
+            if state.ill_of(state.machine(&vm.reference.id).expect("a VM")) == Ill::NoStart {
                 return Err(Error::refused("the firmware finds nothing to start"));
             }
             Ok(())
@@ -315,7 +314,7 @@ impl Hypervisor for World {
             state.is(vm, PowerState::On)?;
             state.may_stop(&vm.reference.id);
             let machine = state.machine(&vm.reference.id).expect("a VM");
-            let unaskable = state.unaskable.as_ref() == Some(&machine.image) && state.ill == Ill::Silent;
+            let unaskable = state.unaskable.as_ref() == Some(&machine.image) && state.ill_of(machine) == Ill::Silent;
             let may_be_cut = machine.still_on || unaskable;
             assert!(may_be_cut, "the power is cut of a VM that did not refuse to shut down: {machine:?}");
             Ok(())

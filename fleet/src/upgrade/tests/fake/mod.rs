@@ -11,6 +11,7 @@ mod store;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use contract::kubernetes_upgrade;
 use contract::swap::{self, Image};
@@ -100,6 +101,10 @@ pub struct State {
     pub leader: &'static str,
     pub address_holder: &'static str,
     pub ill: Ill,
+    /// The nodes whose new image is; all of them if it is none.
+    pub ill_nodes: Option<BTreeSet<&'static str>>,
+    /// How long a node that says nothing, or is ill, lets whoever asks it wait.
+    pub slow: Duration,
     pub mode: Mode,
     /// The node whose pods do not move away.
     pub stuck: Option<&'static str>,
@@ -207,6 +212,8 @@ impl World {
             leader: "cp1",
             address_holder: "cp1",
             ill,
+            ill_nodes: None,
+            slow: Duration::ZERO,
             mode,
             stuck: None,
             sick: BTreeSet::new(),

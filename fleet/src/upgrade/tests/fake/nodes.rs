@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
-use super::{Content, Ill, Machine, NODES, State, World, address, connected, new, old};
+use super::{Content, Ill, Machine, NODES, State, World, address, connected, old};
 use crate::authority::MARGIN;
 use crate::hypervisor::PowerState;
-use crate::upgrade::nodes::Answered;
+use crate::node::Answered;
 use crate::upgrade::{Asked, Nodes};
 
 impl World {
@@ -80,7 +80,7 @@ impl State {
             machine.vm.power == PowerState::On
                 && machine.serves
                 && connected(&machine.vm).next().is_some()
-                && !(machine.image == new() && self.ill == Ill::Silent)
+                && self.ill_of(machine) != Ill::Silent
                 && self
                     .content_of(machine)
                     .is_some_and(|content| address(content.node) == node && !self.unreached.contains(content.node))
@@ -158,65 +158,14 @@ impl Nodes for World {
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.node("facts", |state| {
-            let (machine, index) = state.answering(node)?;
-            if state.refusing.contains(state.contents[index].node) {
-                return Err(Answered { status: 403, words: "another client certificate".into() }.into());
-            }
-            let (machine, disk) = (machine.clone(), state.contents[index].clone());
-            let serves = state.serves(&machine);
-            let is_new = machine.image == new();
-            let etcd = Etcd {
-                version: "3.6.16".into(),
-                member: if is_new && state.ill == Ill::OtherMember { "ff".into() } else { disk.member.clone() },
-                leader: state.leader == disk.node,
-                applied: 4711,
-                members: state.members(),
-            };
-            let kubernetes = state.kubernetes(index);
-            // Each look finds a preparation further on.
-            let stuck = state.stuck == Some(disk.node);
-            if let Some(swap) = state.contents[index].swap.as_mut().filter(|swap| swap.stage == Stage::Draining) {
-                (swap.stage, swap.error) = match stuck {
-                    true => (Stage::Failed, Some("a PodDisruptionBudget keeps web/a".into())),
-                    false => (Stage::Prepared, None),
-                };
-                swap.code = stuck.then(|| "drain.blocked".into());
-                state.contents[index].cordoned = !stuck;
-            }
-            let good = !is_new || matches!(state.ill, Ill::Well | Ill::NoStart);
-            Ok(Node {
-                node: disk.node.to_owned(),
-                image: RunningImage {
-                    name: "kaas-control-plane".into(),
-                    version: machine.image.version.clone(),
-                    build: machine.image.build.clone(),
-                    publisher: self.publisher.clone(),
-                },
-                pinned: self.publisher.clone(),
-                disk: disk.identity,
-                holder: disk.holder,
-                generation: disk.generation,
-                kubernetes,
-                etcd: serves.then_some(etcd),
-                virtual_address: Some(VirtualAddress {
-                    address: Ipv4Addr::new(10, 0, 0, 10),
-                    held: state.address_holder == disk.node,
-                }),
-                ready: serves,
-                good: (good && serves && state.quorum()).then_some(Good { since: 1 }),
-                swap: disk.swap,
-                evacuation: disk.evacuation.map(|id| swap::EvacuationState {
-                    id,
-                    stage: Stage::Prepared,
-                    error: None,
-                    code: None,
-                    losses: Losses::default(),
-                }),
-                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(state.losses.clone()) }),
-            })
-        })
-        .await
+        let told = self.tell(node).await;
+        let slow = self.lock().slow;
+        let is_well = told.as_ref().is_ok_and(|facts| facts.etcd.is_some());
+        let refuses = told.as_ref().is_err_and(|error| error.is::<Answered>());
+        if !slow.is_zero() && !is_well && !refuses {
+            tokio::time::sleep(slow).await;
+        }
+        told
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
@@ -355,6 +304,70 @@ impl Nodes for World {
 }
 
 impl World {
+    /// What a node says of itself.
+    async fn tell(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        self.node("facts", |state| {
+            let (machine, index) = state.answering(node)?;
+            if state.refusing.contains(state.contents[index].node) {
+                return Err(Answered::with("the answer is 403: another client certificate").into());
+            }
+            let (machine, disk) = (machine.clone(), state.contents[index].clone());
+            let serves = state.serves(&machine);
+            let ill = state.ill_of(&machine);
+            let etcd = Etcd {
+                version: "3.6.16".into(),
+                member: if ill == Ill::OtherMember { "ff".into() } else { disk.member.clone() },
+                leader: state.leader == disk.node,
+                applied: 4711,
+                members: state.members(),
+            };
+            let kubernetes = state.kubernetes(index);
+            // Each look finds a preparation further on.
+            let stuck = state.stuck == Some(disk.node);
+            if let Some(swap) = state.contents[index].swap.as_mut().filter(|swap| swap.stage == Stage::Draining) {
+                (swap.stage, swap.error) = match stuck {
+                    true => (Stage::Failed, Some("a PodDisruptionBudget keeps web/a".into())),
+                    false => (Stage::Prepared, None),
+                };
+                swap.code = stuck.then(|| "drain.blocked".into());
+                state.contents[index].cordoned = !stuck;
+            }
+            let good = matches!(ill, Ill::Well | Ill::NoStart);
+            Ok(Node {
+                node: disk.node.to_owned(),
+                image: RunningImage {
+                    name: "kaas-control-plane".into(),
+                    version: machine.image.version.clone(),
+                    build: machine.image.build.clone(),
+                    publisher: self.publisher.clone(),
+                },
+                pinned: self.publisher.clone(),
+                disk: disk.identity,
+                holder: disk.holder,
+                generation: disk.generation,
+                kubernetes,
+                // Without a quorum it cannot say which members there are.
+                etcd: (serves && state.quorum()).then_some(etcd),
+                virtual_address: Some(VirtualAddress {
+                    address: Ipv4Addr::new(10, 0, 0, 10),
+                    held: state.address_holder == disk.node,
+                }),
+                ready: serves,
+                good: (good && serves && state.quorum()).then_some(Good { since: 1 }),
+                swap: disk.swap,
+                evacuation: disk.evacuation.map(|id| swap::EvacuationState {
+                    id,
+                    stage: Stage::Prepared,
+                    error: None,
+                    code: None,
+                    losses: Losses::default(),
+                }),
+                pods: Some(Pods { cordoned: Some(state.contents[index].cordoned), losses: Some(state.losses.clone()) }),
+            })
+        })
+        .await
+    }
+
     /// The nodes' images, by name.
     pub fn images(&self) -> Vec<(&'static str, String)> {
         let state = self.lock();

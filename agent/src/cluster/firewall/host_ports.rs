@@ -1,0 +1,117 @@
+//! The ports that pods in the host's network have asked for. A pod in a network of its own needs none of this: the CNI
+//! plugin sends its host ports on to it.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+/// Ports by protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPorts(BTreeSet<(u16, Protocol)>);
+
+/// A protocol with ports, as nft(8) calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// `GET /api/v1/pods` (Kubernetes API reference, `Pod` v1). In the host's network each port of a container is a host port:
+/// the API server fills it in.
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    host_network: bool,
+    #[serde(default)]
+    containers: Vec<Container>,
+    #[serde(default)]
+    init_containers: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Port {
+    #[serde(default)]
+    host_port: u16,
+    #[serde(default = "tcp")]
+    protocol: String,
+}
+
+fn tcp() -> String {
+    "TCP".to_owned()
+}
+
+impl HostPorts {
+    /// What the pods of a node ask for, out of a list of them.
+    ///
+    /// # Errors
+    /// It is no list of pods.
+    pub fn of_pods(list: &[u8]) -> anyhow::Result<Self> {
+        let list: List = serde_json::from_slice(list).context("understanding the list of pods")?;
+        let specs = list.items.into_iter().map(|pod| pod.spec).filter(|spec| spec.host_network);
+        let ports = specs.flat_map(|spec| spec.containers.into_iter().chain(spec.init_containers));
+        let ports = ports.flat_map(|container| container.ports).filter(|port| port.host_port != 0);
+        Ok(Self(ports.filter_map(|port| Some((port.host_port, protocol(&port.protocol)?))).collect()))
+    }
+
+    /// Each port with its protocol, as nft(8) calls it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u16)> {
+        self.0.iter().map(|(port, protocol)| {
+            let keyword = match protocol {
+                Protocol::Tcp => "tcp",
+                Protocol::Udp => "udp",
+                Protocol::Sctp => "sctp",
+            };
+            (keyword, *port)
+        })
+    }
+}
+
+fn protocol(name: &str) -> Option<Protocol> {
+    match name {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_in_the_hosts_network_open_the_ports_that_they_name() {
+        let list = json!({"items": [
+            {"spec": {"hostNetwork": true, "containers": [
+                {"ports": [{"containerPort": 80, "hostPort": 80}, {"hostPort": 53, "protocol": "UDP"}]}, {}]}},
+            {"spec": {"hostNetwork": true, "containers": [], "initContainers": [{"ports": [{"hostPort": 9000}]}]}},
+            {"spec": {"containers": [{"ports": [{"hostPort": 8080}]}]}},
+            {"spec": {"hostNetwork": true, "containers": [{"ports": [{"containerPort": 7}]}]}},
+        ]});
+        let ports = HostPorts::of_pods(list.to_string().as_bytes()).unwrap();
+        assert_eq!(ports.iter().collect::<Vec<_>>(), [("udp", 53), ("tcp", 80), ("tcp", 9000)]);
+        assert!(HostPorts::of_pods(b"{}").is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! The rules, as nft(8) reads them.
+
+use std::net::Ipv4Addr;
+
+use contract::ports::{self, Caller, Protocol};
+use ipnet::Ipv4Net;
+
+use super::HostPorts;
+use crate::cluster::pod_network::desired::{BRIDGE, DEVICE};
+use crate::cluster::pod_network::packets::OF_A_NODE;
+use crate::host::nftables::set;
+use crate::intake::config::ControlPlane;
+
+/// What is let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The other control nodes.
+    peers: Vec<Ipv4Addr>,
+    /// The port of the pod network's tunnel.
+    tunnel: u16,
+    pods: Ipv4Net,
+    services: Ipv4Net,
+    /// Where administrators come from, no address twice; from anywhere when there is none.
+    administrators: Vec<Ipv4Net>,
+}
+
+/// The protocol's number (RFC 9568, section 5.1.1.4).
+const VRRP: u8 = 112;
+
+impl Rules {
+    /// The rules of a node.
+    pub fn of(config: &ControlPlane) -> Self {
+        Self {
+            peers: config.peers().map(|peer| peer.address).collect(),
+            tunnel: config.cluster.vxlan_port,
+            pods: config.cluster.pod_cidr,
+            services: config.cluster.service_cidr,
+            administrators: Ipv4Net::aggregate(&config.node.admin_networks),
+        }
+    }
+
+    /// What the table holds.
+    pub(super) fn content(&self, host_ports: &HostPorts) -> String {
+        [
+            chain("prerouting", "raw", "accept", &self.prerouting()),
+            chain("input", "filter", "drop", &self.input(host_ports)),
+            chain("forward", "filter", "drop", &self.forward()),
+        ]
+        .concat()
+    }
+
+    /// Who says that he is a node or a pod comes the way that leads to it: neither a pod nor a second network passes for a
+    /// node. Loopback and services have no business outside, whatever `route_localnet` and the services' rules say.
+    fn prerouting(&self) -> Vec<String> {
+        let mut insiders: Vec<Ipv4Net> = self.peers.iter().copied().map(Ipv4Net::from).collect();
+        insiders.push(self.pods);
+        vec![
+            "iifname \"lo\" accept".to_owned(),
+            "ip daddr 127.0.0.0/8 drop".to_owned(),
+            "ip saddr 127.0.0.0/8 drop".to_owned(),
+            format!("iifname {} ip saddr != {} drop", pods_devices(), self.pods),
+            format!("iifname != \"{BRIDGE}\" ip daddr {} drop", self.services),
+            format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)),
+        ]
+    }
+
+    /// All that the table of ports names is decided before all else: neither a pod's host port nor a service whose end is
+    /// the node itself opens any of it.
+    fn input(&self, host_ports: &HostPorts) -> Vec<String> {
+        let mut rules = vec!["iifname \"lo\" accept".to_owned()];
+        if let Some(peers) = self.peers() {
+            // RFC 9568, section 5.1.1.3: the time to live is 255, so what was forwarded on the way is no router's.
+            rules.push(format!("ip saddr {peers} ip protocol {VRRP} ip ttl 255 accept"));
+            rules.push(format!("ip saddr {peers} udp dport {} accept", self.tunnel));
+        }
+        rules.push(format!("meta l4proto {VRRP} drop"));
+        rules.push(format!("{} udp dport {} accept", of_a_node(), self.tunnel));
+        rules.push(format!("udp dport {} drop", self.tunnel));
+        rules.push("ct state established,related accept".to_owned());
+
+        let for_all = tcp(Caller::Everybody);
+        let for_administrators = tcp(Caller::Administrators);
+        let within = [tcp(Caller::NodesAndPods), tcp(Caller::AdministratorsAndNodes)].concat();
+        let of_control_nodes = tcp(Caller::ControlNodes);
+        rules.push(format!("tcp dport {} accept", set(&for_all)));
+        let theirs = self.administrators_match();
+        let administrated = [for_administrators, tcp(Caller::AdministratorsAndNodes)].concat();
+        rules.push(format!("{theirs}tcp dport {} accept", set(&administrated)));
+        if let Some(peers) = self.peers() {
+            rules
+                .push(format!("ip saddr {peers} tcp dport {} accept", set(&[&of_control_nodes[..], &within].concat())));
+        }
+        rules.push(format!("{} tcp dport {} accept", of_a_node(), set(&within)));
+        rules.push(format!("iifname {} tcp dport {} accept", pods_devices(), set(&within)));
+        rules.push(format!("tcp dport {} drop", set(&all_tcp())));
+
+        rules.push(
+            "icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem } accept".into(),
+        );
+        rules.push("icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept".into());
+        rules.extend(host_ports.iter().map(|(protocol, port)| format!("{protocol} dport {port} accept")));
+        // Where kube-proxy tells load balancers which nodes have a service's pods.
+        rules.push(format!("tcp dport {}-{} accept", ports::NODE_PORTS.start(), ports::NODE_PORTS.end()));
+        // A service or a host port whose end is on the node itself.
+        rules.push("ct status dnat accept".to_owned());
+        rules
+    }
+
+    /// Packets of pods, and what services send on, come to other nodes with this node's address: what may not be said
+    /// there by them is stopped here.
+    fn forward(&self) -> Vec<String> {
+        let mut rules = vec!["ct state established,related accept".to_owned()];
+        rules.push(format!("udp dport {} drop", self.tunnel));
+        if let Some(peers) = self.peers() {
+            rules.push(format!("ip daddr {peers} tcp dport {} drop", set(&tcp(Caller::ControlNodes))));
+            rules.push(format!("ip daddr {peers} ip protocol {VRRP} drop"));
+            let within = [tcp(Caller::NodesAndPods), tcp(Caller::AdministratorsAndNodes)].concat();
+            rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {peers} tcp dport {} drop", set(&within)));
+        }
+        rules.push(format!("iifname \"{BRIDGE}\" accept"));
+        rules.push(format!("iifname \"{DEVICE}\" oifname \"{BRIDGE}\" accept"));
+        // What a service or a host port sends on. Nobody else is shown the way to the pods.
+        rules.push("ct status dnat accept".to_owned());
+        rules
+    }
+
+    fn peers(&self) -> Option<String> {
+        (!self.peers.is_empty()).then(|| set(&self.peers))
+    }
+
+    /// What a rule for administrators begins with.
+    fn administrators_match(&self) -> String {
+        if self.administrators.is_empty() {
+            return String::new();
+        }
+        format!("ip saddr {} ", set(&self.administrators))
+    }
+}
+
+/// A packet of a node that the pod network knows. A packet keeps the mark when it comes out of the tunnel: it is a pod's then.
+fn of_a_node() -> String {
+    format!("iifname != {} meta mark & {OF_A_NODE:#x} == {OF_A_NODE:#x}", pods_devices())
+}
+
+fn pods_devices() -> String {
+    format!("{{ \"{BRIDGE}\", \"{DEVICE}\" }}")
+}
+
+fn all_tcp() -> Vec<u16> {
+    ports::TABLE.iter().filter(|port| port.protocol == Protocol::Tcp).filter_map(|port| port.number).collect()
+}
+
+/// The TCP ports of a caller.
+fn tcp(caller: Caller) -> Vec<u16> {
+    let ports = ports::TABLE.iter().filter(|port| port.caller == caller && port.protocol == Protocol::Tcp);
+    ports.filter_map(|port| port.number).collect()
+}
+
+fn chain(hook: &str, priority: &str, policy: &str, rules: &[String]) -> String {
+    let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
+    format!("\tchain {hook} {{\n\t\ttype filter hook {hook} priority {priority}; policy {policy};\n{rules}\t}}\n")
+}

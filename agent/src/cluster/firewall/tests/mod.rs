@@ -1,0 +1,269 @@
+//! A node, another node, a pod and strangers in network namespaces of the kernel, on one switch.
+
+mod network;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use contract::ports::{self, Caller, Protocol};
+
+use super::{Firewall, HostPorts, Rules};
+use crate::cluster::pod_network::desired::{Desired, Remote, Vxlan};
+use crate::cluster::pod_network::packets;
+use crate::host::command::{self, Command, Host, Runner};
+use crate::host::fixture::{Namespace, eventually};
+use crate::intake::config::ControlPlane;
+use crate::intake::config::fixture::{one_node, three_nodes};
+
+use network::{
+    LOOPBACK, NO_PURPOSE, NODE, Network, PEER, POD, POD_PORT, SERVICE, STRANGER, VRRP, datagram, hears, listening,
+};
+
+fn tcp(callers: &[Caller]) -> Vec<u16> {
+    let ports = ports::TABLE.iter().filter(|port| port.protocol == Protocol::Tcp && callers.contains(&port.caller));
+    ports.filter_map(|port| port.number).collect()
+}
+
+/// The agent with a directory of its own.
+struct Keeper {
+    firewall: Arc<Firewall>,
+    root: tempfile::TempDir,
+}
+
+impl Keeper {
+    fn new() -> Self {
+        Self::started(tempfile::tempdir().unwrap())
+    }
+
+    fn started(root: tempfile::TempDir) -> Self {
+        Self { firewall: Arc::new(Firewall::new(root.path())), root }
+    }
+
+    fn lay(&self, node: &Namespace, config: &ControlPlane) -> bool {
+        let (rules, firewall) = (Rules::of(config), Arc::clone(&self.firewall));
+        node.run(move || firewall.ensure(&Host, &rules).unwrap())
+    }
+}
+
+/// What the pod network lays when it knows another node at this address.
+fn pod_network_knows(node: &Namespace, other: Option<Ipv4Addr>) {
+    let remotes = other.map(|address| ("10.244.1.0/24".parse().unwrap(), Remote { address, mac: String::new() }));
+    let desired = Desired {
+        vxlan: Vxlan { vni: 1, port: ports::VXLAN, local: NODE, underlay: "eth0".into(), learning: false },
+        mac: String::new(),
+        mtu: 1450,
+        pod_cidr: "10.244.0.0/24".parse().unwrap(),
+        remotes: remotes.into_iter().collect::<BTreeMap<_, _>>(),
+    };
+    node.run(move || {
+        packets::table().ensure(&Host, &packets::content("10.244.0.0/16".parse().unwrap(), &desired)).unwrap()
+    });
+}
+
+fn nft(node: &Namespace, input: &'static str) {
+    node.run(move || Host.run(&Command::new("nft").args(["-f", "-"]).input(input)).unwrap());
+}
+
+fn skipped() -> bool {
+    let skipped = !nix::unistd::geteuid().is_root();
+    if skipped {
+        eprintln!("skipped: network namespaces need root");
+    }
+    skipped
+}
+
+/// The ports that the node itself listens at on all addresses, and one that has no purpose.
+fn all() -> Vec<u16> {
+    let callers = [
+        Caller::Everybody,
+        Caller::Administrators,
+        Caller::AdministratorsAndNodes,
+        Caller::NodesAndPods,
+        Caller::ControlNodes,
+        Caller::Loopback,
+    ];
+    [&tcp(&callers)[..], &[NO_PURPOSE]].concat()
+}
+
+#[test]
+fn strangers_peers_and_pods_reach_what_the_table_says() {
+    if skipped() {
+        return;
+    }
+    let network = Network::new();
+    let Network { node, peer, stranger, pod, .. } = &network;
+    let _node = listening(node, &all());
+    let _peer = listening(peer, &all());
+    let _pod = listening(pod, &[POD_PORT]);
+    // As kube-proxy does it for a service.
+    nft(
+        node,
+        "table ip proxy { chain nat { type nat hook prerouting priority dstnat; \
+         ip daddr 10.96.0.10 tcp dport 53 dnat to 10.0.0.11:7777; }; }",
+    );
+
+    // Without a firewall all of it is open: what is closed below is closed by it.
+    network.sees("a stranger", stranger, NODE, &all(), &[]);
+    network.sees("a stranger", stranger, POD, &[POD_PORT], &[]);
+    network.sees("a stranger", stranger, SERVICE, &[53], &[]);
+    network.sees("a stranger", stranger, LOOPBACK, &[NO_PURPOSE], &[]);
+    eventually("a stranger's VRRP", || hears(node, stranger, &VRRP));
+    eventually("a stranger's datagram in the tunnel", || hears(node, stranger, &datagram(ports::VXLAN)));
+    // As a pod can that was given the right to send raw packets.
+    eventually("a pod's VRRP as the other node's", || hears(node, pod, &VRRP.from(PEER)));
+    eventually("a pod's datagram as the other node's", || hears(node, pod, &datagram(ports::VXLAN).from(PEER)));
+
+    let keeper = Keeper::new();
+    assert!(keeper.lay(node, &three_nodes()));
+    assert!(!keeper.lay(node, &three_nodes()), "it holds");
+    pod_network_knows(node, Some(PEER));
+
+    let open = tcp(&[Caller::Everybody, Caller::Administrators, Caller::AdministratorsAndNodes]);
+    let within = [&open[..], &tcp(&[Caller::NodesAndPods])].concat();
+    let control_nodes = tcp(&[Caller::ControlNodes]);
+    let but = |open: &[u16]| all().into_iter().filter(|port| !open.contains(port)).collect::<Vec<_>>();
+    network.sees("a stranger", stranger, NODE, &open, &but(&open));
+    network.sees("a stranger", stranger, POD, &[], &[POD_PORT]);
+    network.sees("a stranger", stranger, SERVICE, &[], &[53]);
+    network.sees("a stranger", stranger, LOOPBACK, &[], &[NO_PURPOSE]);
+    let to_peers = [&within[..], &control_nodes].concat();
+    network.sees("the other node", peer, NODE, &to_peers, &but(&to_peers));
+    network.sees("a pod", pod, NODE, &within, &but(&within));
+    network.sees("a pod", pod, SERVICE, &[53], &[]);
+    // It comes there with the node's address.
+    network.sees("a pod", pod, PEER, &but(&control_nodes), &control_nodes);
+
+    for (who, namespace) in [("a stranger", stranger), ("a pod", pod)] {
+        assert!(!hears(node, namespace, &VRRP), "{who}'s VRRP");
+        assert!(!hears(node, namespace, &datagram(ports::VXLAN)), "{who}'s datagram in the tunnel");
+    }
+    assert!(!hears(peer, pod, &VRRP), "a pod's VRRP to the other node");
+    assert!(!hears(node, peer, &VRRP.with_ttl(254)), "it was forwarded on its way");
+    eventually("the other node's VRRP", || hears(node, peer, &VRRP));
+    assert!(!hears(node, peer, &VRRP.with_ttl(254)), "the conversation is known, the packet still forwarded");
+    eventually("the other node's datagram in the tunnel", || hears(node, peer, &datagram(ports::VXLAN)));
+    assert!(!hears(node, pod, &VRRP.from(PEER)), "a pod's VRRP as the other node's");
+    assert!(!hears(node, pod, &datagram(ports::VXLAN).from(PEER)), "a pod's datagram as the other node's");
+
+    // Somebody's `nft flush ruleset` is mended.
+    node.run(|| Host.run(&Command::new("nft").args(["flush", "ruleset"])).unwrap());
+    network.sees("a stranger", stranger, NODE, &control_nodes, &[]);
+    assert!(keeper.lay(node, &three_nodes()));
+    network.sees("a stranger", stranger, NODE, &open, &control_nodes);
+}
+
+#[test]
+fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
+    if skipped() {
+        return;
+    }
+    let network = Network::new();
+    let Network { node, stranger, pod, peer, .. } = &network;
+    let _node = listening(node, &[&all()[..], &[30_999, 80]].concat());
+    let _peer = listening(peer, &all());
+    let _pod = listening(pod, &[POD_PORT]);
+    // As kube-proxy does it for NodePorts: to a pod, to the node's own etcd and to another node's.
+    nft(
+        node,
+        "table ip proxy { chain nat { type nat hook prerouting priority dstnat; \
+         tcp dport 30080 dnat to 10.244.0.5:8080; tcp dport 30081 dnat to 10.0.0.11:80; \
+         tcp dport 30082 dnat to 10.0.0.11:2379; tcp dport 30083 dnat to 10.0.0.12:2379; }; \
+         chain back { type nat hook postrouting priority srcnat; ip daddr 10.0.0.12 masquerade; }; }",
+    );
+    network.sees("a stranger", stranger, NODE, &[30_080, 30_081, 30_082, 30_083, 30_999, 80], &[]);
+    let keeper = Keeper::new();
+    keeper.lay(node, &three_nodes());
+    network.sees("a stranger", stranger, NODE, &[30_080, 30_081, 30_999], &[30_082, 30_083, 80, NO_PURPOSE]);
+
+    let ports = br#"{"items": [{"spec": {"hostNetwork": true, "containers": [
+        {"ports": [{"hostPort": 7777}, {"hostPort": 2379}, {"hostPort": 10257}]}]}}]}"#;
+    keeper.firewall.open(HostPorts::of_pods(ports).unwrap()).unwrap();
+    assert!(keeper.lay(node, &three_nodes()));
+    let control_nodes = tcp(&[Caller::ControlNodes, Caller::Loopback]);
+    network.sees("a stranger", stranger, NODE, &[NO_PURPOSE], &control_nodes);
+    // An agent that starts again knows them before the API answers.
+    let again = Keeper::started(keeper.root);
+    assert!(again.lay(node, &three_nodes()));
+    network.sees("a stranger", stranger, NODE, &[NO_PURPOSE], &control_nodes);
+}
+
+#[test]
+fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anywhere() {
+    if skipped() {
+        return;
+    }
+    let network = Network::new();
+    let Network { node, peer, stranger, pod, .. } = &network;
+    let _node = listening(node, &all());
+    let mut config = three_nodes();
+    // One within the other.
+    config.node.admin_networks = ["10.1.0.0/16", "10.1.2.0/24", "192.0.2.7/32"].map(|net| net.parse().unwrap()).into();
+    let keeper = Keeper::new();
+    keeper.lay(node, &config);
+    pod_network_knows(node, None);
+    let (ssh, endpoint, api) = (ports::SSH, ports::NODE, ports::API);
+    network.sees("a stranger", stranger, NODE, &[api], &[ssh, endpoint]);
+    network.sees("the other node", peer, NODE, &[api, endpoint, ports::ETCD_PEER], &[ssh]);
+    network.sees("a pod", pod, NODE, &[api, endpoint, ports::KUBELET], &[ssh]);
+    config.node.admin_networks.push(format!("{STRANGER}/32").parse().unwrap());
+    assert!(keeper.lay(node, &config));
+    network.sees("an administrator", stranger, NODE, &[api, ssh, endpoint], &[ports::ETCD_PEER]);
+}
+
+#[test]
+fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone() {
+    if skipped() {
+        return;
+    }
+    let network = Network::new();
+    let Network { node, stranger, .. } = &network;
+    let _node = listening(node, &all());
+    let keeper = Keeper::new();
+    keeper.lay(node, &one_node());
+    let of_nodes = tcp(&[Caller::NodesAndPods]);
+    let heard = || hears(node, stranger, &datagram(ports::VXLAN));
+    for known in [false, true, false] {
+        pod_network_knows(node, known.then_some(STRANGER));
+        if known {
+            network.sees("the node that joined", stranger, NODE, &of_nodes, &[ports::ETCD_PEER, NO_PURPOSE]);
+            eventually("its datagram in the tunnel", heard);
+        } else {
+            network.sees("a stranger", stranger, NODE, &[ports::API], &of_nodes);
+            assert!(!heard());
+        }
+    }
+    // A node on whose pod network somebody has laid hands takes nobody's word.
+    pod_network_knows(node, Some(STRANGER));
+    nft(node, "delete table ip kaas_pods");
+    network.sees("a node that cannot be known", stranger, NODE, &[ports::API], &of_nodes);
+    assert!(!heard());
+}
+
+/// A kernel that takes none of the rules.
+struct Unwilling;
+
+impl Runner for Unwilling {
+    fn run(&self, _: &Command) -> Result<Vec<u8>, command::Error> {
+        let broken = "delete table inet kaas_firewall\nadd rule inet kaas_firewall nowhere accept\n";
+        Host.run(&Command::new("nft").args(["-f", "-"]).input(broken))
+    }
+}
+
+#[test]
+fn rules_that_cannot_be_loaded_leave_those_that_held() {
+    if skipped() {
+        return;
+    }
+    let network = Network::new();
+    let Network { node, stranger, .. } = &network;
+    let _node = listening(node, &all());
+    let keeper = Keeper::new();
+    keeper.lay(node, &one_node());
+    let (firewall, rules) = (Arc::clone(&keeper.firewall), Rules::of(&three_nodes()));
+    let finding = node.run(move || firewall.ensure(&Unwilling, &rules).unwrap_err());
+    assert_eq!(finding.code, "firewall.failed");
+    assert!(finding.seen.contains("nowhere"), "it says what nft said: {finding}");
+    network.sees("a stranger", stranger, NODE, &[ports::API], &tcp(&[Caller::ControlNodes]));
+    assert!(keeper.lay(node, &three_nodes()), "it is tried again");
+}

@@ -1,0 +1,58 @@
+//! Network namespaces for tests.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::host::command::{Command, Host, Runner};
+
+/// A network namespace of the kernel that is gone when this is dropped.
+pub struct Namespace(pub String);
+
+impl Namespace {
+    /// A new one whose name begins with this process.
+    pub fn new(name: &str) -> Self {
+        let namespace = Self(format!("kaas-test-{}-{name}", std::process::id()));
+        Host.run(&Command::new("ip").args(["netns", "add", &namespace.0])).unwrap();
+        namespace
+    }
+
+    /// Runs in the namespace, on a thread of its own.
+    pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let file = File::open(Path::new("/run/netns").join(&self.0)).unwrap();
+        thread::spawn(move || {
+            setns(file.as_fd(), CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        })
+    }
+
+    /// Runs in the namespace, to the end.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Runs `ip` with these words as arguments.
+    pub fn ip(&self, arguments: &str) {
+        let arguments: Vec<_> = arguments.split(' ').map(str::to_owned).collect();
+        self.run(move || Host.run(&Command::new("ip").args(arguments)).unwrap());
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Host.run(&Command::new("ip").args(["netns", "delete", &self.0]));
+    }
+}
+
+/// Fails a test that hangs, instead of waiting for ever.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(600);
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come about");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,31 @@
+//! Keeps the firewall: lays it again when somebody has changed it, and lets in what pods in the host's network ask for.
+//! While the API does not answer, what they asked for last stays open.
+
+use contract::finding::Findings;
+
+use super::job::Job;
+use crate::cluster::firewall::{HostPorts, Rules};
+use crate::cluster::kubernetes::api::Api;
+use crate::host::command::Host;
+use crate::node::context::{NodeContext, REQUEST};
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let (config, root, firewall) = (node.control_plane()?.clone(), node.root().to_owned(), node.firewall.clone());
+    let ready = node.reporter.status().is_ready();
+    Ok(Some(Box::new(move |_| {
+        if ready {
+            let listed = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))
+                .and_then(|api| HostPorts::of_pods(&api.pods_in_the_network_of(&config.node.name)?));
+            match listed {
+                Ok(ports) => firewall.open(ports)?,
+                Err(error) => log::debug!("the pods' host ports stay as they are: {error:#}"),
+            }
+        }
+        match firewall.ensure(&Host, &Rules::of(&config)) {
+            Ok(true) => log::info!("the firewall has been laid again"),
+            Ok(false) => {}
+            Err(finding) => return Ok(finding.into()),
+        }
+        Ok(Findings::default())
+    })))
+}

@@ -1,0 +1,19 @@
+//! Says that NetworkPolicies are not enforced, as long as there are any.
+
+use super::job::Job;
+use crate::cluster::kubernetes::api::Api;
+use crate::node::context::{NodeContext, REQUEST};
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    if !node.reporter.status().is_ready() {
+        return Ok(None);
+    }
+    let (config, root) = (node.config.clone(), node.root().to_owned());
+    Ok(Some(Box::new(move |last| {
+        let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST));
+        Ok(api.and_then(|api| api.network_policies()).unwrap_or_else(|error| {
+            log::debug!("the NetworkPolicies are not known: {error:#}");
+            last.findings()
+        }))
+    })))
+}

@@ -1,0 +1,114 @@
+//! The way back of nodes one by one, when some are ill on the new image: they go first, for none may leave before they
+//! are mended.
+
+use std::collections::BTreeSet;
+
+use super::command::{end, entries, give};
+use super::failing::{before, stop_before, turns, world};
+use super::fake::{Ill, NODES, World, new};
+use crate::upgrade::{Action, Direction, Entry, Event, Mode, Order, Outcome, Progress, Reason, Step, Verb};
+
+/// How a new VM may die that was good.
+const DEATHS: [Ill; 3] = [Ill::Silent, Ill::NoEtcd, Ill::NeverGood];
+
+/// Three nodes on the new image, not committed.
+async fn upgraded() -> World {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    world
+}
+
+/// The new VMs of these nodes, by their place in the plan, become ill.
+async fn fall_ill(world: &World, nodes: &[usize], ill: Ill) {
+    let plan = world.plan_of_journal().await;
+    let names: BTreeSet<&str> = nodes.iter().map(|node| &*plan.nodes[*node].name).collect();
+    let mut state = world.lock();
+    state.ill_nodes = Some(NODES.into_iter().filter(|name| names.contains(name)).collect());
+    state.ill = ill;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whichever_node_is_ill_after_the_upgrade_all_go_back() {
+    for node in 0..3 {
+        for ill in DEATHS {
+            let world = upgraded().await;
+            fall_ill(&world, &[node], ill).await;
+            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{node} {ill:?}");
+            assert_eq!(world.most_away(), 1, "{node} {ill:?}: the others wait until it is back");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_all_go_back_at_once() {
+    for nodes in [[0, 1], [0, 2], [1, 2]] {
+        for ill in [Ill::Silent, Ill::NoEtcd] {
+            let world = upgraded().await;
+            fall_ill(&world, &nodes, ill).await;
+            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{nodes:?} {ill:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgraded_node_that_dies_while_another_is_at_its_gate_goes_back_first() {
+    for ill in [Ill::Silent, Ill::NoEtcd] {
+        let world = before(3, Step::of(Action::Gate, 1)).await;
+        fall_ill(&world, &[0], ill).await;
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.ends_with("[upgrade.other-node]"), "{reason}");
+        assert!(turns(&world).await.is_empty());
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{ill:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollback_is_asked_for_again() {
+    for action in [Action::StopNew, Action::AttachOld, Action::GateOld] {
+        for resumed in [true, false] {
+            let world = upgraded().await;
+            stop_before(&world, Verb::Rollback, Step::of(action, 2)).await;
+            fall_ill(&world, &[0], Ill::Silent).await;
+            if resumed {
+                give(&world, Verb::Resume).await.paused();
+            }
+            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{action:?} {resumed}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
+    for unaskable in [None, Some(new())] {
+        let world = upgraded().await;
+        fall_ill(&world, &[0, 1, 2], Ill::Silent).await;
+        let reason = give(&world, Verb::Rollback).await.paused();
+        assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
+        world.lock().unaskable.clone_from(&unaskable);
+        if unaskable.is_some() {
+            // What may be at work and cannot be asked is left to a person all the same.
+            let reason = give(&world, Verb::RollbackAtOnce).await.paused();
+            assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
+            assert_eq!(world.called("cut_power"), 0);
+            let ids: Vec<String> = NODES.iter().map(|node| world.new_vm(node).reference.id).collect();
+            ids.iter().for_each(|id| world.lock().power_off(id));
+        }
+        assert_eq!(end(&world, Verb::RollbackAtOnce).await, Outcome::RolledBack);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_come_first_are_all_on_before_one_must_be_found_good() {
+    let world = upgraded().await;
+    let (plan, mut entries) = (world.plan_of_journal().await, entries(&world).await);
+    let reason = Reason::new("upgrade.asked", "a test");
+    let order = Order::First(vec![0, 1]);
+    let event = Event::DirectionChanged { direction: Direction::Back, only: None, order, left_out: [].into(), reason };
+    entries.push(Entry { at: 0, hold: 1, event });
+    let steps = Progress::of(&plan, &entries).steps(&plan);
+    let place = |action, node| steps.iter().position(|step| *step == Step::of(action, node)).unwrap();
+    let (on, good) = (Action::PowerOnOld, Action::GateOld);
+    assert!(place(on, 0).max(place(on, 1)) < place(good, 0).min(place(good, 1)), "{steps:?}");
+    let removed = place(Action::DestroyNew, 0).max(place(Action::DestroyNew, 1));
+    assert!(removed < place(Action::EvacuateNew, 2), "{steps:?}");
+}

@@ -1,0 +1,23 @@
+//! Nodes that let whoever asks wait for what does not come, as a hung agent does, or a router that drops.
+
+use std::time::Duration;
+
+use super::command::{begin, end};
+use super::fake::{Ill, World};
+use crate::upgrade::{Mode, Outcome, Verb};
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_takes_long_to_say_nothing_goes_back_all_the_same() {
+    for nodes in [1, 3] {
+        for ill in [Ill::Silent, Ill::NoEtcd] {
+            // A short limit of the gate is none for the looks that it takes to believe that a node is ill.
+            for gate_seconds in [20, 120] {
+                let mut world = World::of(nodes, Mode::Rolling, ill);
+                world.options.gate_seconds = gate_seconds;
+                begin(&world).await;
+                world.lock().slow = Duration::from_secs(15);
+                assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack, "{nodes} {ill:?} {gate_seconds}");
+            }
+        }
+    }
+}

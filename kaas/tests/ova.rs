@@ -1,0 +1,188 @@
+//! `kaas ova`: the real program on an OVA that is made here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ova::archive::Package;
+use ova::ovf::{
+    CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
+    OperatingSystem, Product, Property, PropertyGroup, PropertyType, Size, Sizing, Transport,
+};
+use ova::signature::Signer;
+use tempfile::TempDir;
+
+const GRAIN: usize = 64 << 10;
+/// Bytes of the disk: a grain with data, and one without.
+const CAPACITY: usize = 2 * GRAIN;
+
+fn kaas(arguments: &[&str], files: &[&Path]) -> Output {
+    let program = Command::new(env!("CARGO_BIN_EXE_kaas")).arg("ova").args(arguments).args(files).output();
+    program.expect("running kaas")
+}
+
+/// What it prints when it succeeds.
+#[track_caller]
+fn says(arguments: &[&str], files: &[&Path]) -> String {
+    let output = kaas(arguments, files);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it says is wrong, with exit status 1 and nothing on standard output.
+#[track_caller]
+fn refuses(arguments: &[&str], files: &[&Path]) -> String {
+    let output = kaas(arguments, files);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), [].as_slice()), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+struct Made {
+    directory: TempDir,
+    raw: PathBuf,
+    vmdk: PathBuf,
+}
+
+impl Made {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (raw, vmdk) = (directory.path().join("disk.raw"), directory.path().join("system.vmdk"));
+        let data = (0..GRAIN).map(|at| (at % 251) as u8);
+        fs::write(&raw, data.chain([0; GRAIN]).collect::<Vec<u8>>()).unwrap();
+        let said = says(&["pack"], &[&raw, &vmdk]);
+        assert!(said.contains(&format!("{GRAIN} of {CAPACITY} bytes hold data")), "{said}");
+        Self { directory, raw, vmdk }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn ova(&self, signer: Option<&Signer>) -> PathBuf {
+        let place = self.path(if signer.is_some() { "signed.ova" } else { "example.ova" });
+        let (descriptor, disks) = (self.descriptor(), [self.vmdk.clone()]);
+        let package =
+            Package { name: "example", descriptor: &descriptor, disks: &disks, modified: 1_700_000_000, signer };
+        ova::archive::write(&place, &package, &mut |_| {}).unwrap();
+        place
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        let size = Some(fs::metadata(&self.vmdk).unwrap().len());
+        let file = DiskFile { name: "system.vmdk".into(), size, populated: Some(GRAIN as u64) };
+        let disk = |id: &str, file| Disk { id: id.into(), capacity: CAPACITY as u64, file };
+        let place = |disk: &str, unit| HardDisk { disk: disk.into(), unit, profiles: Vec::new() };
+        let property = Property {
+            key: "node-name".into(),
+            kind: PropertyType::from_name("string"),
+            qualifiers: Vec::new(),
+            default: None,
+            user_configurable: true,
+            password: false,
+            label: "Node name".into(),
+            description: "What the node is called.".into(),
+        };
+        Descriptor {
+            name: "example".into(),
+            annotation: None,
+            eula: None,
+            operating_system: OperatingSystem {
+                cim_type: 96,
+                vmware_type: Some("debian11_64Guest".into()),
+                description: "Debian".into(),
+            },
+            product: Product {
+                name: "An example".into(),
+                vendor: "Nobody".into(),
+                version: "1.2.3".into(),
+                groups: vec![PropertyGroup { category: Some("Node".into()), properties: vec![property] }],
+                ..Product::default()
+            },
+            disks: vec![disk("system", Some(file)), disk("data", None)],
+            networks: vec![Network { name: "VM Network".into(), description: "Of the nodes.".into() }],
+            sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 4096 }),
+            hardware: Hardware {
+                version: 15,
+                transports: vec![Transport::GuestInfo],
+                disks: vec![place("system", 0), place("data", 1)],
+                adapters: vec![NetworkAdapter { network: "VM Network".into() }],
+                cd_rom: Some(CdRomController::Sata),
+                firmware: Firmware::Efi { secure_boot: false },
+                extra_config: Vec::new(),
+            },
+        }
+    }
+}
+
+/// A publisher's key, and the file with its certificate.
+fn publisher(made: &Made, name: &str) -> (Signer, PathBuf) {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+    let file = made.path(name);
+    fs::write(&file, &certificate).unwrap();
+    (Signer::from_pem(&key.serialize_pem(), &certificate).unwrap(), file)
+}
+
+#[test]
+fn a_disk_is_packed_and_comes_back_as_it_was() {
+    let made = Made::new();
+    let back = made.path("back.raw");
+    let said = says(&["unpack"], &[&made.vmdk, &back]);
+    assert!(said.contains(&format!("{GRAIN} of {CAPACITY} bytes hold data")), "{said}");
+    assert!(fs::read(&back).unwrap() == fs::read(&made.raw).unwrap());
+    let odd = made.path("odd.raw");
+    fs::write(&odd, [1; 1000]).unwrap();
+    let nowhere = made.path("odd.vmdk");
+    assert!(refuses(&["pack"], &[&odd, &nowhere]).starts_with("error: "));
+    assert!(!nowhere.exists());
+    assert!(refuses(&["unpack"], &[&odd, &nowhere]).starts_with("error: "));
+}
+
+#[test]
+fn an_ova_is_described_in_words_and_as_json() {
+    let made = Made::new();
+    let ova = made.ova(None);
+    let text = says(&["inspect"], &[&ova]);
+    for words in [
+        "An example 1.2.3 (example)\nnot signed: a development image\n",
+        "  example.ovf\n",
+        "data, empty\n",
+        "system, system.vmdk\n",
+        "property  node-name ",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    let facts: serde_json::Value = serde_json::from_str(&says(&["inspect", "--output=json"], &[&ova])).unwrap();
+    assert_eq!((&facts["version"], &facts["claimed_publisher"]), (&"1.2.3".into(), &serde_json::Value::Null));
+    assert_eq!(facts["disks"][1], serde_json::json!({"id": "data", "capacity": CAPACITY, "file": null}));
+    let (signer, _) = publisher(&made, "ours.pem");
+    let text = says(&["inspect"], &[&made.ova(Some(&signer))]);
+    let fingerprint = signer.public_key().fingerprint().to_string();
+    assert!(text.contains(&format!("says that the key {fingerprint} signed it")), "{text}");
+}
+
+#[test]
+fn an_ova_is_verified_against_itself_and_a_publisher() {
+    let made = Made::new();
+    let ova = made.ova(None);
+    let ((ours, our_file), (_, their_file)) = (publisher(&made, "ours.pem"), publisher(&made, "theirs.pem"));
+    let by = |file: &Path| format!("--publisher={}", file.display());
+    assert!(says(&["verify"], &[&ova]).contains("who made it was not checked"));
+    let why = refuses(&["verify", &by(&our_file)], &[&ova]);
+    assert!(why.contains("is not signed"), "{why}");
+    let signed = made.ova(Some(&ours));
+    let fingerprint = ours.public_key().fingerprint().to_string();
+    assert!(says(&["verify", &by(&our_file)], &[&signed]).contains(&fingerprint));
+    let why = refuses(&["verify", &by(&their_file)], &[&signed]);
+    assert!(why.contains(&fingerprint), "{why}");
+
+    // One bit of the disk, in the middle of its file.
+    let mut bytes = fs::read(&ova).unwrap();
+    let disk = fs::read(&made.vmdk).unwrap();
+    let at = bytes.windows(disk.len()).position(|window| window == disk).unwrap();
+    bytes[at + disk.len() / 2] ^= 1;
+    fs::write(&ova, bytes).unwrap();
+    let why = refuses(&["verify"], &[&ova]);
+    assert!(why.contains("system.vmdk"), "{why}");
+    assert!(refuses(&["verify"], &[&made.path("missing.ova")]).contains("missing.ova"));
+}

@@ -1,0 +1,57 @@
+//! etcd's members, asked and told from inside a node.
+
+use serde_json::Value;
+
+use crate::scenario::{ALL, MOMENT, Scenario};
+
+/// etcdctl with a node's credentials for its own member.
+pub const ETCDCTL: [&str; 7] = [
+    "etcdctl",
+    "--endpoints=https://127.0.0.1:2379",
+    // A busy machine under emulation takes its time.
+    "--dial-timeout=60s",
+    "--command-timeout=60s",
+    "--cacert=/etc/kubernetes/pki/etcd/ca.crt",
+    "--cert=/etc/kubernetes/pki/apiserver-etcd-client.crt",
+    "--key=/etc/kubernetes/pki/apiserver-etcd-client.key",
+];
+
+/// What etcdctl prints in a VM, asking the member there.
+///
+/// # Panics
+/// It fails.
+pub fn etcdctl(scenario: &Scenario, vm: &str, arguments: &[&str]) -> String {
+    scenario.inside(vm, &[&ETCDCTL, arguments].concat())
+}
+
+/// What a node's own member says of itself: its identity, and the leader's.
+fn status(scenario: &Scenario, node: &str) -> anyhow::Result<(u64, u64)> {
+    let asked = [&ETCDCTL[..], &["endpoint", "status", "--write-out=json"]].concat();
+    let said: Value = serde_json::from_str(&scenario.lab().run_inside(node, &asked, MOMENT)?)?;
+    let status = &said[0]["Status"];
+    let number = |value: &Value| value.as_u64().filter(|number| *number != 0);
+    number(&status["header"]["member_id"])
+        .zip(number(&status["leader"]))
+        .ok_or_else(|| anyhow::anyhow!("{node} sees no leader: {said}"))
+}
+
+/// The node of a cluster of three whose member leads.
+pub fn leader(scenario: &Scenario) -> &'static str {
+    let leads = |node: &&str| status(scenario, node).is_ok_and(|(own, leader)| own == leader);
+    scenario.obtain("etcd to have a leader", MOMENT, || Ok(ALL.into_iter().find(leads)))
+}
+
+/// Makes a node's member the leader.
+///
+/// # Panics
+/// It does not become it.
+pub fn lead(scenario: &Scenario, node: &str) {
+    scenario.wait(&format!("{node} to lead etcd"), MOMENT, || {
+        let (own, leader_now) = status(scenario, node)?;
+        if own != leader_now {
+            let identity = format!("{own:x}");
+            let _ = etcdctl(scenario, leader(scenario), &["move-leader", &identity]);
+        }
+        Ok(own == leader_now)
+    });
+}

@@ -1,0 +1,99 @@
+//! etcd filled up to its quota on the container engine.
+
+use std::time::Duration;
+
+use scenarios::lost_node::agent;
+use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
+use scenarios::store::{ETCDCTL, etcdctl};
+
+use crate::maintenance::has;
+
+/// How long a slow disk may take for a store of 0.7 GiB.
+const FILLING: Duration = Duration::from_secs(1200);
+
+/// The alarm is lifted at the third look, one each two minutes: compacted, defragmented, lifted.
+const HEALING: Duration = Duration::from_secs(900);
+
+/// Plants files that pass for snapshots of long ago until less than a seventh of the data disk is free.
+const FILL_WITH_SNAPSHOTS: &str = "
+    day=10
+    while set -- $(stat --file-system --format='%S %b %a' /data); [ $(( $3 * 7 )) -gt $2 ]; do
+        fallocate --length 200MiB /data/snapshots/control-201001${day}T000000Z.db
+        day=$(( day + 1 ))
+    done";
+
+/// Writes a mebibyte at a time until etcd refuses, and says what it says then.
+fn fill() -> String {
+    let put = ETCDCTL.join(" ");
+    format!(
+        "head --bytes=700000 /dev/urandom | base64 --wrap=0 >/run/filling
+         number=0
+         while {put} put /filling/$number </run/filling >/dev/null 2>/run/refusal; do
+             number=$(( number + 1 ))
+             [ $number -lt 5000 ]
+         done
+         rm /run/filling
+         grep 'database space exceeded' /run/refusal | tail --lines=1
+         echo after $number values"
+    )
+}
+
+fn written(scenario: &Scenario, name: &str) -> String {
+    scenario.kubectl(&["get", "configmap", name, "--output=jsonpath={.data.written}"])
+}
+
+pub mod long {
+    use super::*;
+
+    /// Somebody fills etcd on the smallest data disk there is: it raises its alarm long before the disk is full, old
+    /// snapshots make room meanwhile, and all is read as before, also after the node has lost its power. Once objects are
+    /// deleted the agent compacts, defragments and lifts the alarm by itself.
+    pub fn a_full_store_is_read_and_serves_again_once_objects_are_deleted() {
+        let scenario = Scenario::prepare(&Setting::one("full-store"));
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        let lab = scenario.lab();
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        agent(&scenario, "cp1", &["snapshot", "save"]);
+        let snapshots = || scenario.inside("cp1", &["sh", "-ec", "ls /data/snapshots"]);
+        let taken = snapshots().lines().filter(|name| name.ends_with(".db")).count();
+        // What is left of years, until a seventh of the disk is free.
+        scenario.inside("cp1", &["sh", "-ec", FILL_WITH_SNAPSHOTS]);
+        let planted = snapshots().lines().count() - taken;
+        assert!(planted > 2, "{planted} snapshots were planted");
+
+        let starts = || scenario.inside("cp1", &["systemctl", "show", "--property=NRestarts,MainPID", "etcd.service"]);
+        let before = starts();
+        let filled = scenario.inside_for("cp1", &["sh", "-ec", &fill()], FILLING);
+        scenario.reached(&format!("etcd refuses writes: {}", filled.trim()));
+        scenario.wait("the finding", MOMENT, || has(&scenario, "cp1", "etcd.no-space"));
+        assert_eq!(starts(), before, "etcd was started again");
+        let free: u64 =
+            scenario.inside("cp1", &["sh", "-ec", "stat --file-system --format=%a /data"]).trim().parse().unwrap();
+        assert!(free > 0, "the disk is full");
+        let left = snapshots();
+        assert!(left.lines().count() < taken + planted, "no snapshot made room: {left}");
+        let is_full = || {
+            assert_eq!(written(&scenario, "before"), "yes");
+            let refused = lab.kubectl(&["create", "configmap", "meanwhile"]).unwrap_err();
+            assert!(format!("{refused:#}").contains("database space exceeded"), "{refused:#}");
+        };
+        is_full();
+
+        // Nobody could delete anything on a node that waits for etcd to be well.
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: ready");
+        is_full();
+
+        etcdctl(&scenario, "cp1", &["del", "--prefix", "/filling/"]);
+        scenario.wait("the alarm to be lifted", HEALING, || {
+            Ok(etcdctl(&scenario, "cp1", &["alarm", "list"]).trim().is_empty()
+                && !has(&scenario, "cp1", "etcd.no-space")?)
+        });
+        scenario.kubectl(&["create", "configmap", "after", "--from-literal=written=yes"]);
+        assert_eq!((written(&scenario, "before"), written(&scenario, "after")), ("yes".to_owned(), "yes".to_owned()));
+        let size = scenario.inside("cp1", &["stat", "--format=%s", "/var/lib/etcd/member/snap/db"]);
+        assert!(size.trim().parse::<u64>().unwrap() < 100 << 20, "the database was not defragmented: {size}");
+    }
+}

@@ -1,0 +1,175 @@
+//! What a hostile network, and a hostile pod, find of a cluster that runs: a part of the story of three nodes.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use contract::ports::{self, Caller, Protocol};
+use scenarios::endpoint::{self, address};
+use scenarios::scenario::{ALL, MOMENT, Scenario};
+use scenarios::stranger::{Stranger, beside, pod_address};
+use scenarios::workload::Workload;
+
+/// A stranger finds of each node what the table of ports says, and neither he nor a pod gets anything else.
+pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload: &Workload<'_>) {
+    let stranger = Stranger::beside_the_nodes(scenario);
+    let pod = Stranger::among_the_pods_of(scenario, "cp1");
+    what_the_table_names_is_open_and_nothing_else(scenario, &stranger);
+    a_service_with_a_node_port_is_reached_on_each_node(scenario, &stranger, workload);
+    administrators_are_those_who_are_named(scenario, &stranger);
+    nobody_but_a_node_puts_packets_into_the_tunnel(scenario, &stranger, &pod, workload);
+    nobody_but_a_node_moves_the_virtual_address(scenario, &stranger, &pod);
+    pods_send_no_raw_packets_and_settings_hold(scenario);
+    stranger.leave();
+    pod.leave();
+}
+
+/// The TCP ports that everybody's packets reach while `admin-cidrs` is empty.
+fn open_to_everybody() -> BTreeSet<u16> {
+    let everybody = |caller| match caller {
+        Caller::Everybody | Caller::Administrators | Caller::AdministratorsAndNodes => true,
+        Caller::Nodes | Caller::NodesAndPods | Caller::ControlNodes | Caller::Loopback => false,
+    };
+    let named = ports::TABLE.iter().filter(|port| port.protocol == Protocol::Tcp && everybody(port.caller));
+    named.filter_map(|port| port.number).chain(ports::NODE_PORTS).collect()
+}
+
+fn what_the_table_names_is_open_and_nothing_else(scenario: &Scenario, stranger: &Stranger) {
+    let expected = open_to_everybody();
+    for node in ALL {
+        let found = stranger.finds_open(address(scenario, node), 1..=u16::MAX);
+        let others: Vec<_> = found.symmetric_difference(&expected).collect();
+        assert!(others.is_empty(), "{node}: these ports are open, or closed, against the table: {others:?}");
+        // A closed port of UDP would say so.
+        for port in [ports::VXLAN, ports::KUBELET, 53, 111, 5353, 40_000] {
+            assert!(!stranger.is_answered(address(scenario, node), port), "{node} answers at {port}/UDP");
+        }
+        scenario.reached(&format!("{node} is open where the table says so"));
+    }
+}
+
+/// The pod is on one node, and each sends its packets there.
+fn a_service_with_a_node_port_is_reached_on_each_node(
+    scenario: &Scenario,
+    stranger: &Stranger,
+    workload: &Workload<'_>,
+) {
+    let port = workload.node_port();
+    for node in ALL {
+        scenario.wait(&format!("a stranger to reach the service at {node}:{port}"), MOMENT, || {
+            Ok(stranger.reads(address(scenario, node), port, "/health").ends_with("OK"))
+        });
+    }
+    let pod: Ipv4Addr = workload.pod_address().parse().expect("an address");
+    assert!(
+        stranger.finds_open_by_way_of(address(scenario, "cp1"), pod, 8080).is_empty(),
+        "a pod is open to strangers"
+    );
+}
+
+/// Whoever comes from another network than the administrators' gets neither SSH nor the endpoint; nodes and clients of the
+/// API come as before.
+fn administrators_are_those_who_are_named(scenario: &Scenario, stranger: &Stranger) {
+    let node = address(scenario, "cp3");
+    let all = [ports::SSH, ports::API, ports::NODE];
+    let sees = |what: &str, open: &[u16]| {
+        scenario.wait(what, MOMENT, || Ok(stranger.finds_open(node, all) == open.iter().copied().collect()));
+    };
+    scenario.inside("cp3", &["kaas-agent", "configure", "admin-cidrs=192.0.2.0/24"]);
+    sees("SSH and the endpoint of cp3 to close", &[ports::API]);
+    // Another node is no stranger. The endpoint is away for a moment, while the agent takes up what was changed.
+    let answers = || {
+        scenario.wait("cp3's endpoint to answer cp1", MOMENT, || {
+            Ok(endpoint::ask(scenario, "cp1", "cp3", "/livez", false).contains(" 200 "))
+        });
+    };
+    answers();
+    scenario.inside("cp3", &["kaas-agent", "configure", "admin-cidrs="]);
+    sees("SSH and the endpoint of cp3 to open", &all);
+    answers();
+}
+
+fn nobody_but_a_node_puts_packets_into_the_tunnel(
+    scenario: &Scenario,
+    stranger: &Stranger,
+    pod: &Stranger,
+    workload: &Workload<'_>,
+) {
+    let [cp1, cp2] = ["cp1", "cp2"].map(|node| address(scenario, node));
+    let target = workload.pod_address().parse().expect("an address");
+    let pods = (pod_address(scenario, "cp2", 200), target);
+    let listen = "exec tcpdump -l -n -i kaas.pods 'udp and dst portrange 9990-9999' > /run/scenario-heard";
+    scenario.inside("cp1", &["touch", "/run/scenario-heard"]);
+    scenario.inside("cp1", &["systemd-run", "--unit=scenario-ear", "sh", "-c", listen]);
+    let heard = |port: u16| {
+        let text = scenario.inside("cp1", &["cat", "/run/scenario-heard"]);
+        text.contains(&format!(".{port}: "))
+    };
+    // On one wire nothing tells a node from who takes its address: with it, the packet comes through, and shows that it
+    // would be heard.
+    let comes_through = |port: u16| {
+        scenario.wait("a packet in a node's name to come through the tunnel", MOMENT, || {
+            stranger.tunnels(cp2, cp1, pods, port);
+            Ok(heard(port))
+        });
+    };
+    comes_through(9990);
+    for _ in 0..5 {
+        stranger.tunnels(stranger.address, cp1, pods, 9991);
+        pod.tunnels(pod.address, cp1, pods, 9992);
+        pod.tunnels(cp2, cp1, pods, 9993);
+    }
+    comes_through(9999);
+    for (port, who) in [(9991, "a stranger's"), (9992, "a pod's"), (9993, "a pod's, in a node's name,")] {
+        assert!(!heard(port), "{who} packet comes through the tunnel");
+    }
+    scenario.inside("cp1", &["systemctl", "stop", "scenario-ear.service"]);
+}
+
+fn nobody_but_a_node_moves_the_virtual_address(scenario: &Scenario, stranger: &Stranger, pod: &Stranger) {
+    let nodes = ALL.map(|node| address(scenario, node));
+    let virtual_address = scenario.lab().plan().api;
+    let moves = || {
+        let count = "journalctl --unit=kaas-virtual-address.service --output=cat | grep --count Entering || true";
+        ALL.map(|node| scenario.inside(node, &["sh", "-c", count]))
+    };
+    let (holder, before) = (scenario.address_holder(), moves());
+    for _ in 0..10 {
+        stranger.claims(virtual_address, stranger.address, &nodes);
+        // The gateway's, which is the lab's bridge.
+        stranger.claims(virtual_address, beside(nodes[0], 1), &nodes);
+        pod.claims(virtual_address, pod.address, &nodes);
+        pod.claims(virtual_address, nodes[1], &nodes);
+        assert_eq!(scenario.address_holder(), holder);
+    }
+    assert_eq!(moves(), before, "the virtual IP has moved, if only for a moment");
+    scenario.reached("nobody but a node moves the virtual IP");
+}
+
+fn pods_send_no_raw_packets_and_settings_hold(scenario: &Scenario) {
+    let of_the_pod = |file: &str| {
+        let read = format!(
+            "cd $(dirname $(grep --line-regexp --files-with-matches coredns /proc/[0-9]*/comm | head -1)); cat {file}"
+        );
+        scenario.inside("cp1", &["sh", "-c", &read])
+    };
+    let value = |text: &str, name: &str| -> String {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {text}"));
+        line.split_whitespace().next().unwrap_or_default().to_owned()
+    };
+    let bounding = value(&of_the_pod("status"), "CapBnd:");
+    let bounding = u64::from_str_radix(&bounding, 16).expect("a hexadecimal number");
+    // capabilities(7) and linux/capability.h: NET_BIND_SERVICE is 10, NET_RAW 13.
+    assert_eq!((bounding >> 10 & 1, bounding >> 13 & 1), (1, 0), "capabilities {bounding:#x}");
+    let files: u64 = value(&of_the_pod("limits"), "Max open files").parse().expect("a number");
+    assert!(files > 1024, "a pod opens {files} files");
+    // Those that a system container has for itself.
+    for (setting, expected) in [
+        ("all/rp_filter", "2"),
+        ("all/accept_redirects", "0"),
+        ("eth0/send_redirects", "0"),
+        ("eth0/accept_source_route", "0"),
+    ] {
+        let found = scenario.inside("cp1", &["cat", &format!("/proc/sys/net/ipv4/conf/{setting}")]);
+        assert_eq!(found.trim(), expected, "{setting}");
+    }
+}
