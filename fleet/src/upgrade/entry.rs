@@ -122,12 +122,12 @@ pub enum Event {
         /// The one node that it is for, by its place in the plan; none for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<usize>,
-        /// In which order nodes go back.
-        #[serde(default, skip_serializing_if = "Order::is_usual")]
-        order: Order,
         /// The nodes that the way back leaves out, by their place in the plan: nothing is left that could go back.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         left_out: BTreeSet<usize>,
+        /// In which order nodes go back.
+        #[serde(default, skip_serializing_if = "Order::is_usual")]
+        order: Order,
         /// Why it changed.
         #[serde(flatten)]
         reason: Reason,
@@ -173,11 +173,8 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
         let named = match &entry.event {
             Event::Begun { step, .. } | Event::Done { step, .. } | Event::Paused { step, .. } => step.node,
             Event::DirectionChanged { only, order, left_out, .. } => {
-                let first = match order {
-                    Order::First(nodes) => nodes.iter().max().copied(),
-                    Order::LastFirst | Order::AtOnce => None,
-                };
-                (*only).max(first).max(left_out.last().copied())
+                let first = if let Order::First(nodes) = order { nodes.iter().max() } else { None };
+                only.iter().chain(first).chain(left_out.last()).max().copied()
             }
             Event::Planned { .. } | Event::Ended { .. } => None,
         };

@@ -16,10 +16,10 @@ pub struct Progress {
     pub direction: Direction,
     /// The one node that the way is for; none for all.
     pub only: Option<usize>,
-    /// In which order nodes go back, if they do so one by one.
-    pub order: Order,
     /// The nodes that the way back leaves out: nothing is left that could go back.
     pub left_out: BTreeSet<usize>,
+    /// In which order nodes go back, if they do so one by one.
+    pub order: Order,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
     /// Why it waits, if the last thing that happened is that it could not go on.
@@ -64,8 +64,8 @@ impl Progress {
         let mut progress = Self {
             direction: Direction::Forward,
             only: None,
-            order: Order::LastFirst,
             left_out: BTreeSet::new(),
+            order: Order::LastFirst,
             outcome: None,
             paused: None,
             reason: None,

@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         };
         // All at once, each node that is away waits for all the others.
         let is_gone = progress.direction == Direction::Back && obstacle.reason.code == reason::VM_GONE;
-        let all = plan.options.mode == Mode::AllAtOnce && (is_gone || progress.is_any_away(&plan));
+        let all = progress.is_at_once(&plan) && (is_gone || progress.is_any_away(&plan));
         let obstacle = match step.node.filter(|node| turns && (all || progress.is_away(*node))) {
             Some(node) => match self.goes_back(&plan, journal, node, obstacle.reason).await {
                 Ok(()) => {
@@ -182,24 +182,21 @@ impl<'a> Run<'a> {
         direction: Direction,
         reason: Reason,
     ) -> Result<(), Trouble> {
-        let (plan, order) = (journal.plan().clone(), Order::LastFirst);
-        let notice = Notice::DirectionChanged { plan: &plan, direction, only: None, order: &order, reason: &reason };
-        (self.watch)(&notice);
-        let left_out = BTreeSet::new();
-        self.note(journal, Event::DirectionChanged { direction, only: None, order, left_out, reason }).await
+        let (plan, only, order) = (journal.plan().clone(), None, Order::LastFirst);
+        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, order: &order, reason: &reason });
+        let event = Event::DirectionChanged { direction, only, order, left_out: BTreeSet::new(), reason };
+        self.note(journal, event).await
     }
 
-    /// Turns the journal back, in this order, without those nodes of which nothing is left that could go back.
+    /// Turns the journal back, without those nodes of which nothing is left that could go back.
     pub(super) async fn turn_back(
         &self,
         journal: &mut Journal<'_>,
-        only: Option<usize>,
-        order: Order,
+        (only, order): (Option<usize>, Order),
         gone: BTreeSet<usize>,
         reason: Reason,
     ) -> Result<(), Trouble> {
-        let plan = journal.plan().clone();
-        let direction = Direction::Back;
+        let (plan, direction) = (journal.plan().clone(), Direction::Back);
         let left_out = &journal.progress().left_out | &gone;
         let named = left_out.iter().map(|index| {
             let node = &plan.nodes[*index];
@@ -214,12 +211,15 @@ impl<'a> Run<'a> {
     /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
     /// was asked for.
     async fn goes_back(&self, plan: &Plan, journal: &mut Journal<'_>, node: usize, why: Reason) -> Result<(), Trouble> {
+        let progress = journal.progress();
         let alone = plan.options.mode == Mode::Rolling
             && plan.options.on_failure == OnFailure::Node
-            && journal.progress().touches_others(node);
-        let only = alone.then_some(node);
+            && progress.touches_others(node);
+        let (only, order) = match progress.direction {
+            Direction::Back => (progress.only, progress.order.clone()),
+            _ => (alone.then_some(node), Order::LastFirst),
+        };
         let reason = why.of(&plan.nodes[node].name);
-        let progress = journal.progress();
         let gone = self.left_out(plan, &progress, only).await.map_err(|trouble| match trouble {
             Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
             trouble => trouble,
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
         if gone.is_empty() && progress.direction == Direction::Back {
             return Err(Trouble::elsewhere(&reason.code, reason.words));
         }
-        self.turn_back(journal, only, Order::LastFirst, gone, reason).await
+        self.turn_back(journal, (only, order), gone, reason).await
     }
 
     /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again

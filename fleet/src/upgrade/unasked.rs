@@ -21,7 +21,7 @@ impl Unasked {
         Self(because.into())
     }
 
-    /// Those of a cluster that the operator calls the deployment's though it calls itself otherwise.
+    /// Those of a cluster that may not be the one that an upgrade was planned for.
     pub(super) fn of_another_cluster() -> Self {
         Self::because("its cluster calls itself otherwise than when the upgrade was planned")
     }

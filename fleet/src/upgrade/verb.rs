@@ -61,34 +61,34 @@ impl Run<'_> {
         };
         // All are on their way back already: in which order may have to be another one now.
         let turns = direction != Direction::Back || progress.direction != Direction::Back || progress.only.is_some();
-        let asked = Reason::new(reason::ASKED, "asked for by the operator");
-        let turned = if direction == Direction::Back {
+        let mut gone = BTreeSet::new();
+        if direction == Direction::Back && turns {
             let open = || async {
                 self.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
                     Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
                     trouble => Wait::End(trouble),
                 })
             };
-            let gone = match turns {
-                true => self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await,
-                false => Ok(BTreeSet::new()),
-            };
-            let gone = match gone {
-                Ok(gone) => gone,
+            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+                Ok(of_nothing_is_left) => gone = of_nothing_is_left,
                 Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
-            };
-            let order = match verb {
-                Verb::RollbackAtOnce => Ok(Order::AtOnce),
-                _ => self.order_back(journal.plan(), &progress).await,
-            };
-            match order {
-                Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
-                Ok(order) => self.turn_back(journal, None, order, gone, asked).await,
-                Err(trouble) => return ended(trouble).map(Some),
             }
-        } else {
-            self.turn(journal, direction, asked).await
+        }
+        let order = match verb {
+            Verb::Rollback => self.order_back(journal.plan(), &progress).await,
+            Verb::RollbackAtOnce => Ok(Order::AtOnce),
+            _ => Ok(Order::LastFirst),
+        };
+        let order = match order {
+            Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
+            Ok(order) => order,
+            Err(trouble) => return ended(trouble).map(Some),
+        };
+        let asked = Reason::new(reason::ASKED, "asked for by the operator");
+        let turned = match direction {
+            Direction::Back => self.turn_back(journal, (None, order), gone, asked).await,
+            _ => self.turn(journal, direction, asked).await,
         };
         match turned {
             Ok(()) => Ok(None),

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::entry::{Direction, Event};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
-use super::plan::{Action, Mode, Plan, PlannedNode, Step};
+use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
@@ -193,7 +193,7 @@ impl Run<'_> {
 fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> Trouble {
     let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
     let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
-    if plan.options.mode == Mode::AllAtOnce && is_any_away {
+    if progress.is_at_once(plan) && is_any_away {
         return Trouble::pause(reason::VM_GONE, words);
     }
     Trouble::blocked(reason::VM_GONE, words)

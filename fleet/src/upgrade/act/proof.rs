@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Vms;
 use crate::hypervisor::{PowerState, Stamp};
 use crate::upgrade::nodes::Nodes as _;
-use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
 use crate::upgrade::run::Run;
@@ -46,7 +46,7 @@ impl Run<'_> {
         if gone.is_empty() {
             return Ok(gone);
         }
-        if plan.options.mode == Mode::Rolling || !is_any_off {
+        if !progress.is_at_once(plan) || !is_any_off {
             let gone = gone.into_iter().map(|index| &plan.nodes[index]);
             let gone: Vec<String> = gone.map(|node| format!("the {} of {}", old_of(node), node.name)).collect();
             let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));

@@ -8,10 +8,12 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
     let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
     assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
     let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
-    let Event::DirectionChanged { direction, only, order, reason, .. } = serde_json::from_str(turned).unwrap() else {
+    let Event::DirectionChanged { direction, only, order, left_out, reason } = serde_json::from_str(turned).unwrap()
+    else {
         panic!("{turned}")
     };
     assert_eq!((direction, only, order), (Direction::Back, Some(1), Order::LastFirst));
+    assert!(left_out.is_empty());
     assert_eq!(reason.to_string(), "cp1: no answer [upgrade.uncoded]");
 }
 
