@@ -102,7 +102,11 @@ impl World {
                 store.set(&format!("/registry/secrets/default/{name}"), &written(&by));
                 (200, Value::Null)
             };
-            fake_server::serve(SocketAddr::from((node.address, ports::API)), &pki(root).join("etcd/server"), Box::new(answer));
+            fake_server::serve(
+                SocketAddr::from((node.address, ports::API)),
+                &pki(root).join("etcd/server"),
+                Box::new(answer),
+            );
         }
         let world = Self { configs, roots, etcd, loaded, now: SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) };
         for name in ["a", "b", "c"] {
