@@ -69,6 +69,15 @@ async fn all_at_once_a_vm_that_is_deleted_on_the_way_back_does_not_leave_the_oth
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn nodes_that_go_back_at_once_leave_one_out_too() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    world.lock().ill = Ill::NoEtcd;
+    stop_before(&world, Verb::RollbackAtOnce, Step::of(Action::AttachOld, 2)).await;
+    gone_and_left_out(&world, Verb::Resume).await;
+}
+
 /// Somebody deletes the last node's old VM: the others run again, and that one is named.
 async fn gone_and_left_out(world: &World, verb: Verb) {
     let plan = world.plan_of_journal().await;
