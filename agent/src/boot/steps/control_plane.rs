@@ -63,8 +63,9 @@ impl StepContext {
             etcd: &etcd,
             runner: self.node.runner(),
         };
-        // All nodes of a cluster that forms have one image, and there is nothing yet that could be in clear.
-        if self.node.records.rendezvous()?.is_forming() {
+        // All nodes of a cluster that forms have one image. Before this one has credentials, it has stored nothing that
+        // could be in clear; afterwards it may work for long while others have yet to join.
+        if !self.progress.credentials && self.node.records.rendezvous()?.is_forming() {
             node.begin(true, now)?;
         }
         Ok(node.lay(now)??.changed().into())
