@@ -43,7 +43,7 @@ pub mod long {
     /// node with the virtual IP, the leader of etcd, the one that is both, one that is neither. At last the node with the
     /// virtual IP loses nothing but its etcd.
     pub fn a_node_that_is_silently_cut_off_slows_nobody() {
-        let scenario = Scenario::formed("partition");
+        let scenario = Scenario::formed("parted");
         let other = |not: &[&str]| ALL.into_iter().find(|node| !not.contains(node)).unwrap();
 
         let holder = scenario.address_holder();
