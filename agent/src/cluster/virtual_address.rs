@@ -9,6 +9,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use contract::ports;
+
+use crate::host::command::{Command, Host, Runner};
 use crate::host::files;
 use crate::intake::config::ControlPlane;
 use crate::system::address;
@@ -89,19 +92,21 @@ fn router_id(address: Ipv4Addr) -> u8 {
 /// While it is there this node gives the address up, however healthy it is.
 const HELD_BACK: &str = "/run/kaas/virtual-address-held-back";
 
-/// Gives the address up until this is taken back or the VM restarts, or takes that back. The
-/// watch over the API lets it come back then.
+/// Gives the address up until [`let_back`] or the VM restarts.
 ///
 /// # Errors
 /// The file system's.
-pub fn hold_back(root: &Path, back: bool) -> io::Result<()> {
-    let path = files::below(root, HELD_BACK);
-    if back {
-        files::ensure_content(&path, b"", 0o644)?;
-        tell(root, false)?;
-        return Ok(());
-    }
-    files::remove(&path).map(drop)
+pub fn hold_back(root: &Path, address: Ipv4Addr) -> io::Result<()> {
+    files::ensure_content(&files::below(root, HELD_BACK), b"", 0o644)?;
+    tell(root, address, false).map(drop)
+}
+
+/// Takes [`hold_back`] back. The watch over the API lets the address come back then.
+///
+/// # Errors
+/// The file system's.
+pub fn let_back(root: &Path) -> io::Result<()> {
+    files::remove(&files::below(root, HELD_BACK)).map(drop)
 }
 
 /// Tells keepalived whether this node may hold the address. Says whether that
@@ -109,12 +114,15 @@ pub fn hold_back(root: &Path, back: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The file system's.
-pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
+pub fn tell(root: &Path, address: Ipv4Addr, healthy: bool) -> io::Result<bool> {
     let path = files::below(root, HEALTH);
     let healthy = healthy && !files::below(root, HELD_BACK).exists();
     let content = if healthy { HEALTHY } else { FAULT };
     if fs::read(&path).is_ok_and(|present| present == content.as_bytes()) {
         return Ok(false);
+    }
+    if !healthy && held(address) {
+        reset_connections(address, &Host);
     }
     if path.exists() {
         // keepalived follows the file, not its name: written in place.
@@ -123,6 +131,16 @@ pub fn tell(root: &Path, healthy: bool) -> io::Result<bool> {
         files::write_atomically(&path, content.as_bytes(), 0o644)?;
     }
     Ok(true)
+}
+
+/// Ends all connections to the API at the address. A client that waits for an answer would not notice that the address
+/// has moved before its own limit; now it tries again at once. Only while the address is here does the reset reach it.
+fn reset_connections(address: Ipv4Addr, runner: &dyn Runner) {
+    let connections =
+        format!("--kill --tcp --numeric --no-header state connected src {address} sport = :{}", ports::API);
+    if let Err(error) = runner.run(&Command::new("ss").args(connections.split(' '))) {
+        log::warn!("ending the connections to the virtual IP: {error}");
+    }
 }
 
 /// Gives the address up for another node to take, before the API here stops. That one
@@ -138,7 +156,7 @@ pub fn give_up(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<
             return Ok(false);
         }
         // Told again each time: the watch of the API says meanwhile that it is well.
-        tell(root, false)?;
+        tell(root, address, false)?;
         thread::sleep(Duration::from_millis(100));
     }
     Ok(true)
@@ -156,7 +174,11 @@ pub fn gone(address: Ipv4Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::host::fixture::Namespace;
     use crate::intake::config::fixture::{one_node, three_nodes};
 
     #[test]
@@ -178,18 +200,41 @@ mod tests {
         assert_eq!(router_id(Ipv4Addr::new(10, 0, 0, 10)), 10);
     }
 
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
+
     #[test]
     fn an_address_that_is_held_back_does_not_come_back_by_itself() {
         let root = tempfile::tempdir().unwrap();
         let told = || fs::read_to_string(root.path().join("run/kaas/api-health")).unwrap();
-        tell(root.path(), true).unwrap();
-        hold_back(root.path(), true).unwrap();
+        tell(root.path(), ADDRESS, true).unwrap();
+        hold_back(root.path(), ADDRESS).unwrap();
         assert_eq!(told(), FAULT);
-        assert!(!tell(root.path(), true).unwrap());
-        hold_back(root.path(), false).unwrap();
-        hold_back(root.path(), false).unwrap();
-        assert!(tell(root.path(), true).unwrap());
+        assert!(!tell(root.path(), ADDRESS, true).unwrap());
+        let_back(root.path()).unwrap();
+        let_back(root.path()).unwrap();
+        assert!(tell(root.path(), ADDRESS, true).unwrap());
         assert_eq!(told(), HEALTHY);
+    }
+
+    #[test]
+    fn a_client_that_waits_is_told_when_the_address_is_given_up() {
+        let namespace = Namespace::new("address");
+        namespace.ip("link set lo up");
+        namespace.ip(&format!("address add {ADDRESS}/32 dev lo"));
+        let error = namespace.run(|| {
+            let root = tempfile::tempdir().unwrap();
+            tell(root.path(), ADDRESS, true).unwrap();
+            let server = TcpListener::bind((Ipv4Addr::UNSPECIFIED, ports::API)).unwrap();
+            let mut client = TcpStream::connect((ADDRESS, ports::API)).unwrap();
+            let (mut other, _) = server.accept().unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
+            assert!(!tell(root.path(), ADDRESS, true).unwrap());
+            other.write_all(b"x").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            assert!(tell(root.path(), ADDRESS, false).unwrap());
+            client.read_exact(&mut [0]).unwrap_err().kind()
+        });
+        assert_eq!(error, io::ErrorKind::ConnectionReset);
     }
 
     #[test]
@@ -197,10 +242,10 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let root = tempfile::tempdir().unwrap();
         let inode = || fs::metadata(root.path().join("run/kaas/api-health")).unwrap().ino();
-        assert!(tell(root.path(), false).unwrap());
+        assert!(tell(root.path(), ADDRESS, false).unwrap());
         let before = inode();
-        assert!(!tell(root.path(), false).unwrap());
-        assert!(tell(root.path(), true).unwrap());
+        assert!(!tell(root.path(), ADDRESS, false).unwrap());
+        assert!(tell(root.path(), ADDRESS, true).unwrap());
         assert_eq!(before, inode());
     }
 }

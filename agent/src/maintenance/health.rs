@@ -17,6 +17,7 @@ use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::virtual_address;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
+use crate::node::context::REQUEST;
 use crate::status::{Health, Member, Reporter};
 
 /// The pause between two looks, times the timeout factor while the API on this node serves.
@@ -25,12 +26,18 @@ const PACE: Duration = Duration::from_secs(1);
 /// The pause between two questions to the API itself while it serves. The looks between them ask etcd alone.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// How often in a row the API must be found wanting before this node gives the
-/// virtual IP up. One slow answer is no outage, and an election of etcd's leader is none either.
+/// The pause between two looks while the API is found wanting, or serves not yet.
+const HASTE: Duration = Duration::from_millis(500);
+
+/// How often in a row the API must be found wanting before this node gives the virtual IP up …
 const FAILURES: u32 = 3;
 
-/// How long one answer may take, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
+/// … and for how long. One slow answer is no outage, and an election of etcd's leader is none either.
+const WANTING: Duration = Duration::from_secs(2);
+
+/// How long the API may take to say that it serves, times the timeout factor. With an etcd that is away it would take
+/// four seconds to say that it does not.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// How long etcd's member may take to say that it has no leader, which it knows, times the timeout factor.
 const KNOWN: Duration = Duration::from_secs(1);
@@ -74,7 +81,7 @@ impl HealthWatch {
         let own = Arc::downgrade(&shared);
         thread::Builder::new()
             .name("watch".to_owned())
-            .spawn(move || follow_api(&own, api))
+            .spawn(move || Following { api, judgement: Judgement::default(), asked: None }.follow(&own))
             .context("starting to watch the API")?;
         Ok(Self { shared })
     }
@@ -99,7 +106,7 @@ struct Renewing {
 impl Renewing {
     fn new(config: &ControlPlane, kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let written = written(&kubeconfig);
-        Ok(Self { api: Api::new(config.address(), &kubeconfig, config.timeout(REQUEST))?, kubeconfig, written })
+        Ok(Self { api: Api::new(config.address(), &kubeconfig, config.timeout(ANSWER))?, kubeconfig, written })
     }
 
     fn get(&mut self, config: &ControlPlane) -> &Api {
@@ -134,53 +141,80 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
     Ok(())
 }
 
-/// Tells keepalived at once that the API serves, and after some failures
-/// in a row that it does not.
+/// Whether the API on this node serves, as keepalived is told: at once when it does, after some failures in a row when it
+/// does not.
+#[derive(Default)]
+struct Judgement {
+    serves: bool,
+    /// Since when it is found wanting, and how often it was.
+    wanting: Option<(Instant, u32)>,
+}
+
+impl Judgement {
+    /// Judges by a look that began then and ends `now`. Says whether that ends its service.
+    fn note(&mut self, well: bool, began: Instant, now: Instant) -> bool {
+        if well {
+            *self = Self { serves: true, wanting: None };
+            return false;
+        }
+        let (since, looks) = self.wanting.map_or((began, 1), |(since, looks)| (since, looks.saturating_add(1)));
+        self.wanting = Some((since, looks));
+        let over = looks >= FAILURES && now.duration_since(since) >= WANTING;
+        over && std::mem::replace(&mut self.serves, false)
+    }
+}
+
+/// Follows the API on this node.
 ///
 /// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
-/// it from the node that has it by then. Its etcd has no leader within two seconds; the API takes four for each
-/// answer that it is not ready.
-fn follow_api(shared: &Weak<Shared>, mut api: Renewing) {
-    let (mut failures, mut asked) = (FAILURES, None::<Instant>);
-    while let Some(shared) = shared.upgrade() {
-        let pause = shared.follow_once(&mut api, &mut failures, &mut asked);
-        drop(shared);
-        thread::sleep(pause);
+/// it from the node that has it by then. Its etcd has no leader within two seconds.
+struct Following {
+    api: Renewing,
+    judgement: Judgement,
+    /// When the API itself was asked last.
+    asked: Option<Instant>,
+}
+
+impl Following {
+    fn follow(mut self, shared: &Weak<Shared>) {
+        while let Some(shared) = shared.upgrade() {
+            let pause = self.look(&shared);
+            drop(shared);
+            thread::sleep(pause);
+        }
+    }
+
+    /// One look. Gives the pause before the next.
+    fn look(&mut self, shared: &Shared) -> Duration {
+        shared.reporter.alive("the watch of the API", shared.config.timeout(ROUND));
+        let began = Instant::now();
+        let seen = self.ask(&shared.config);
+        let ended = self.judgement.note(seen.is_ok(), began, Instant::now());
+        if let (true, Err(error)) = (ended, &seen) {
+            log::warn!("the API on this node does not serve: {error:#}");
+        }
+        let serves = self.judgement.serves;
+        if let Some(address) = shared.config.cluster.virtual_address
+            && let Err(error) = virtual_address::tell(&shared.root, address, serves)
+        {
+            log::warn!("telling keepalived about the API: {error}");
+        }
+        shared.reporter.update(|status| status.health.get_or_insert_default().api = serves);
+        if seen.is_ok() { shared.config.timeout(PACE) } else { HASTE }
+    }
+
+    /// Asks etcd on this node, and the API as well if that is due.
+    fn ask(&mut self, config: &ControlPlane) -> anyhow::Result<()> {
+        ensure!(!member::own_is_away(config.timeout(KNOWN)), "etcd on this node is off or sees no leader");
+        if self.judgement.wanting.is_none() && self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
+            return Ok(());
+        }
+        self.asked = Some(Instant::now());
+        self.api.get(config).ready()
     }
 }
 
 impl Shared {
-    /// One look after so many `failures` in a row; the API itself was `asked` last then. Gives the pause before the next.
-    fn follow_once(&self, api: &mut Renewing, failures: &mut u32, asked: &mut Option<Instant>) -> Duration {
-        self.reporter.alive("the watch of the API", self.config.timeout(ROUND));
-        let due = *failures > 0 || asked.is_none_or(|asked| asked.elapsed() >= ASKING);
-        match self.look_at_api(api, due.then_some(asked)) {
-            Ok(()) => *failures = 0,
-            Err(error) => {
-                *failures = failures.saturating_add(1);
-                if *failures == FAILURES {
-                    log::warn!("the API on this node does not serve: {error:#}");
-                }
-            }
-        }
-        let healthy = *failures < FAILURES;
-        if self.config.cluster.virtual_address.is_some()
-            && let Err(error) = virtual_address::tell(&self.root, healthy)
-        {
-            log::warn!("telling keepalived about the API: {error}");
-        }
-        self.reporter.update(|status| status.health.get_or_insert_default().api = healthy);
-        if healthy { self.config.timeout(PACE) } else { PACE }
-    }
-
-    /// Asks etcd on this node, and the API as well if it is `asked` now, which notes the time.
-    fn look_at_api(&self, api: &mut Renewing, asked: Option<&mut Option<Instant>>) -> anyhow::Result<()> {
-        ensure!(!member::own_is_away(self.config.timeout(KNOWN)), "etcd on this node is off or sees no leader");
-        let Some(asked) = asked else { return Ok(()) };
-        *asked = Some(Instant::now());
-        api.get(&self.config).ready()
-    }
-
     /// Looks at nodes, etcd and the virtual IP; says whether all is well.
     fn look(&self) -> bool {
         let timeout = self.config.timeout(REQUEST);
@@ -204,5 +238,55 @@ impl Shared {
             status.health = Some(Health { api, nodes, etcd, virtual_address });
         });
         well
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the API serves after each of some looks that begin and end so many milliseconds from now.
+    fn judged(looks: &[(u64, u64, bool)]) -> Vec<bool> {
+        let start = Instant::now();
+        let at = |time| start + Duration::from_millis(time);
+        let mut judgement = Judgement::default();
+        looks
+            .iter()
+            .map(|(began, ended, well)| {
+                judgement.note(*well, at(*began), at(*ended));
+                judgement.serves
+            })
+            .collect()
+    }
+
+    #[test]
+    fn it_serves_from_the_first_good_look_on() {
+        assert_eq!(judged(&[(0, 0, false), (500, 500, true)]), [false, true]);
+    }
+
+    #[test]
+    fn an_election_of_etcds_leader_ends_no_service() {
+        let looks = [(0, 0, true), (1000, 1000, false), (1500, 1500, false), (2000, 2000, false), (2500, 2500, true)];
+        assert_eq!(judged(&looks), [true; 5]);
+    }
+
+    #[test]
+    fn one_answer_that_never_comes_ends_no_service() {
+        assert_eq!(judged(&[(0, 0, true), (1000, 6000, false), (6500, 6500, true)]), [true; 3]);
+    }
+
+    #[test]
+    fn an_etcd_that_is_away_for_two_seconds_ends_it() {
+        let away = |from: u64| (from, from, false);
+        let looks = [(0, 0, true), away(1000), away(1500), away(2000), away(2500), away(3000)];
+        assert_eq!(judged(&looks), [true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn an_api_that_hangs_when_etcd_goes_is_judged_from_when_it_was_asked() {
+        assert_eq!(
+            judged(&[(0, 0, true), (1000, 3000, false), (3500, 3500, false), (4000, 4000, false)]),
+            [true, true, true, false]
+        );
     }
 }

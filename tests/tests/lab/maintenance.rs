@@ -59,26 +59,27 @@ pub fn a_waiting_nodes_bundle_holds_no_planted_secret(scenario: &Scenario, node:
     scenario.reached("the bundle is searched for the deployment secret");
 }
 
-/// A node of a cluster has private keys, those of the authorities above all. One is planted in a container's log; no file
-/// of the bundle has a line of any of them.
+/// A node of a cluster has private keys, those of the authorities above all. One is planted in the log of a pod that
+/// runs, as the kubelet removes those of others; no file of the bundle has a line of any of them.
 pub fn a_formed_nodes_bundle_holds_no_key(scenario: &Scenario, node: &str) {
     let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
     let lines = sh("cd /etc/kubernetes/pki
-        mkdir -p /var/log/pods/default_planted_1/app
-        cat ca.key > /var/log/pods/default_planted_1/app/0.log
+        set -- /var/log/pods/kube-system_kube-apiserver-*
+        mkdir $1/planted
+        cat ca.key > $1/planted/0.log
         cat *.key etcd/*.key /var/lib/kubelet/pki/*.pem | sed -n '/BEGIN.*PRIVATE KEY/,/END/p' \
             | grep --extended-regexp '^[A-Za-z0-9+/=]{40,}$' > /run/key-lines
         grep --count '' /run/key-lines");
     assert!(lines.trim().parse::<u32>().unwrap() > 20, "{lines} lines of keys");
     gather_a_bundle(scenario, node);
-    let planted = sh("cat /var/tmp/bundle/containers/default_planted_1/app/0.log");
+    let planted = sh("cat /var/tmp/bundle/containers/kube-system_kube-apiserver-*/planted/0.log");
     assert!(planted.contains("[removed]"), "{planted}");
     let found =
         sh("grep --recursive --fixed-strings --files-with-matches --file=/run/key-lines /var/tmp/bundle || true");
     assert_eq!(found.trim(), "", "a line of a private key is in the bundle");
     let found = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
     assert_eq!(found.trim(), "", "a private key is in the bundle");
-    sh("rm -r /run/key-lines /var/log/pods/default_planted_1 /var/tmp/bundle*");
+    sh("rm -r /run/key-lines /var/log/pods/*/planted /var/tmp/bundle*");
     scenario.reached("the bundle is searched for private keys");
 }
 

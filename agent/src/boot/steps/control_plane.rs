@@ -97,11 +97,12 @@ impl StepContext {
 
     pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
         let device = address::device(self.node.address())?;
-        let content =
-            virtual_address::configuration(self.node.control_plane()?, &device).context("there is no virtual IP")?;
+        let config = self.node.control_plane()?;
+        let address = config.cluster.virtual_address.context("there is no virtual IP")?;
+        let content = virtual_address::configuration(config, &device).context("this node is none of the cluster's")?;
         if self.health.is_none() {
             // Until the API here has been seen to serve, this node does not compete.
-            virtual_address::tell(self.node.root(), false)?;
+            virtual_address::tell(self.node.root(), address, false)?;
         }
         let changed =
             files::ensure_content(&self.node.path(virtual_address::CONFIGURATION), content.as_bytes(), 0o600)?;

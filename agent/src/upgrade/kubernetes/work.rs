@@ -44,7 +44,7 @@ pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
         Err(error) => {
             let Refused { code, reason: error } = failure(&error, &codes::KUBERNETES_FAILED);
             log::warn!("the upgrade to Kubernetes {} is given up: {error} [{code}]", begun.to);
-            virtual_address::hold_back(&context.root, false)?;
+            virtual_address::let_back(&context.root)?;
             uncordon(context, &Host)?;
             let given = Begun { error: Some(error.clone()), code: Some(code), ..begun };
             records.update_entry(&given)?;
@@ -118,7 +118,7 @@ pub fn finish(
     }
     Kubeadm::new(&context.root, runner).upload().context("recording the new version in the cluster")?;
     api::apply(runner, context.config.address(), &addons::rights())?;
-    virtual_address::hold_back(&context.root, false)?;
+    virtual_address::let_back(&context.root)?;
     uncordon(&context, runner)?;
     context.records().forget::<Begun>()?;
     context.note(&format!("Kubernetes was upgraded to {version}"));

@@ -62,7 +62,7 @@ impl Evacuation<'_> {
         Ok(true)
     }
 
-    /// Lets another node have the virtual IP, until [`virtual_address::hold_back`] is undone or the VM restarts.
+    /// Lets another node have the virtual IP, until [`virtual_address::let_back`] or the VM restarts.
     ///
     /// # Errors
     /// It is still here after a while.
@@ -72,7 +72,7 @@ impl Evacuation<'_> {
         if config.peers().next().is_none() {
             return Ok(true);
         }
-        virtual_address::hold_back(&self.context.root, true).context("yielding the virtual IP")?;
+        virtual_address::hold_back(&self.context.root, address).context("yielding the virtual IP")?;
         let limit = config.timeout(MOVING);
         self.until(&format!("this node still holds {address}"), limit, || virtual_address::gone(address))
     }

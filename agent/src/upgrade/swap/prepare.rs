@@ -138,7 +138,7 @@ impl Work<'_> {
     /// # Errors
     /// The file system's or the disk's.
     pub(super) fn put_back(context: &SwapContext) -> anyhow::Result<()> {
-        virtual_address::hold_back(&context.root, false).context("letting the virtual IP come back")?;
+        virtual_address::let_back(&context.root).context("letting the virtual IP come back")?;
         let Identity { disk, swap, .. } = context.identity()?;
         // What stood on the disk before this VM took it is not this VM's to withdraw.
         if adopt::is_taken(&context.root, disk) && swap.is_some_and(|swap| swap.from.is(&context.own)) {
