@@ -20,7 +20,7 @@ use super::wrap;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::recovered::Recovered;
 use crate::cluster::kubernetes::{PKI, secrets};
-use crate::cluster::pki::Authorities;
+use crate::cluster::pki::{Authorities, fixed_authority};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Error, Runner};
 use crate::host::files;
@@ -360,6 +360,14 @@ fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
     assert!(own.unwrap("k0", &wrapped).is_err() && own.unwrap(&key.id, "AAAA").is_err());
     assert!(strange.unwrap(&key.id, &wrapped).is_err());
     assert_ne!(own.authority(), strange.authority());
+}
+
+#[test]
+fn what_an_earlier_image_has_wrapped_is_unwrapped() {
+    let wrapping = wrap::Wrapping::of(&fixed_authority()).unwrap();
+    assert_eq!(wrapping.authority(), "8c0cc17a04942cc4f8e0fe0b302606d3");
+    let key = wrapping.unwrap("k1", "AAECAwQFBgcICQoLxF2aMfsgVB/3FJXn55HXg4oG/JQ=").unwrap();
+    assert_eq!(key.secret.expose(), "AAAA");
 }
 
 #[test]
