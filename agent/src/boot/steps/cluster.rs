@@ -282,7 +282,7 @@ impl StepContext {
             let state = disk::DiskState::Formed;
             let formed = disk::Identity { cluster_id: cluster, state, publisher, ..identity.clone() };
             if formed != *identity {
-                disk::identity::write(path, &formed).context("marking the data disk as a cluster's")?;
+                disk::slots::write(path, &formed).context("marking the data disk as a cluster's")?;
                 self.identity = Some(formed);
             }
         }

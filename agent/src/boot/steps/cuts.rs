@@ -124,7 +124,7 @@ impl Machine {
             fs::create_dir_all(self.root().join(made)).unwrap();
         }
         File::create(self.disk()).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();
-        disk::identity::write(&self.disk(), &disk::fixture::identity()).unwrap();
+        disk::slots::write(&self.disk(), &disk::fixture::identity()).unwrap();
         self.etcd.begin_anew();
     }
 
