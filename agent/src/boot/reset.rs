@@ -8,13 +8,13 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::codes;
 use contract::finding::Finding;
 
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
@@ -25,9 +25,6 @@ use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::{Config, ControlPlane};
-
-/// How long one etcd member may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
 const SCRATCH: [&str; 6] = [

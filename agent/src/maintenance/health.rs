@@ -14,13 +14,13 @@ use anyhow::{Context as _, ensure};
 use contract::node::VirtualAddress;
 use judgement::{Judgement, Look};
 
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::virtual_address;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
-use crate::node::context::REQUEST;
 use crate::status::{Health, Member, Reporter};
 
 /// The pause between two looks, times the timeout factor while the API on this node serves.

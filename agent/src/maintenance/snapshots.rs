@@ -9,6 +9,7 @@ use contract::codes;
 use contract::finding::Findings;
 
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
@@ -19,9 +20,6 @@ use crate::node::context::NodeContext;
 
 /// The pause between two snapshots.
 const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
-
-/// How long etcd may take to say how it is, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// Names the snapshot that was sent last, in the directory of snapshots.
 const SENT: &str = "sent";

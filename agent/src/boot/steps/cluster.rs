@@ -11,6 +11,7 @@ use contract::finding::Findings;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::run;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
@@ -21,7 +22,6 @@ use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
 use crate::host::disk;
 use crate::host::disk::ownership::{Candidate, own_use};
 use crate::host::files;
-use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
 use crate::system::access;
 use crate::upgrade::swap::adopt;
@@ -69,7 +69,7 @@ impl StepContext {
     }
 
     /// On a first node that works while others have yet to join: etcd's quorum may need one that has no keys yet, so
-    /// they are met before it starts. That this cannot be done now keeps the node from nothing; maintenance tries again.
+    /// they are met before it starts. A failure does not stop the node: maintenance tries again.
     fn reopen_rendezvous(&mut self, record: Record) -> StepOutcome {
         let opened = self.secret.take().map(|secret| self.node.open_rendezvous(&secret, record));
         match opened {
@@ -103,7 +103,7 @@ impl StepContext {
         }
     }
 
-    /// Who gets in does not hang on it: without, the server shows its bare key.
+    /// Gives the SSH server its certificate. SSH works without one: clients are then asked to trust the server's own key.
     fn certify_ssh(&self) -> anyhow::Result<bool> {
         let (config, platform) = (self.node.control_plane()?, &self.node.platform);
         if config.node.ssh_authorized_keys.is_empty() {

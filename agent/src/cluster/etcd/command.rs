@@ -3,21 +3,19 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::Subcommand;
 
 use super::client::EtcdClient;
 use super::snapshot::{self, Contents, Snapshot};
+use crate::cluster::REQUEST;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
-
-/// How long etcd may take to say how it is, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// What can be done with snapshots.
 #[derive(Subcommand)]
