@@ -41,12 +41,12 @@ pub struct Node<'a> {
 pub enum Laid {
     /// In clear: there are no keys.
     Clear {
-        /// Whether that is news.
+        /// Whether the file changed.
         changed: bool,
     },
     /// By the record's keys.
     Keys {
-        /// Whether that is news.
+        /// Whether the file changed.
         changed: bool,
         /// The record with its keys.
         readable: Box<Readable>,
@@ -54,7 +54,7 @@ pub enum Laid {
 }
 
 impl Laid {
-    /// Whether the file is another than it was.
+    /// Whether the file changed.
     pub fn changed(&self) -> bool {
         match self {
             Self::Clear { changed } | Self::Keys { changed, .. } => *changed,

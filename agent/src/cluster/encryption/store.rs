@@ -19,7 +19,7 @@ const RECOVERY: &str = "/kaas/encryption/recovery/";
 /// The record as it was read.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// It.
+    /// Its content.
     pub set: KeySet,
     /// The revision of etcd that changed it last.
     revision: u64,

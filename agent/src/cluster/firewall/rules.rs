@@ -52,8 +52,9 @@ impl Rules {
         .concat()
     }
 
-    /// Who says that he is a node or a pod comes the way that leads to it: neither a pod nor a second network passes for a
-    /// node. Loopback and services have no business outside, whatever `route_localnet` and the services' rules say.
+    /// A packet with the address of a node or a pod must come in on the device that leads there: neither a pod nor a host
+    /// of a second network passes for a node. Addresses of loopback and of services are not reached from outside, whatever
+    /// `route_localnet` and kube-proxy's rules allow.
     fn prerouting(&self) -> Vec<String> {
         let mut insiders: Vec<Ipv4Net> = self.peers.iter().copied().map(Ipv4Net::from).collect();
         insiders.push(self.pods);
@@ -106,8 +107,8 @@ impl Rules {
         rules
     }
 
-    /// Packets of pods, and what services send on, come to other nodes with this node's address: what may not be said
-    /// there by them is stopped here.
+    /// Packets of pods, and those that services send on, reach other nodes with this node's address. So what pods may not
+    /// send to a node is stopped here.
     fn forward(&self) -> Vec<String> {
         let mut rules = vec!["ct state established,related accept".to_owned()];
         rules.push(format!("udp dport {} drop", self.tunnel));
