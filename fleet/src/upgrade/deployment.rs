@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::entry::{Direction, Entry, Outcome, plan_of};
+use super::context::StepContext;
+use super::entry::plan_of;
+use super::fenced::Fenced;
+use super::fenced_nodes::FencedNodes;
 use super::journal::{self, Journal};
-use super::kubernetes::Cancelled;
 use super::notice::Notice;
-use super::plan::Step;
-use super::progress::{Next, Progress};
-use super::reason::Reason;
 use super::run::{Arrived, Run};
 use super::salvage::{self, Damaged};
+use super::status::UpgradeStatus;
+use super::trouble::Cancelled;
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
 use super::{Inventory, Nodes, Options, Plan, Target, plan};
@@ -47,40 +47,27 @@ pub struct Deployment<'a> {
     pub cancelled: watch::Receiver<bool>,
 }
 
-/// Where an upgrade stands.
-#[derive(Clone, Debug, Serialize)]
-pub struct UpgradeStatus {
-    /// Its plan.
-    pub id: Uuid,
-    /// The way that it goes.
-    pub direction: Direction,
-    /// The one node that the way is for, by its name; none for all.
-    pub only: Option<String>,
-    /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
-    pub left_out: Vec<String>,
-    /// Why it turned, if it did.
-    pub reason: Option<Reason>,
-    /// Its end, if it is reached.
-    pub outcome: Option<Outcome>,
-    /// Whether one node is back, and a person decides how to go on.
-    pub waits_for_a_person: bool,
-    /// Why it cannot go on now, if it cannot.
-    pub paused: Option<Reason>,
-    /// How many steps of the way are done.
-    pub done: usize,
-    /// How many there are.
-    pub total: usize,
-    /// The next step.
-    pub next: Option<Step>,
-    /// Who is at work on the deployment now.
-    pub held_by: Option<String>,
-    /// The plan.
-    pub plan: Plan,
-    /// The journal.
-    pub entries: Vec<Entry>,
-}
-
 impl Deployment<'_> {
+    /// A run on the deployment, which is held. `ova` is where the OVA is, if it is not where the plan says.
+    pub fn run<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> Run<'r> {
+        Run::new(self.context(hold, ova))
+    }
+
+    /// What the steps of a run work with.
+    pub(super) fn context<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
+        StepContext {
+            hypervisor: Fenced::new(self.hypervisor, hold),
+            nodes: FencedNodes::new(self.nodes, hold),
+            hold,
+            snapshots: self.snapshots,
+            watch: self.watch,
+            pace: self.pace,
+            ova,
+            pause_limit: self.pause_limit,
+            cancelled: self.cancelled.clone(),
+        }
+    }
+
     /// Plans an upgrade; changes nothing.
     ///
     /// # Errors
@@ -206,7 +193,7 @@ impl Deployment<'_> {
     /// When there is none.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
-        status(entries, standing(self.store).await?.holder())
+        UpgradeStatus::of(entries, standing(self.store).await?.holder())
     }
 
     pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
@@ -242,13 +229,13 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         verb: Verb,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let run = Run::new(self, hold, ova);
+        let run = self.run(hold, ova);
         let gone = match run.ask(journal, verb).await? {
             Some(arrived) => Ok(arrived),
             None => run.go(journal).await,
         };
         run.show_last(journal).await;
-        let (arrived, mut status) = (gone?, status(journal.entries().to_vec(), None)?);
+        let (arrived, mut status) = (gone?, UpgradeStatus::of(journal.entries().to_vec(), None)?);
         // What could not be written down is said all the same.
         if let Arrived::Paused(reason) = &arrived {
             status.paused = Some(reason.clone());
@@ -310,30 +297,4 @@ pub struct OtherCluster {
 async fn read(ova: &Path) -> anyhow::Result<Target> {
     let ova = ova.to_owned();
     tokio::task::spawn_blocking(move || Target::read(&ova)).await.context("verifying the OVA")?
-}
-
-fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<UpgradeStatus> {
-    let plan = plan_of(&entries).context("a journal without a plan")?.clone();
-    let progress = Progress::of(&plan, &entries);
-    let (next, (done, total)) = (progress.next(&plan), progress.count(&plan));
-    let step = match next {
-        Next::Take { step, .. } => Some(step),
-        Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => None,
-    };
-    Ok(UpgradeStatus {
-        id: plan.id,
-        direction: progress.direction,
-        only: progress.only.map(|node| plan.nodes[node].name.clone()),
-        left_out: progress.left_out.iter().map(|node| plan.nodes[*node].name.clone()).collect(),
-        reason: progress.reason,
-        outcome: progress.outcome,
-        waits_for_a_person: matches!(next, Next::NodeIsBack(_)),
-        paused: progress.paused,
-        done,
-        total,
-        next: step,
-        held_by,
-        plan,
-        entries,
-    })
 }

@@ -130,6 +130,11 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// The operator has asked the command to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("asked to end; doing it again goes on")]
+pub struct Cancelled;
+
 /// Nobody could say whether this command still holds the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing is changed while it cannot be confirmed that nobody has taken over")]

@@ -11,16 +11,16 @@ use contract::swap::Image;
 use super::blame::{Blame, Health};
 use super::{Taken, Vms};
 use crate::hypervisor::Vm;
+use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::Wait;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
     /// which it is does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {

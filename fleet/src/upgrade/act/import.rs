@@ -4,13 +4,13 @@ use uuid::Uuid;
 
 use super::{Taken, Vms, held};
 use crate::hypervisor::{PowerState, Replacement, Staged, Stamp, Vm};
+use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::Trouble;
 
-impl Run<'_> {
+impl StepContext<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
         let vms = self.vms().await?;
         let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));

@@ -12,15 +12,14 @@ use uuid::Uuid;
 use super::Taken;
 use super::belief::Belief;
 use super::gate::missing;
-use super::node::MOMENT;
 use super::reach::Says;
 use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Trouble, Wait};
 
 /// How long a node may take beyond the drain.
@@ -61,7 +60,7 @@ impl Leave {
     }
 }
 
-impl Run<'_> {
+impl StepContext<'_> {
     pub(super) async fn prepare(&self, plan: &Plan, node: &PlannedNode, old: &Vm) -> Taken {
         if old.power != PowerState::On {
             return Err(Trouble::pause(reason::VM_STATE, format!("{old} is {}", old.power)));

@@ -15,6 +15,7 @@ mod vm;
 
 use uuid::Uuid;
 
+use super::context::StepContext;
 use super::entry::{Direction, Event};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
@@ -22,18 +23,16 @@ use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
-use super::run::Run;
 use super::trouble::Trouble;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
 pub(super) use keep::{held, withdrawn};
-pub(super) use node::MOMENT;
 pub(super) use proof::old_of;
 
 type Taken = Result<String, Trouble>;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Takes a step and says what it changed or found.
     pub(super) async fn act(
         &self,

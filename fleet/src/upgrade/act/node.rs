@@ -9,21 +9,19 @@ use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
 use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
 
-/// How long a node that answers may take for what is done in a moment.
-pub(in crate::upgrade) const MOMENT: Duration = Duration::from_secs(120);
 /// What is in the way of a shutdown and is a VM's own.
 const IN_THE_VM: [&str; 5] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE];
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
     /// go back.
     pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {

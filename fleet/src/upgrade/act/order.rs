@@ -3,16 +3,15 @@
 
 use super::belief::Belief;
 use super::blame::Health;
-use super::node::MOMENT;
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::entry::Order;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Mode, Plan};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::refusal::NODE_NOT_READY;
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Trouble, Wait};
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// The order for the nodes as they are now. Without a quorum of etcd all are off anyway, and go back at once: a node
     /// has to say so, and no Kubernetes API speak against it. When no node can be reached nobody knows, and the order
     /// stays.

@@ -6,17 +6,17 @@ use uuid::Uuid;
 
 use super::Vms;
 use crate::hypervisor::{PowerState, Stamp};
+use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::Trouble;
 
 /// So many looks lie between two that find a VM gone.
 const LOOKS_APART: u32 = 5;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Which nodes the way back leaves out, beside those that it leaves out already: nothing is left that could go back.
     /// All at once, while others are off, they do not keep those off; they are lost either way.
     ///

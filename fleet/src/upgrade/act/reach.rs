@@ -7,12 +7,12 @@ use contract::node::Etcd;
 
 use super::gate::others;
 use crate::node::Answered;
+use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::UNREACHABLE;
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Trouble, Wait};
 
 /// What a node that does not do its part says when it is asked.
@@ -44,7 +44,7 @@ fn is_tls(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData || wrapped.is_some_and(is_tls)
 }
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Whether the VM of a node may be stopped that does not do its part, as far as can be seen from here: another
     /// control node must say that etcd stands without it. All at once, etcd does not stand, and it is enough that
     /// another one can be reached, or that none has ever come up. Who is the only one may be stopped if it says nothing,

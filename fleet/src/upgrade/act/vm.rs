@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
+use super::Taken;
 use super::reach::Says;
-use super::{MOMENT, Taken};
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
-use crate::upgrade::run::Run;
 use crate::upgrade::trouble::{Trouble, Wait};
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
     /// looked up.
     pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {

@@ -3,7 +3,7 @@ use crate::authority::{Standing, standing};
 use crate::upgrade::Notice;
 use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::fake::{Ill, World};
-use crate::upgrade::{Mode, Nodes};
+use crate::upgrade::{Mode, Nodes, Refusals};
 
 fn world() -> World {
     World::of(3, Mode::Rolling, Ill::Well)
