@@ -284,6 +284,17 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
+    async fn staged(&self, digest: &str, _like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+        self.0.has_place(placement)?;
+        let digest = digest.to_owned();
+        self.with(move |_| {
+            let cache = cache_directory().map_err(Error::transient)?;
+            let found = Unpacked::find(&cache, &digest).map_err(Error::transient)?;
+            Ok(found.map(|unpacked| Staged { digest, reference: unpacked.directory().display().to_string() }))
+        })
+        .await
+    }
+
     /// What is unpacked is whole or not there at all, and of use to every lab: one request.
     async fn stage(
         &self,

@@ -119,6 +119,14 @@ impl<'a> Fenced<'a> {
         self.hypervisor.stamp(vm, stamp, &self.call()).await
     }
 
+    /// As [`Hypervisor::staged`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn staged(&self, digest: &str, like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+        self.hypervisor.staged(digest, like, placement).await
+    }
+
     /// As [`Hypervisor::stage`].
     ///
     /// # Errors

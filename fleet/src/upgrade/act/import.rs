@@ -22,15 +22,19 @@ impl StepContext<'_> {
         })
     }
 
-    /// Verifies the OVA and lays it ready where a VM is to be put that takes the place of `like`; from then on it is the
-    /// hypervisor that vouches for its bytes.
+    /// The plan's image where a VM is to be put that takes the place of `like`. One that lies ready needs no file: its
+    /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and laid
+    /// there, each time anew: the file may have been replaced since.
     async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, Trouble> {
+        let (placement, digest) = (&plan.options.placement, &plan.target.digest);
+        if let Some(ready) = self.hypervisor.staged(digest, like, placement).await? {
+            return Ok(ready);
+        }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
         let verified = verified.map_err(|error| Trouble::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| Trouble::refused(reason::OVA, format!("{error:#}")))?;
-        let (ova, target) = (self.ova(plan), &plan.target);
-        Ok(self.hypervisor.stage(ova, &target.digest, like, &plan.options.placement).await?)
+        Ok(self.hypervisor.stage(self.ova(plan), digest, like, placement).await?)
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
@@ -49,8 +53,7 @@ impl StepContext<'_> {
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
-    /// Makes the new VM. One that an interrupted import has left is not trusted to be whole: it is made anew. The
-    /// OVA is verified each time: the file may have been replaced since.
+    /// Makes the new VM. One that an interrupted import has left is not trusted to be whole: it is made anew.
     pub(super) async fn import(
         &self,
         plan: &Plan,

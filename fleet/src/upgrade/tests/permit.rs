@@ -51,7 +51,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
             }
             Some(_) => {
                 let made = world.calls().into_iter().map(|call| call.name);
-                let made = made.filter(|name| !name.starts_with("store") && *name != "stage").collect();
+                let made = made.filter(|name| !name.starts_with("store") && *name != "staged").collect();
                 return (done.err().map(|error| error.kind), made);
             }
         }
