@@ -2,7 +2,8 @@
 
 use uuid::Uuid;
 
-use super::inventory::{Inventory, SeenNode};
+use super::cluster_seen::SeenNode;
+use super::inventory::Inventory;
 use super::judge;
 use super::plan::{Action, Member, Mode, Options, Plan, PlannedNode, Step, new_name};
 use super::refusal::{Refusal, Refusals};
@@ -18,7 +19,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
         return Err(Refusals(judged.refusals));
     }
     let mut nodes: Vec<PlannedNode> =
-        inventory.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
+        inventory.cluster.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
     if nodes.is_empty() {
         let reason = format!("every control node runs {} already", target.image);
         return Err(Refusals(vec![Refusal { code: super::refusal::NOTHING, subject: "the OVA".to_owned(), reason }]));
@@ -31,8 +32,8 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     Ok(Plan {
         id,
         deployment: inventory.deployment,
-        cluster: inventory.cluster,
-        members: inventory.nodes.iter().map(member).collect(),
+        cluster: inventory.cluster.id,
+        members: inventory.cluster.nodes.iter().map(member).collect(),
         target,
         options,
         grounds: judged.grounds,

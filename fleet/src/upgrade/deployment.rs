@@ -20,7 +20,7 @@ use super::status::UpgradeStatus;
 use super::trouble::Cancelled;
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
-use super::{Inventory, Nodes, Options, Plan, Target, plan};
+use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};
 use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
 use crate::hypervisor::{Hypervisor, Placement};
 
@@ -82,11 +82,19 @@ impl Deployment<'_> {
     }
 
     /// What is there, and what the operator says of it.
-    pub(super) async fn inventory(&self, placement: &Placement, standing: Standing<'_>) -> anyhow::Result<Inventory> {
-        let own = if let Standing::Own(hold) = standing { Some(hold) } else { None };
-        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, own).await?;
-        let held_by = seen.held_by.clone().filter(|_| matches!(standing, Standing::AsItIs));
-        Ok(Inventory { other_cluster: self.other_cluster, held_by, ..seen })
+    async fn inventory(&self, placement: &Placement, standing: Standing<'_>) -> anyhow::Result<Inventory> {
+        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, standing.own()).await?;
+        Ok(Inventory { cluster: self.told(seen.cluster, standing), ..seen })
+    }
+
+    /// The same of the cluster alone.
+    pub(super) async fn cluster_seen(&self, standing: Standing<'_>) -> anyhow::Result<ClusterSeen> {
+        Ok(self.told(ClusterSeen::take(self.nodes, self.store, standing.own()).await?, standing))
+    }
+
+    fn told(&self, seen: ClusterSeen, standing: Standing<'_>) -> ClusterSeen {
+        let held_by = seen.held_by.filter(|_| matches!(standing, Standing::AsItIs));
+        ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen }
     }
 
     /// Plans an upgrade and carries it out.
@@ -270,7 +278,12 @@ pub(super) enum Standing<'a> {
     Own(&'a Hold<'a>),
 }
 
-impl Standing<'_> {
+impl<'a> Standing<'a> {
+    /// The caller's hold, if it has it.
+    fn own(self) -> Option<&'a Hold<'a>> {
+        if let Self::Own(hold) = self { Some(hold) } else { None }
+    }
+
     /// Before it is taken.
     pub(super) fn before(over: TakeOver) -> Self {
         match over {

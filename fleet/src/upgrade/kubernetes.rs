@@ -20,7 +20,6 @@ use super::refusal as codes;
 use super::trouble::Cancelled;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
-use crate::hypervisor::Placement;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -47,8 +46,8 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         standing: Standing<'_>,
     ) -> anyhow::Result<KubernetesPlan> {
-        let inventory = self.inventory(&Placement::default(), standing).await?;
-        let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
+        let seen = self.cluster_seen(standing).await?;
+        let mut plan = plan_kubernetes(&seen, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);
             let asked = match standing {

@@ -7,7 +7,7 @@ use contract::minor::Minor;
 use contract::node::Node;
 use serde::Serialize;
 
-use super::inventory::{Inventory, SeenNode};
+use super::cluster_seen::{ClusterSeen, SeenNode};
 use super::judge::{self, Judged};
 use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
@@ -40,14 +40,14 @@ pub struct KubernetesNode {
 ///
 /// # Errors
 /// All that is in the way.
-pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
+pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
     let mut judged = Judged::default();
-    judge::cluster(&mut judged, inventory);
+    judge::cluster(&mut judged, seen);
     let mut all = Vec::new();
-    for node in &inventory.nodes {
+    for node in &seen.nodes {
         let Some(facts) = judge::answering(&mut judged, node) else { continue };
         if !is_begun(facts) {
-            judge::health(&mut judged, inventory.nodes.len(), node, facts);
+            judge::health(&mut judged, seen.nodes.len(), node, facts);
         }
         all.push((node, facts));
     }

@@ -14,6 +14,7 @@
 
 mod act;
 mod adopt;
+mod cluster_seen;
 mod context;
 mod decide;
 mod deployment;
@@ -48,12 +49,13 @@ mod verb;
 mod tests;
 
 pub use adopt::Adoption;
+pub use cluster_seen::{ClusterSeen, Earlier, SeenNode};
 pub use decide::plan;
 pub use deployment::{Deployment, OtherCluster};
 pub use entry::{Direction, Entry, Event, Order, Outcome};
 pub use fenced::Fenced;
 pub use given_up::GivenUp;
-pub use inventory::{Earlier, Inventory, SeenNode};
+pub use inventory::Inventory;
 pub use journal::Journal;
 pub use kubernetes::KubernetesOptions;
 pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
