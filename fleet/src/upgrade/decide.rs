@@ -1,11 +1,12 @@
 //! Decides an upgrade: a pure function from what is there and what is wanted to a plan.
 
+use contract::properties::ControlNode;
 use uuid::Uuid;
 
 use super::cluster_seen::SeenNode;
 use super::inventory::Inventory;
 use super::judge;
-use super::plan::{Action, Member, Mode, Options, Plan, PlannedNode, Step, new_name};
+use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, new_name};
 use super::refusal::{Refusal, Refusals};
 use super::target::Target;
 
@@ -28,7 +29,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
     let steps = forward(options.mode, nodes.len());
     let (target, options) = (target.clone(), options.clone());
-    let member = |node: &SeenNode| Member { name: node.name.clone(), address: node.address };
+    let member = |node: &SeenNode| ControlNode { name: node.name.clone(), address: node.address };
     Ok(Plan {
         id,
         deployment: inventory.deployment,

@@ -62,7 +62,7 @@ pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
 pub use pausing::Pausing;
-pub use plan::{Action, Evidence, Member, Mode, OnFailure, Options, Plan, PlannedNode, Step};
+pub use plan::{Action, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
 pub use reason::{REASONS, Reason};
 pub use refusal::{CODES, Refusal, Refusals};
