@@ -1,16 +1,18 @@
 //! Whether a node is good: the gate on each way, and the look before the commit. What a node lacks may be its own
 //! fault, or another node's.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contract::node::{Member, Node};
 use contract::swap::Image;
+use uuid::Uuid;
 
 use super::blame::{Blame, Health};
 use super::{Taken, Vms};
-use crate::hypervisor::Vm;
+use crate::hypervisor::{Error, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::Nodes as _;
@@ -80,8 +82,9 @@ impl StepContext<'_> {
         let limit = Duration::from_secs(plan.options.gate_seconds);
         for (index, node) in plan.nodes.iter().enumerate() {
             self.wait(&format!("{} to be good", node.name), limit, || async move {
-                let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
                 let facts = self.nodes.facts(node.address).await?;
+                let made = progress.made(index);
+                let vms = Vms::of(node, self.with_one_of(plan, [made, facts.holder]).await?, made)?;
                 let image = &plan.target.image;
                 let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
                 match (&vms.new, other) {
@@ -99,6 +102,18 @@ impl StepContext<'_> {
             .await?;
         }
         Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
+    }
+
+    /// The deployment's VMs with one of these BIOS UUIDs.
+    async fn with_one_of(&self, plan: &Plan, uuids: [Option<Uuid>; 2]) -> Result<Vec<Vm>, Error> {
+        let mut vms = Vec::new();
+        for uuid in uuids.into_iter().flatten().collect::<BTreeSet<_>>() {
+            let found = self.hypervisor.with_bios_uuid(uuid).await;
+            let found = found.map_err(|error| error.context("looking for a VM by its BIOS UUID"))?;
+            let is_own = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == plan.deployment);
+            vms.extend(found.into_iter().filter(is_own));
+        }
+        Ok(vms)
     }
 }
 
