@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::fenced::Fenced;
-use super::fenced_nodes::FencedNodes;
+use super::guarded_hypervisor::GuardedHypervisor;
+use super::guarded_nodes::GuardedNodes;
 use super::notice::Notice;
 use super::plan::Plan;
 use super::trouble::{Trouble, Wait};
@@ -20,8 +20,8 @@ pub(super) const MOMENT: Duration = Duration::from_secs(120);
 
 /// A deployment that is held. Whatever a step changes, it changes behind the hold.
 pub(super) struct StepContext<'a> {
-    pub(super) hypervisor: Fenced<'a>,
-    pub(super) nodes: FencedNodes<'a>,
+    pub(super) hypervisor: GuardedHypervisor<'a>,
+    pub(super) nodes: GuardedNodes<'a>,
     pub(super) hold: &'a Hold<'a>,
     pub(super) snapshots: &'a dyn Snapshots,
     pub(super) watch: &'a (dyn Fn(&Notice<'_>) + Sync),

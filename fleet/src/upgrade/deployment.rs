@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::context::StepContext;
 use super::entry::plan_of;
-use super::fenced::Fenced;
-use super::fenced_nodes::FencedNodes;
+use super::guarded_hypervisor::GuardedHypervisor;
+use super::guarded_nodes::GuardedNodes;
 use super::journal::{self, Journal};
 use super::notice::Notice;
 use super::run::{Arrived, Run};
@@ -56,8 +56,8 @@ impl Deployment<'_> {
     /// What the steps of a run work with.
     pub(super) fn context<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
         StepContext {
-            hypervisor: Fenced::new(self.hypervisor, hold),
-            nodes: FencedNodes::new(self.nodes, hold),
+            hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
+            nodes: GuardedNodes::new(self.nodes, hold),
             hold,
             snapshots: self.snapshots,
             watch: self.watch,

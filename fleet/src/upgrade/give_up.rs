@@ -8,9 +8,9 @@ use contract::swap::Stage;
 
 use super::act::{held, withdrawn};
 use super::deployment::Deployment;
-use super::fenced::Fenced;
-use super::fenced_nodes::FencedNodes;
 use super::given_up::GivenUp;
+use super::guarded_hypervisor::GuardedHypervisor;
+use super::guarded_nodes::GuardedNodes;
 use super::journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
@@ -68,10 +68,10 @@ impl Deployment<'_> {
 
     /// Names all VMs and nodes of the deployment, and withdraws what is prepared.
     async fn look_at_all(&self, hold: &Hold<'_>) -> Vec<String> {
-        let hypervisor = Fenced::new(self.hypervisor, hold);
+        let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
         let unasked = Unasked::of_another_cluster();
         let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
-        let nodes = FencedNodes::new(nodes, hold);
+        let nodes = GuardedNodes::new(nodes, hold);
         let mut notes = Vec::new();
         if let Err(error) = hypervisor.settle().await {
             notes.push(format!("what was begun before may still be going on: {:#}", error.source));
@@ -108,7 +108,7 @@ fn seen(vm: &Vm) -> String {
 
 /// How a node is that runs in one of these VMs, and what became of a swap that it has prepared. Another node is another
 /// cluster's.
-async fn asked(nodes: &FencedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> String {
+async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> String {
     let facts = match nodes.facts(address).await {
         Ok(facts) => facts,
         Err(error) => return format!("it does not answer and stays as it is: {error:#}"),

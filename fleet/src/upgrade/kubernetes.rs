@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::context::unless_ended;
 use super::deployment::Standing;
-use super::fenced_nodes::FencedNodes;
+use super::guarded_nodes::GuardedNodes;
 use super::kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 use super::notice::Notice;
 use super::plan::Evidence;
@@ -52,7 +52,7 @@ impl Deployment<'_> {
             let request = request(&plan.to, options, true);
             let asked = match standing {
                 Standing::Own(hold) => {
-                    FencedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
+                    GuardedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
                 }
                 Standing::AsItIs | Standing::TakenOver => {
                     self.nodes.upgrade_kubernetes(first.address, &request).await?
@@ -140,7 +140,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
-        let nodes = FencedNodes::new(self.nodes, hold);
+        let nodes = GuardedNodes::new(self.nodes, hold);
         let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
         if let Asked::Refused(refused) = asked {
             bail!("it refuses: {refused}");

@@ -15,7 +15,7 @@ use crate::hypervisor::{
 };
 
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
-pub struct Fenced<'a> {
+pub struct GuardedHypervisor<'a> {
     hypervisor: &'a dyn Hypervisor,
     hold: &'a Hold<'a>,
 }
@@ -57,7 +57,7 @@ pub(super) async fn may(hold: &Hold<'_>) -> Result<()> {
     }
 }
 
-impl<'a> Fenced<'a> {
+impl<'a> GuardedHypervisor<'a> {
     /// The hypervisor for as long as the hold is ours.
     pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Hold<'a>) -> Self {
         Self { hypervisor, hold }
