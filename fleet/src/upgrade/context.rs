@@ -10,7 +10,7 @@ use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::notice::Notice;
 use super::plan::Plan;
-use super::trouble::{Trouble, Wait};
+use super::step_error::{StepError, Wait};
 use crate::authority::{Hold, Snapshots};
 
 /// For so many looks the cluster's API is left alone after it did not answer.
@@ -36,15 +36,15 @@ pub(super) struct StepContext<'a> {
 
 impl StepContext<'_> {
     /// Whether this command is still the one, and wanted.
-    pub(super) async fn may_go_on(&self) -> Result<(), Trouble> {
+    pub(super) async fn may_go_on(&self) -> Result<(), StepError> {
         if *self.cancelled.borrow() {
-            return Err(Trouble::Cancelled);
+            return Err(StepError::Cancelled);
         }
-        self.hold.still().await.map_err(|lost| Trouble::Stop(lost.into()))
+        self.hold.still().await.map_err(|lost| StepError::Stop(lost.into()))
     }
 
     /// Does what takes long, for as long as this command is still the one, and wanted.
-    pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Trouble> {
+    pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, StepError> {
         Ok(unless_ended(work, self.pace, || self.may_go_on()).await??)
     }
 
@@ -54,7 +54,7 @@ impl StepContext<'_> {
         what: &str,
         limit: Duration,
         mut look: impl FnMut() -> F + Send,
-    ) -> Result<T, Trouble>
+    ) -> Result<T, StepError>
     where
         T: Send,
         F: Future<Output = Result<T, Wait>> + Send,

@@ -17,7 +17,7 @@ use super::notice::Notice;
 use super::run::{Arrived, Run};
 use super::salvage::{self, Damaged};
 use super::status::UpgradeStatus;
-use super::trouble::Cancelled;
+use super::step_error::Cancelled;
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
 use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};

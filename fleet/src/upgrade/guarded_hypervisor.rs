@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::trouble::Unconfirmed;
+use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost};
 use crate::hypervisor::{
     DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,

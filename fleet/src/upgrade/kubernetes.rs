@@ -17,7 +17,7 @@ use super::notice::Notice;
 use super::plan::Evidence;
 use super::reason::{self, Reason};
 use super::refusal as codes;
-use super::trouble::Cancelled;
+use super::step_error::Cancelled;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
 

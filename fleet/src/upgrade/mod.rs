@@ -40,8 +40,8 @@ mod refusal;
 mod run;
 mod salvage;
 mod status;
+mod step_error;
 mod target;
-mod trouble;
 mod unasked;
 mod verb;
 
@@ -69,7 +69,7 @@ pub use refusal::{CODES, Refusal, Refusals};
 pub use run::{Arrived, Run};
 pub use salvage::Damaged;
 pub use status::UpgradeStatus;
+pub use step_error::Cancelled;
 pub use target::Target;
-pub use trouble::Cancelled;
 pub use unasked::Unasked;
 pub use verb::Verb;

@@ -10,7 +10,7 @@ use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::notice::Notice;
 use super::reason::{self, Reason};
-use super::trouble::Trouble;
+use super::step_error::StepError;
 use crate::authority::Lost;
 
 /// So many looks lie between two tries of a step that cannot be taken now.
@@ -31,19 +31,19 @@ impl Recorder {
         context: &StepContext<'_>,
         journal: &mut Journal<'_>,
         event: Event,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let started = Instant::now();
         let mut said = false;
         while let Err(error) = journal.append(event.clone()).await {
             if error.is::<Lost>() {
-                return Err(Trouble::Stop(error));
+                return Err(StepError::Stop(error));
             }
             let reason = Reason::new(reason::STORE, format!("{error:#}"));
             if *context.cancelled.borrow() {
-                return Err(Trouble::Cancelled);
+                return Err(StepError::Cancelled);
             }
             if started.elapsed() >= context.pause_limit {
-                return Err(Trouble::Unwritten(reason));
+                return Err(StepError::Unwritten(reason));
             }
             if !said {
                 (context.watch)(&Notice::Paused { reason: &reason });

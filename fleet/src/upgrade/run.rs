@@ -14,7 +14,7 @@ use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use super::reason::{self, Reason};
 use super::recorder::{LOOKS_PER_TRY, Recorder};
-use super::trouble::{Obstacle, Trouble, Turns};
+use super::step_error::{Obstacle, StepError, Turns};
 
 /// Goes the way of one deployment's journal, under a hold. Whatever it changes, it changes behind the hold: it cannot
 /// be made without.
@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
     }
 
     /// The same; what is in the way of the step itself is no error here.
-    async fn try_step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> Result<Option<Arrived>, Trouble> {
+    async fn try_step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> Result<Option<Arrived>, StepError> {
         let plan = journal.plan().clone();
         let progress = journal.progress();
         let (step, index, total, again) = match progress.next(&plan) {
@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
         (index, total): (usize, usize),
         again: bool,
         pausing: &mut Pausing,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         self.context.may_go_on().await?;
         // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
         if !pausing.settled && step.action != Action::Keep {
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         journal: &mut Journal<'_>,
         direction: Direction,
         reason: Reason,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let (plan, only, order) = (journal.plan().clone(), None, Order::LastFirst);
         (self.context.watch)(&Notice::DirectionChanged {
             plan: &plan,
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
         (only, order): (Option<usize>, Order),
         gone: BTreeSet<usize>,
         reason: Reason,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let (plan, direction) = (journal.plan().clone(), Direction::Back);
         let left_out = &journal.progress().left_out | &gone;
         let named = left_out.iter().map(|index| {
@@ -193,7 +193,13 @@ impl<'a> Run<'a> {
 
     /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
     /// was asked for.
-    async fn goes_back(&self, plan: &Plan, journal: &mut Journal<'_>, node: usize, why: Reason) -> Result<(), Trouble> {
+    async fn goes_back(
+        &self,
+        plan: &Plan,
+        journal: &mut Journal<'_>,
+        node: usize,
+        why: Reason,
+    ) -> Result<(), StepError> {
         let progress = journal.progress();
         let alone = plan.options.mode == Mode::Rolling
             && plan.options.on_failure == OnFailure::Node
@@ -204,12 +210,14 @@ impl<'a> Run<'a> {
         };
         let reason = why.of(&plan.nodes[node].name);
         let gone = self.context.left_out(plan, &progress, only).await.map_err(|trouble| match trouble {
-            Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
+            StepError::Cannot(closed) => {
+                StepError::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed })
+            }
             trouble => trouble,
         })?;
         // It goes back already: what was in the way is gone, if nobody is.
         if gone.is_empty() && progress.direction == Direction::Back {
-            return Err(Trouble::elsewhere(&reason.code, reason.words));
+            return Err(StepError::elsewhere(&reason.code, reason.words));
         }
         self.turn_back(journal, (only, order), gone, reason).await
     }
@@ -222,7 +230,7 @@ impl<'a> Run<'a> {
         step: Step,
         Obstacle { reason, passes, .. }: Obstacle,
         pausing: &mut Pausing,
-    ) -> Result<Option<Arrived>, Trouble> {
+    ) -> Result<Option<Arrived>, StepError> {
         let looked = pausing.looked.as_secs();
         let event = Event::Paused { step, reason: reason.clone(), looked };
         if pausing.reason.as_ref() != Some(&reason) {
@@ -246,7 +254,7 @@ impl<'a> Run<'a> {
         Ok(None)
     }
 
-    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), Trouble> {
+    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), StepError> {
         self.recorder.note(&self.context, journal, event).await
     }
 
@@ -260,10 +268,10 @@ impl<'a> Run<'a> {
 ///
 /// # Errors
 /// When another command has taken over.
-pub(super) fn ended(trouble: Trouble) -> anyhow::Result<Arrived> {
+pub(super) fn ended(trouble: StepError) -> anyhow::Result<Arrived> {
     match trouble {
-        Trouble::Cannot(Obstacle { reason, .. }) | Trouble::Unwritten(reason) => Ok(Arrived::Paused(reason)),
-        Trouble::Cancelled => Ok(Arrived::Cancelled),
-        Trouble::Stop(error) => Err(error),
+        StepError::Cannot(Obstacle { reason, .. }) | StepError::Unwritten(reason) => Ok(Arrived::Paused(reason)),
+        StepError::Cancelled => Ok(Arrived::Cancelled),
+        StepError::Stop(error) => Err(error),
     }
 }

@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::reason::{self, Reason};
 use super::run::{Arrived, Run, ended};
-use super::trouble::{Obstacle, Trouble, Wait};
+use super::step_error::{Obstacle, StepError, Wait};
 
 /// What is asked for when an upgrade is gone on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +65,13 @@ impl Run<'_> {
         if direction == Direction::Back && turns {
             let open = || async {
                 self.context.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
-                    Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
+                    StepError::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
                     trouble => Wait::End(trouble),
                 })
             };
             match self.context.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
                 Ok(of_nothing_is_left) => gone = of_nothing_is_left,
-                Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
+                Err(StepError::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
             }
         }

@@ -20,7 +20,7 @@ use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
-use crate::upgrade::trouble::Wait;
+use crate::upgrade::step_error::Wait;
 
 impl StepContext<'_> {
     /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in

@@ -20,7 +20,7 @@ use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
 /// How long a node may take beyond the drain.
 const LEAVING: Duration = Duration::from_secs(180);
@@ -63,7 +63,7 @@ impl Leave {
 impl StepContext<'_> {
     pub(super) async fn prepare(&self, plan: &Plan, node: &PlannedNode, old: &Vm) -> Taken {
         if old.power != PowerState::On {
-            return Err(Trouble::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
+            return Err(StepError::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
         }
         let request = Leave::Swap(swap::Request {
             id: node.swap,
@@ -76,7 +76,7 @@ impl StepContext<'_> {
         let patience = self.pace * LOOKS_TO_SETTLE;
         if !self.leave(plan, node, &request, "to be prepared", patience).await? {
             let words = format!("the image of {} does not know of swaps", node.name);
-            return Err(Trouble::pause(reason::NODE_IMAGE, words));
+            return Err(StepError::pause(reason::NODE_IMAGE, words));
         }
         Ok("drained, no leader, without the virtual IP; it may be shut down".to_owned())
     }
@@ -139,7 +139,7 @@ impl StepContext<'_> {
         what: &Leave,
         until: &str,
         patience: Duration,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, StepError> {
         let limit = LEAVING + Duration::from_secs(plan.options.drain_seconds);
         let (begun, since) = (&AtomicBool::new(false), Instant::now());
         self.wait(&format!("{} {until}", node.name), limit, || async move {
@@ -149,7 +149,7 @@ impl StepContext<'_> {
                     Some(Going { stage: Stage::Failed, error, code, .. }) => {
                         let code = code.as_deref().unwrap_or(reason::NODE_GAVE_UP);
                         let words = format!("{} gave up: {}", node.name, error.unwrap_or_default());
-                        return Err(Trouble::pause(code, words).into());
+                        return Err(StepError::pause(code, words).into());
                     }
                     Some(Going { stage, .. }) if stage != Stage::Prepared => {
                         return Err(Wait::again(reason::WAITING, words(stage)));

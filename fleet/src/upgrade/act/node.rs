@@ -16,7 +16,7 @@ use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
-use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
+use crate::upgrade::step_error::{Obstacle, StepError, Wait};
 
 /// What is in the way of a shutdown and is a VM's own.
 const IN_THE_VM: [&str; 5] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE];
@@ -26,10 +26,10 @@ impl StepContext<'_> {
     /// go back.
     pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         match self.shut_down_if_well(plan, node, vms, progress).await {
-            Err(Trouble::Cannot(Obstacle { reason, .. }))
+            Err(StepError::Cannot(Obstacle { reason, .. }))
                 if plan.options.mode == Mode::AllAtOnce && IN_THE_VM.contains(&&*reason.code) =>
             {
-                Err(Trouble::pause(&reason.code, reason.words))
+                Err(StepError::pause(&reason.code, reason.words))
             }
             taken => taken,
         }
@@ -75,7 +75,7 @@ impl StepContext<'_> {
                 Ok(true) => return Ok(format!("{} is off", old.name)),
                 Ok(false) => {}
                 // It is prepared again, and all is looked at anew.
-                Err(trouble @ Trouble::Cannot(_)) => {
+                Err(trouble @ StepError::Cannot(_)) => {
                     self.prepare(plan, node, old).await?;
                     return Err(trouble);
                 }
@@ -124,7 +124,7 @@ impl StepContext<'_> {
 
     /// Powers the old VM on if it is off, though nothing has stopped it on the way back: a guest that was asked to
     /// shut down may do so late.
-    async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), Trouble> {
+    async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), StepError> {
         let old = vms.old_vm()?;
         if old.power == PowerState::Off {
             if let Some(new) = vms.new.as_ref().filter(|new| new.power == PowerState::Off) {
@@ -213,15 +213,15 @@ impl StepContext<'_> {
 
 /// Fails while a VM that is to give its disk away has snapshots, or something is being done to it, such as by a backup:
 /// once it is off, its node waits for that.
-fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), Trouble> {
+fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), StepError> {
     if !vm.tasks.is_empty() {
         let words = format!("{vm} is being worked on: {}", vm.tasks.join(", "));
-        return Err(Trouble::elsewhere(VM_TASK, words));
+        return Err(StepError::elsewhere(VM_TASK, words));
     }
     let in_snapshot = vm.disk(node.disk.uuid).is_some_and(|disk| disk.parent.is_some());
     if in_snapshot || !vm.snapshots.is_empty() {
         let words = format!("{vm} has snapshots ({}): its disk could not be detached", vm.snapshots.join(", "));
-        return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
+        return Err(StepError::elsewhere(VM_SNAPSHOT, words));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::UNREACHABLE;
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
 /// What a node that does not do its part says when it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl StepContext<'_> {
         match (all, says) {
             (0, Says::SomethingElse) => {
                 let words = format!("{name} answers, though not what it is asked for: it may be at work");
-                Err(Trouble::elsewhere(NODE_NOT_READY, words).into())
+                Err(StepError::elsewhere(NODE_NOT_READY, words).into())
             }
             (0, _) => Ok(()),
             (_, Says::Nothing) if silent == all && progress.none_came_up(plan) => Ok(()),
