@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::act::{Did, old_of, place};
+use super::act::{StepOutcome, old_of, place};
 use super::context::StepContext;
 use super::entry::{Direction, Event, Order, Outcome};
 use super::journal::Journal;
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         if pausing.since.is_none() {
             (self.context.watch)(&Notice::Step { plan, step, index, total, again });
         }
-        let Did { note, vm, replaced } = self.context.act(plan, journal, step, again).await?;
+        let StepOutcome { note, vm, replaced } = self.context.act(plan, journal, step, again).await?;
         (self.context.watch)(&Notice::Done { note: &note });
         self.note(journal, Event::Done { step, note, vm, replaced }).await
     }

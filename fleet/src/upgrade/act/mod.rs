@@ -40,9 +40,9 @@ impl StepContext<'_> {
         journal: &Journal<'_>,
         step: Step,
         again: bool,
-    ) -> Result<Did, StepError> {
+    ) -> Result<StepOutcome, StepError> {
         let Some(index) = step.node else {
-            return Ok(Did::note(match step.action {
+            return Ok(StepOutcome::note(match step.action {
                 Action::Verify => self.verify(plan).await?,
                 Action::Snapshot => self.snapshot(plan).await?,
                 Action::Check => self.check(plan, &journal.progress()).await?,
@@ -50,7 +50,7 @@ impl StepContext<'_> {
             }));
         };
         if step.action == Action::Keep {
-            return Ok(Did::note(self.keep(plan, journal, index).await));
+            return Ok(StepOutcome::note(self.keep(plan, journal, index).await));
         }
         let (node, progress) = (&plan.nodes[index], journal.progress());
         let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
@@ -63,9 +63,9 @@ impl StepContext<'_> {
         }
         if step.action == Action::Import {
             let (note, vm) = self.import(plan, node, &vms, again).await?;
-            return Ok(Did { vm: Some(vm), ..Did::note(note) });
+            return Ok(StepOutcome { vm: Some(vm), ..StepOutcome::note(note) });
         }
-        self.act_on(plan, journal, step, &vms).await.map(Did::note)
+        self.act_on(plan, journal, step, &vms).await.map(StepOutcome::note)
     }
 
     /// Takes a step of a node in its VMs.
@@ -138,7 +138,7 @@ impl StepContext<'_> {
         vms: &Vms,
         step: Step,
         progress: &Progress,
-    ) -> Result<Option<Did>, StepError> {
+    ) -> Result<Option<StepOutcome>, StepError> {
         let known = step.node.is_some_and(|index| progress.is_replaced(index));
         // A node is taken for lost where its old VM is gone, or should run and does not.
         let begins = matches!(step.action, Action::Import | Action::Prepare | Action::ShutDown);
@@ -172,7 +172,7 @@ impl StepContext<'_> {
                     Action::Commit => self.commit(node).await?,
                     _ => format!("{} was replaced: {holder} runs {runs}; nothing is to be done", node.name),
                 };
-                Ok(Some(Did { replaced: true, ..Did::note(note) }))
+                Ok(Some(StepOutcome { replaced: true, ..StepOutcome::note(note) }))
             }
             None if step.action == Action::Commit || (needs_new && !known) => Ok(None),
             _ if known => {
@@ -204,7 +204,7 @@ fn misplaced(action: Action) -> StepError {
 }
 
 /// What a step did.
-pub(super) struct Did {
+pub(super) struct StepOutcome {
     /// What it changed or found.
     pub(super) note: String,
     /// The VM that it made.
@@ -213,7 +213,7 @@ pub(super) struct Did {
     pub(super) replaced: bool,
 }
 
-impl Did {
+impl StepOutcome {
     /// What it names may be named by somebody else.
     fn note(note: String) -> Self {
         Self { note: clean(&note), vm: None, replaced: false }
