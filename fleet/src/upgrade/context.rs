@@ -70,10 +70,10 @@ impl StepContext<'_> {
             match seen {
                 Ok(found) => return Ok(found),
                 Err(Wait::End(trouble)) => return Err(trouble),
-                Err(Wait::Again(why)) if spent >= limit => {
+                Err(Wait::NotYet(why)) if spent >= limit => {
                     return Err(why.of(format!("waited {} s for {what}", limit.as_secs())).into());
                 }
-                Err(Wait::Again(why)) => {
+                Err(Wait::NotYet(why)) => {
                     if said.as_ref() != Some(&why) {
                         (self.watch)(&Notice::Waiting { what, why: &why });
                         said = Some(why);

@@ -144,21 +144,21 @@ pub(super) struct Unconfirmed;
 #[derive(Debug)]
 pub(super) enum Wait {
     /// It may at the next look.
-    Again(Reason),
+    NotYet(Reason),
     /// No further look helps.
     End(StepError),
 }
 
 impl Wait {
     /// Not yet, in these words.
-    pub(super) fn again(code: &str, words: impl fmt::Display) -> Self {
-        Self::Again(Reason::new(code, words))
+    pub(super) fn not_yet(code: &str, words: impl fmt::Display) -> Self {
+        Self::NotYet(Reason::new(code, words))
     }
 }
 
 impl From<Reason> for Wait {
     fn from(reason: Reason) -> Self {
-        Self::Again(reason)
+        Self::NotYet(reason)
     }
 }
 
@@ -184,7 +184,7 @@ impl From<Error> for Wait {
 impl Wait {
     fn of(trouble: StepError) -> Self {
         match trouble {
-            StepError::Cannot(Obstacle { reason, .. }) => Self::Again(reason),
+            StepError::Cannot(Obstacle { reason, .. }) => Self::NotYet(reason),
             trouble => Self::End(trouble),
         }
     }

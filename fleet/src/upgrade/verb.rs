@@ -65,7 +65,7 @@ impl Run<'_> {
         if direction == Direction::Back && turns {
             let open = || async {
                 self.context.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
-                    StepError::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
+                    StepError::Cannot(Obstacle { reason, passes: true, .. }) => Wait::NotYet(reason),
                     trouble => Wait::End(trouble),
                 })
             };

@@ -66,7 +66,7 @@ impl Blame {
         match excuse {
             Some(why) if ends => StepError::elsewhere(&why.code.clone(), why.of(waited).words).into(),
             None if ends => StepError::refused(&lacks.code.clone(), lacks.of(waited).words).into(),
-            excuse => Wait::Again(excuse.unwrap_or(lacks)),
+            excuse => Wait::NotYet(excuse.unwrap_or(lacks)),
         }
     }
 

@@ -68,7 +68,7 @@ impl StepContext<'_> {
                     etcd.members.retain(|member| !is_left_out(member, plan, progress));
                 }
                 match missing(&facts, node, old, &node.from, members) {
-                    Some(missing) => Err(Wait::Again(missing)),
+                    Some(missing) => Err(Wait::NotYet(missing)),
                     None => Ok(facts),
                 }
             })
@@ -91,12 +91,12 @@ impl StepContext<'_> {
                     (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.good.is_some() => Ok(()),
                     (_, Some(other)) => {
                         let words = format!("it runs {} in {other} and is not good there", facts.image.build());
-                        Err(Wait::again(NODE_NOT_READY, words))
+                        Err(Wait::not_yet(NODE_NOT_READY, words))
                     }
                     (Some(new), None) => {
                         missing(&facts, node, new, image, plan.members.len()).map_or(Ok(()), |lacks| Err(lacks.into()))
                     }
-                    (None, None) => Err(Wait::again(reason::VM_GONE, format!("the VM {} is gone", node.new_name))),
+                    (None, None) => Err(Wait::not_yet(reason::VM_GONE, format!("the VM {} is gone", node.new_name))),
                 }
             })
             .await?;

@@ -152,7 +152,7 @@ impl StepContext<'_> {
                         return Err(StepError::pause(code, words).into());
                     }
                     Some(Going { stage, .. }) if stage != Stage::Prepared => {
-                        return Err(Wait::again(reason::WAITING, words(stage)));
+                        return Err(Wait::not_yet(reason::WAITING, words(stage)));
                     }
                     _ => {}
                 }
@@ -166,12 +166,12 @@ impl StepContext<'_> {
                 Asked::Unknown => Ok(false),
                 Asked::Begun => {
                     begun.store(true, Ordering::Relaxed);
-                    Err(Wait::again(reason::WAITING, "begun"))
+                    Err(Wait::not_yet(reason::WAITING, "begun"))
                 }
                 Asked::Refused(why) => {
                     let why = Reason::from(why).of(format!("{} refuses", node.name));
                     let stands = since.elapsed() >= patience;
-                    Err(if stands { Wait::End(why.into()) } else { Wait::Again(why) })
+                    Err(if stands { Wait::End(why.into()) } else { Wait::NotYet(why) })
                 }
             }
         })

@@ -110,7 +110,7 @@ impl StepContext<'_> {
     }
 
     /// A VM as it is now.
-    pub(super) async fn again(&self, vm: &Vm) -> Result<Vm, StepError> {
+    pub(super) async fn current(&self, vm: &Vm) -> Result<Vm, StepError> {
         let found = self.hypervisor.vm(&vm.reference).await;
         Ok(found.map_err(|error| error.context(format!("looking at {vm} again")))?)
     }

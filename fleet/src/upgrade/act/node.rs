@@ -56,7 +56,7 @@ impl StepContext<'_> {
             let off = self
                 .wait(&format!("{} to be prepared and the others to be well", node.name), MOMENT, || async {
                     // An interrupted command may have asked it to shut down.
-                    if self.again(old).await.is_ok_and(|vm| vm.power == PowerState::Off) {
+                    if self.current(old).await.is_ok_and(|vm| vm.power == PowerState::Off) {
                         return Ok(true);
                     }
                     let facts = self.nodes.facts(node.address).await?;
@@ -64,7 +64,7 @@ impl StepContext<'_> {
                         Some(swap) if swap.id == node.swap && swap.stage == Stage::Prepared => {}
                         _ => {
                             let words = format!("{} is not prepared any more", node.name);
-                            return Err(Wait::again(reason::WAITING, words));
+                            return Err(Wait::not_yet(reason::WAITING, words));
                         }
                     }
                     self.others_are_well(plan, node).await?;
@@ -92,14 +92,14 @@ impl StepContext<'_> {
             let name = &member.name;
             let facts = self.nodes.facts(member.address).await.map_err(|error| error.context(name.clone()))?;
             if !facts.ready || facts.good.is_none() {
-                return Err(Wait::again(NODE_NOT_READY, format!("{name} is not good")));
+                return Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not good")));
             }
             let wrong = match &facts.etcd {
                 Some(etcd) => members_wrong(etcd, plan.members.len()).into_iter().next(),
-                None => return Err(Wait::again(MEMBER_UNHEALTHY, format!("etcd of {name} does not answer"))),
+                None => return Err(Wait::not_yet(MEMBER_UNHEALTHY, format!("etcd of {name} does not answer"))),
             };
             if let Some(wrong) = wrong {
-                return Err(Wait::again(MEMBER_UNHEALTHY, format!("{wrong}, seen from {name}")));
+                return Err(Wait::not_yet(MEMBER_UNHEALTHY, format!("{wrong}, seen from {name}")));
             }
         }
         Ok(())
@@ -111,7 +111,7 @@ impl StepContext<'_> {
         let asked = self
             .wait(&format!("{} to withdraw its swap", node.name), MOMENT, || async {
                 match self.nodes.cancel_swap(node.address, node.swap).await? {
-                    Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
+                    Asked::Begun => Err(Wait::not_yet(reason::WAITING, "it is at it")),
                     asked => Ok(asked),
                 }
             })
@@ -201,9 +201,9 @@ impl StepContext<'_> {
             let Some(swap) = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id) else { return Ok(()) };
             match self.nodes.commit(node.address, swap).await? {
                 Asked::Done => Ok(()),
-                Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
+                Asked::Begun => Err(Wait::not_yet(reason::WAITING, "it is at it")),
                 Asked::Refused(why) => Err(Reason::from(why).of("it refuses").into()),
-                Asked::Unknown => Err(Wait::again(reason::NODE_IMAGE, "its image does not know of swaps")),
+                Asked::Unknown => Err(Wait::not_yet(reason::NODE_IMAGE, "its image does not know of swaps")),
             }
         })
         .await?;

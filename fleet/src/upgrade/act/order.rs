@@ -62,7 +62,7 @@ impl StepContext<'_> {
             seen.push((&*member.name, health, stands));
         }
         match unsure {
-            Some(name) => Err(Wait::again(NODE_NOT_READY, format!("{name} is not well"))),
+            Some(name) => Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not well"))),
             None => Ok(seen),
         }
     }

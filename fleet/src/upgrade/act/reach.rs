@@ -84,11 +84,11 @@ impl StepContext<'_> {
                     "no control node can be reached from here: whether {name} is at work is not known. If it is not, \
                      power its VM off by hand: the way back goes on then"
                 );
-                Err(Wait::again(UNREACHABLE, words))
+                Err(Wait::not_yet(UNREACHABLE, words))
             }
             _ => {
                 let words = format!("no other control node says that etcd stands without {name}");
-                Err(Wait::again(MEMBER_UNHEALTHY, words))
+                Err(Wait::not_yet(MEMBER_UNHEALTHY, words))
             }
         }
     }

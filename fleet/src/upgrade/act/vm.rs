@@ -28,7 +28,7 @@ impl StepContext<'_> {
         let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
         if asked == ShutDown::CannotBeAsked {
             self.is_silent(plan, node, vm, progress).await?;
-            let now = self.again(vm).await?;
+            let now = self.current(vm).await?;
             if now.power == PowerState::Off {
                 return Ok(format!("{} is off", vm.name));
             }
@@ -38,15 +38,15 @@ impl StepContext<'_> {
         let how = match asked {
             ShutDown::Off => "shut down".to_owned(),
             ShutDown::StillOn => {
-                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                self.hypervisor.cut_power(&self.current(vm).await?).await?;
                 format!("power cut: it was still on after {limit} s")
             }
             ShutDown::CannotBeAsked => {
-                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                self.hypervisor.cut_power(&self.current(vm).await?).await?;
                 format!("power cut: it could not be asked to shut down, and did not answer for {limit} s")
             }
         };
-        match self.again(vm).await?.power {
+        match self.current(vm).await?.power {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
             power => Err(state(format!("{vm} is {power}, after it was asked to shut down"))),
         }
@@ -100,7 +100,7 @@ impl StepContext<'_> {
         for key in vm.adapters.iter().filter(|adapter| adapter.connected != connected).map(|adapter| &*adapter.key) {
             if chosen(key) {
                 // Each change makes another VM of it, in the hypervisor's eyes.
-                self.hypervisor.connect(&self.again(vm).await?, key, connected).await?;
+                self.hypervisor.connect(&self.current(vm).await?, key, connected).await?;
                 changed += 1;
             }
         }
