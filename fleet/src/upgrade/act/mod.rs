@@ -3,10 +3,11 @@
 
 mod belief;
 mod blame;
+mod evacuate;
 mod gate;
 mod import;
 mod keep;
-mod leave;
+
 mod node;
 mod order;
 mod proof;

@@ -23,25 +23,25 @@ use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::step_error::{StepError, Wait};
 
 /// How long a node may take beyond the drain.
-const LEAVING: Duration = Duration::from_secs(180);
+const EVACUATING: Duration = Duration::from_secs(180);
 /// So many looks a refusal may stand before it is taken for the last word.
 const LOOKS_TO_SETTLE: u32 = 60;
 
 /// What a node is asked for.
-enum Leave {
+enum Evacuate {
     Swap(swap::Request),
     Evacuation(swap::EvacuationRequest),
 }
 
 /// How far it is.
-struct Going {
+struct EvacuationProgress {
     id: Uuid,
     stage: Stage,
     error: Option<String>,
     code: Option<String>,
 }
 
-impl Leave {
+impl Evacuate {
     fn id(&self) -> Uuid {
         match self {
             Self::Swap(swap) => swap.id,
@@ -49,14 +49,16 @@ impl Leave {
         }
     }
 
-    fn going(&self, facts: Node) -> Option<Going> {
-        let going = match self {
+    fn progress_in(&self, facts: Node) -> Option<EvacuationProgress> {
+        let progress = match self {
             Self::Swap(_) => facts.swap.map(|swap::SwapState { id, stage, error, code, .. }| (id, stage, error, code)),
             Self::Evacuation(_) => {
                 facts.evacuation.map(|swap::EvacuationState { id, stage, error, code, .. }| (id, stage, error, code))
             }
         };
-        going.map(|(id, stage, error, code)| Going { id, stage, error, code }).filter(|going| going.id == self.id())
+        progress
+            .map(|(id, stage, error, code)| EvacuationProgress { id, stage, error, code })
+            .filter(|progress| progress.id == self.id())
     }
 }
 
@@ -65,7 +67,7 @@ impl StepContext<'_> {
         if old.power != PowerState::On {
             return Err(StepError::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
         }
-        let request = Leave::Swap(swap::Request {
+        let request = Evacuate::Swap(swap::Request {
             id: node.swap,
             to: plan.target.image.clone(),
             drain_seconds: plan.options.drain_seconds,
@@ -74,7 +76,7 @@ impl StepContext<'_> {
         });
         // What stands against it just after another node's swap may be gone in a moment.
         let patience = self.pace * LOOKS_TO_SETTLE;
-        if !self.leave(plan, node, &request, "to be prepared", patience).await? {
+        if !self.evacuated(plan, node, &request, "to be prepared", patience).await? {
             let words = format!("the image of {} does not know of swaps", node.name);
             return Err(StepError::pause(reason::NODE_IMAGE, words));
         }
@@ -123,8 +125,8 @@ impl StepContext<'_> {
             return Ok(format!("not possible, for it does not do its part: {}", lacks.words));
         }
         let drain_seconds = plan.options.drain_seconds;
-        let request = Leave::Evacuation(swap::EvacuationRequest { id: node.swap, drain_seconds });
-        Ok(match self.leave(plan, node, &request, "to hand everything over", Duration::MAX).await? {
+        let request = Evacuate::Evacuation(swap::EvacuationRequest { id: node.swap, drain_seconds });
+        Ok(match self.evacuated(plan, node, &request, "to hand everything over", Duration::MAX).await? {
             true => "drained, no leader, without the virtual IP".to_owned(),
             false => "its image does not know how; pods and leader move when it stops".to_owned(),
         })
@@ -132,34 +134,34 @@ impl StepContext<'_> {
 
     /// Lets a node leave, and waits until it has. A refusal that stands for longer than `patience` is its last word.
     /// False if its image does not know how.
-    async fn leave(
+    async fn evacuated(
         &self,
         plan: &Plan,
         node: &PlannedNode,
-        what: &Leave,
+        what: &Evacuate,
         until: &str,
         patience: Duration,
     ) -> Result<bool, StepError> {
-        let limit = LEAVING + Duration::from_secs(plan.options.drain_seconds);
+        let limit = EVACUATING + Duration::from_secs(plan.options.drain_seconds);
         let (begun, since) = (&AtomicBool::new(false), Instant::now());
         self.wait(&format!("{} {until}", node.name), limit, || async move {
             if begun.load(Ordering::Relaxed) {
-                match what.going(self.nodes.facts(node.address).await?) {
+                match what.progress_in(self.nodes.facts(node.address).await?) {
                     // Asked again, it would begin anew.
-                    Some(Going { stage: Stage::Failed, error, code, .. }) => {
+                    Some(EvacuationProgress { stage: Stage::Failed, error, code, .. }) => {
                         let code = code.as_deref().unwrap_or(reason::NODE_GAVE_UP);
                         let words = format!("{} gave up: {}", node.name, error.unwrap_or_default());
                         return Err(StepError::pause(code, words).into());
                     }
-                    Some(Going { stage, .. }) if stage != Stage::Prepared => {
+                    Some(EvacuationProgress { stage, .. }) if stage != Stage::Prepared => {
                         return Err(Wait::not_yet(reason::WAITING, words(stage)));
                     }
                     _ => {}
                 }
             }
             let asked = match what {
-                Leave::Swap(swap) => self.nodes.begin_swap(node.address, swap).await?,
-                Leave::Evacuation(evacuation) => self.nodes.evacuate(node.address, evacuation).await?,
+                Evacuate::Swap(swap) => self.nodes.begin_swap(node.address, swap).await?,
+                Evacuate::Evacuation(evacuation) => self.nodes.evacuate(node.address, evacuation).await?,
             };
             match asked {
                 Asked::Done => Ok(true),
