@@ -12,6 +12,7 @@ use super::context::StepContext;
 use super::entry::plan_of;
 use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
+use super::hold_view::HoldView;
 use super::journal::{self, Journal};
 use super::notice::Notice;
 use super::run::{Arrived, Run};
@@ -73,27 +74,27 @@ impl Deployment<'_> {
     /// # Errors
     /// Why there is no plan: [`super::Refusals`] if it was judged.
     pub async fn plan(&self, ova: &Path, options: &Options) -> anyhow::Result<Plan> {
-        self.plan_to(&read(ova).await?, options, Standing::AsItIs).await
+        self.plan_to(&read(ova).await?, options, HoldView::AsItIs).await
     }
 
-    async fn plan_to(&self, target: &Target, options: &Options, standing: Standing<'_>) -> anyhow::Result<Plan> {
-        let inventory = self.inventory(&options.placement, standing).await?;
+    async fn plan_to(&self, target: &Target, options: &Options, view: HoldView<'_>) -> anyhow::Result<Plan> {
+        let inventory = self.inventory(&options.placement, view).await?;
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }
 
     /// What is there, and what the operator says of it.
-    async fn inventory(&self, placement: &Placement, standing: Standing<'_>) -> anyhow::Result<Inventory> {
-        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, standing.own()).await?;
-        Ok(Inventory { cluster: self.told(seen.cluster, standing), ..seen })
+    async fn inventory(&self, placement: &Placement, view: HoldView<'_>) -> anyhow::Result<Inventory> {
+        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, view.own()).await?;
+        Ok(Inventory { cluster: self.told(seen.cluster, view), ..seen })
     }
 
     /// The same of the cluster alone.
-    pub(super) async fn cluster_seen(&self, standing: Standing<'_>) -> anyhow::Result<ClusterSeen> {
-        Ok(self.told(ClusterSeen::take(self.nodes, self.store, standing.own()).await?, standing))
+    pub(super) async fn cluster_seen(&self, view: HoldView<'_>) -> anyhow::Result<ClusterSeen> {
+        Ok(self.told(ClusterSeen::take(self.nodes, self.store, view.own()).await?, view))
     }
 
-    fn told(&self, seen: ClusterSeen, standing: Standing<'_>) -> ClusterSeen {
-        let held_by = seen.held_by.filter(|_| matches!(standing, Standing::AsItIs));
+    fn told(&self, seen: ClusterSeen, view: HoldView<'_>) -> ClusterSeen {
+        let held_by = seen.held_by.filter(|_| matches!(view, HoldView::AsItIs));
         ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen }
     }
 
@@ -109,11 +110,11 @@ impl Deployment<'_> {
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         let target = read(ova).await?;
         // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
-        self.plan_to(&target, options, Standing::before(over)).await?;
+        self.plan_to(&target, options, HoldView::before(over)).await?;
         let hold = self.take("upgrade apply", over).await?;
         let gone = async {
             // Until now others could change what the plan rests on.
-            let plan = self.plan_to(&target, options, Standing::Own(&hold)).await?;
+            let plan = self.plan_to(&target, options, HoldView::Own(&hold)).await?;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Verb::Resume).await
         }
@@ -263,32 +264,6 @@ impl Deployment<'_> {
                 Err(OtherCluster { of: plan.cluster, here }.into())
             }
             _ => Ok(()),
-        }
-    }
-}
-
-/// How a deployment is looked at that is to be planned for.
-#[derive(Clone, Copy)]
-pub(super) enum Standing<'a> {
-    /// Who is at work on it is in the way.
-    AsItIs,
-    /// It will be taken from whoever is at work on it.
-    TakenOver,
-    /// It is taken.
-    Own(&'a Hold<'a>),
-}
-
-impl<'a> Standing<'a> {
-    /// The caller's hold, if it has it.
-    fn own(self) -> Option<&'a Hold<'a>> {
-        if let Self::Own(hold) = self { Some(hold) } else { None }
-    }
-
-    /// Before it is taken.
-    pub(super) fn before(over: TakeOver) -> Self {
-        match over {
-            TakeOver::FromTheDead => Self::AsItIs,
-            TakeOver::FromAnyone => Self::TakenOver,
         }
     }
 }

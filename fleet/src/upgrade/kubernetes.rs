@@ -10,8 +10,8 @@ use contract::node::Node;
 use tokio::time::Instant;
 
 use super::context::unless_ended;
-use super::deployment::Standing;
 use super::guarded_nodes::GuardedNodes;
+use super::hold_view::HoldView;
 use super::kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 use super::notice::Notice;
 use super::plan::Evidence;
@@ -38,23 +38,23 @@ impl Deployment<'_> {
     /// # Errors
     /// All that is in the way.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, Standing::AsItIs).await
+        self.planned_kubernetes(options, HoldView::AsItIs).await
     }
 
     async fn planned_kubernetes(
         &self,
         options: &KubernetesOptions,
-        standing: Standing<'_>,
+        view: HoldView<'_>,
     ) -> anyhow::Result<KubernetesPlan> {
-        let seen = self.cluster_seen(standing).await?;
+        let seen = self.cluster_seen(view).await?;
         let mut plan = plan_kubernetes(&seen, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);
-            let asked = match standing {
-                Standing::Own(hold) => {
+            let asked = match view {
+                HoldView::Own(hold) => {
                     GuardedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
                 }
-                Standing::AsItIs | Standing::TakenOver => {
+                HoldView::AsItIs | HoldView::TakenOver => {
                     self.nodes.upgrade_kubernetes(first.address, &request).await?
                 }
             };
@@ -76,7 +76,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, Standing::before(over)).await?;
+        self.planned_kubernetes(options, HoldView::before(over)).await?;
         let hold = self.take("upgrade kubernetes", over).await?;
         let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
@@ -89,7 +89,7 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
         options: &KubernetesOptions,
     ) -> anyhow::Result<KubernetesPlan> {
-        let plan = self.planned_kubernetes(options, Standing::Own(hold)).await?;
+        let plan = self.planned_kubernetes(options, HoldView::Own(hold)).await?;
         self.upgrade_each(&plan, options, hold).await?;
         Ok(plan)
     }

@@ -23,6 +23,7 @@ mod give_up;
 mod given_up;
 mod guarded_hypervisor;
 mod guarded_nodes;
+mod hold_view;
 mod inventory;
 mod journal;
 mod judge;
