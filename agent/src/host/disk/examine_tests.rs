@@ -156,7 +156,7 @@ fn two_of_ours_are_ambiguous() {
 /// A new VM comes with a blank data disk of its own, and somebody attaches others.
 #[test]
 fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_written() {
-    use crate::host::disk::ownership::Swap;
+    use crate::host::disk::open_swap::Swap;
     use contract::swap::Image;
     const OTHER: Uuid = Uuid::from_u128(77);
     type Change = fn(Identity) -> Identity;

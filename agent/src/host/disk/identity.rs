@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::frame::{self, Frame};
 use super::layout;
-use crate::host::disk::ownership::Swap;
+use crate::host::disk::open_swap::Swap;
 use crate::host::files::power;
 
 const MAGIC: &[u8; 8] = b"KaaSIDNT";

@@ -14,6 +14,7 @@ pub mod grow;
 pub mod identity;
 pub mod layout;
 mod mount;
+pub mod open_swap;
 pub mod ownership;
 mod prepare;
 mod refused;

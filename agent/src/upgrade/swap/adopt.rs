@@ -10,7 +10,8 @@ use contract::version::{allows, is_older};
 use uuid::Uuid;
 
 use crate::cluster::records::Records;
-use crate::host::disk::ownership::{self, Candidate, Swap};
+use crate::host::disk::open_swap::Swap;
+use crate::host::disk::ownership::{self, Candidate};
 use crate::host::disk::{Identity, Slots, identity};
 use crate::host::files;
 

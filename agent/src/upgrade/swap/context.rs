@@ -11,7 +11,7 @@ use super::node_record;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Records;
-use crate::host::disk::ownership::Swap;
+use crate::host::disk::open_swap::Swap;
 use crate::host::disk::{Identity, Slots, identity};
 use crate::intake::config::ControlPlane;
 use crate::status::Reporter;

@@ -266,7 +266,7 @@ impl Announcer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::disk::ownership::Swap;
+    use crate::host::disk::open_swap::Swap;
     use crate::host::disk::{DiskState, fixture};
     use contract::swap::Use;
 

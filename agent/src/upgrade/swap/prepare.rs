@@ -18,7 +18,7 @@ use super::saved::Purpose;
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
 use crate::host::disk::Identity;
-use crate::host::disk::ownership::Swap;
+use crate::host::disk::open_swap::Swap;
 
 const POLL: Duration = Duration::from_millis(250);
 
