@@ -16,7 +16,7 @@ use contract::finding::Finding;
 
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::PKI;
+use crate::cluster::kubernetes::{PKI, policy};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Candidate;
@@ -27,13 +27,14 @@ use crate::host::services;
 use crate::intake::config::{Config, ControlPlane};
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
-const SCRATCH: [&str; 6] = [
+const SCRATCH: [&str; 7] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
+    policy::LOGS,
 ];
 
 /// `kaas-agent reset`
@@ -237,6 +238,7 @@ fn empty(directory: &Path, stays: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::host::disk::{DiskState, fixture};
+    use crate::maintenance::space;
 
     fn outlook(cluster: Cluster) -> Outlook {
         let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
@@ -272,6 +274,13 @@ mod tests {
         let words = outlook(Cluster::Ends("this is its only control node".into())).words();
         assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
         assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
+    }
+
+    #[test]
+    fn nothing_that_is_known_to_use_the_scratch_partition_is_forgotten() {
+        for user in space::scratch_users() {
+            assert!(SCRATCH.contains(&user.as_str()), "{user} outlives a reset");
+        }
     }
 
     #[test]

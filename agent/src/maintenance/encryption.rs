@@ -31,7 +31,7 @@ fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: System
             if !swap_open && etcd.status()?.is_leader() {
                 let known = node_record::list(&etcd).context("looking what the other nodes run")?;
                 if node_record::settled(&context.config, &known, &context.image.build) {
-                    node.begin(false, now)?;
+                    node.begin(now)?;
                     context.note("all nodes run one image that encrypts Secrets, for good: encrypting them begins");
                 }
             }

@@ -2,7 +2,6 @@
 //! still need of the first node then is maintenance's.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -16,6 +15,7 @@ use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::member::{self, Beginning};
+use crate::cluster::etcd::quota;
 use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
 use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
@@ -148,6 +148,7 @@ impl StepContext {
         if stopped && (self.progress.formed || !self.node.records.rendezvous()?.admitted()) {
             self.is_the_true_disk()?;
         }
+        let before = self.generation()?;
         self.take_the_disk()?;
         if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
             log::info!("etcd was cut off before it began: it starts over");
@@ -160,8 +161,9 @@ impl StepContext {
             false
         } else {
             let beginning = self.beginning(&record, joining)?;
-            let disk = size(&self.node.path(etcd::DATA)).context("measuring the data disk")?;
-            let configuration = member::configuration(self.node.control_plane()?, &beginning, disk)
+            let others = if joining { self.others_database()? } else { 0 };
+            let quota = quota::settle(self.node.root(), &self.node.records, others, before, self.generation()?)?;
+            let configuration = member::configuration(self.node.control_plane()?, &beginning, quota)
                 .context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
@@ -220,6 +222,11 @@ impl StepContext {
         self.node.endpoint.swaps().taken()
     }
 
+    /// How many VMs have taken the data disk over.
+    fn generation(&self) -> anyhow::Result<u64> {
+        Ok(self.identity.as_ref().context("the data disk is not mounted")?.generation)
+    }
+
     /// How this node's member comes into its cluster.
     fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, StepError> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
@@ -235,6 +242,13 @@ impl StepContext {
         let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
         Beginning::of_joining(config, cluster, &members)
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
+    }
+
+    /// The size of the largest database of another member, which a node that joins is sent: in bytes.
+    fn others_database(&self) -> anyhow::Result<u64> {
+        let (config, pki) = (self.node.control_plane()?, self.node.pki());
+        let status = |peer| EtcdClient::new(peer, &pki, config.timeout(REQUEST)).ok()?.status().ok();
+        Ok(config.peers().filter_map(status).map(|status| status.db_size).max().unwrap_or_default())
     }
 
     /// Says which members do not even listen.
@@ -305,12 +319,6 @@ impl StepContext {
     pub(super) fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
-}
-
-/// The size of the file system at `path`, in bytes.
-fn size(path: &Path) -> nix::Result<u64> {
-    let seen = nix::sys::statvfs::statvfs(path)?;
-    Ok(seen.blocks() * seen.fragment_size())
 }
 
 /// Shows what the rendezvous waits for, and goes on waiting.

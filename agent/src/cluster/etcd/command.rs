@@ -97,7 +97,7 @@ pub fn take(
 }
 
 fn list(root: &Path, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
-    let snapshots = snapshot::list(root)?;
+    let snapshots = snapshot::list(root, SystemTime::now())?;
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&snapshots)?)?,
         Output::Text if snapshots.is_empty() => {

@@ -9,6 +9,7 @@ pub mod command;
 pub mod data_version;
 mod log;
 pub mod member;
+pub mod quota;
 pub mod recovered;
 pub mod replace;
 pub mod restore;
