@@ -30,7 +30,7 @@ async fn the_look_before_the_commit_asks_for_the_vms_that_it_needs_and_lists_non
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
     world.lock().members_shown = Some(2);
     let reason = give(&world, Verb::Commit).await.paused();
-    assert!(reason.contains("cp1 to be good") && reason.contains("etcd has 2 members"), "{reason}");
+    assert!(reason.contains("cp2 to be good") && reason.contains("etcd has 2 members"), "{reason}");
     assert!(world.called("with_bios_uuid") > 10, "it looks again and again");
     assert_eq!(world.called("vms"), 0);
     world.lock().members_shown = None;
