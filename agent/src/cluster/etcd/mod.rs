@@ -6,6 +6,7 @@
 pub mod client;
 pub mod command;
 pub mod data_version;
+pub mod guard;
 mod log;
 pub mod member;
 pub mod recovered;
