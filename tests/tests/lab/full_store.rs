@@ -48,14 +48,14 @@ fn says_ready(scenario: &Scenario, node: &str) -> String {
 }
 
 /// Fills the store through a node's member.
-fn is_filled(scenario: &Scenario, node: &str) {
+fn fill_up(scenario: &Scenario, node: &str) {
     let filled = scenario.inside_for(node, &["sh", "-ec", &fill()], FILLING);
     scenario.reached(&format!("etcd refuses writes: {}", filled.trim()));
     assert!(!etcdctl(scenario, node, &["alarm", "list"]).trim().is_empty());
 }
 
 /// Deletes what filled the store, and waits until the nodes have lifted its alarm.
-fn is_emptied(scenario: &Scenario, node: &str) {
+fn free(scenario: &Scenario, node: &str) {
     etcdctl(scenario, node, &["del", "--prefix", "/filling/"]);
     scenario.wait("the alarm to be lifted", HEALING_THREE, || {
         Ok(etcdctl(scenario, node, &["alarm", "list"]).trim().is_empty() && !has(scenario, node, "etcd.no-space")?)
@@ -128,11 +128,11 @@ pub mod long {
         let scenario = Scenario::formed("full-three");
         scenario.cut("cp3");
         scenario.wait("cp3 to count as lost", FORMING, || Ok(says_ready(&scenario, "cp3") == "Unknown"));
-        is_filled(&scenario, "cp1");
-        is_emptied(&scenario, "cp1");
+        fill_up(&scenario, "cp1");
+        free(&scenario, "cp1");
         scenario.kubectl(&["create", "configmap", "without", "--from-literal=written=yes"]);
 
-        is_filled(&scenario, "cp1");
+        fill_up(&scenario, "cp1");
         scenario.power_on(&["cp3"]);
         // It has what was written while it was away.
         scenario.wait("etcd on cp3 to serve", FORMING, || {
@@ -140,7 +140,7 @@ pub mod long {
             Ok(scenario.lab().run_inside("cp3", &get, MOMENT).is_ok_and(|said| said.contains("/filling/0")))
         });
         assert_eq!(says_ready(&scenario, "cp3"), "Unknown");
-        is_emptied(&scenario, "cp1");
+        free(&scenario, "cp1");
         scenario.all_ready(FORMING);
         for node in ALL {
             scenario.soon_says(node, "kaas: ready");
