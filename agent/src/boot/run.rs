@@ -5,6 +5,8 @@
 //! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → maintenance
 //! ```
 //!
+//! What of maintenance needs only the data disk or etcd begins between the steps: a boot may wait for long.
+//!
 //! Whatever is wrong is shown and looked at again: the agent never gives up,
 //! never restarts itself and changes nothing before it has a plan.
 
@@ -21,7 +23,7 @@ use contract::image::ImageFacts;
 use contract::secret::Secret;
 
 use crate::boot::corrections::{AGAIN, Found, corrected, from_environment, is_untouched};
-use crate::boot::plan::{self, Observed, Plan};
+use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::reset;
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
 use crate::cluster::kubernetes::upgrade::Begun;
@@ -37,7 +39,7 @@ use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::Config;
 use crate::intake::preflight::{self, Clock, Facts};
-use crate::maintenance::Maintenance;
+use crate::maintenance::{Maintenance, Needs};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::system::clock;
@@ -134,14 +136,16 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);
-    carry_out(&mut context, reporter);
+    let mut maintenance = Maintenance::default();
+    let steps = context.plan.steps.clone();
+    carry_out(&mut context, &steps, &mut maintenance, reporter);
     let manager = context.node.endpoint.swaps();
     if let Some(context) = manager.context()
         && let Err(error) = context.announcer.tell(manager.under_way())
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
-    let mut maintenance = Maintenance::begin(context.node.config.role(), Instant::now());
+    maintenance.begin(context.node.config.role(), Needs::Node, Instant::now());
     maintenance.remember(&context.passing);
     loop {
         reporter.alive(LOOP, ROUND);
@@ -157,9 +161,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     }
 }
 
-/// Does the steps in order, each until it is done.
-fn carry_out(context: &mut StepContext, reporter: &Reporter) {
-    let steps = context.plan.steps.clone();
+/// Does the steps in order, each until it is done, and looks after what the node has by then.
+pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
     let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
         let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
@@ -186,6 +189,7 @@ fn carry_out(context: &mut StepContext, reporter: &Reporter) {
             };
             let mut findings = context.findings();
             findings.extend(context.passed_over().without(&findings));
+            findings.extend(maintenance.findings());
             reporter.update(|status| show(status, &error, findings));
             if let StepError::Failed(error) = &error {
                 log::warn!("{step}: {error:#}");
@@ -193,10 +197,19 @@ fn carry_out(context: &mut StepContext, reporter: &Reporter) {
             if let Some(health) = &context.health {
                 health.look_if_due();
             }
-            wait(context, error.pause(attempt));
+            wait(context, maintenance, error.pause(attempt));
             attempt += 1;
         }
-        let findings = context.findings();
+        let begins = match step {
+            Step::MountDataDisk { .. } => Some(Needs::DataDisk),
+            Step::Etcd => Some(Needs::Etcd),
+            _ => None,
+        };
+        if let Some(needs) = begins {
+            maintenance.begin(context.node.config.role(), needs, Instant::now());
+        }
+        let mut findings = context.findings();
+        findings.extend(maintenance.findings());
         reporter.update(|status| status.findings = findings);
     }
     reporter.update(|status| {
@@ -206,9 +219,9 @@ fn carry_out(context: &mut StepContext, reporter: &Reporter) {
     });
 }
 
-/// Waits until a step is tried again. Properties that are corrected meanwhile
+/// Waits until a step is tried again, and does what of maintenance is due. Properties that are corrected meanwhile
 /// are taken up as at power-on, while they count.
-fn wait(context: &StepContext, time: Duration) {
+fn wait(context: &StepContext, maintenance: &mut Maintenance, time: Duration) {
     let until = Instant::now() + time;
     loop {
         if context.sees_corrections() {
@@ -219,6 +232,7 @@ fn wait(context: &StepContext, time: Duration) {
                 Err(error) => log::warn!("starting again: {error:#}"),
             }
         }
+        maintenance.run(&context.node, Instant::now());
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;

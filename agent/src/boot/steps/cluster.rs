@@ -14,9 +14,11 @@ use crate::cluster::REQUEST;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
+use crate::cluster::etcd::guard;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::quota;
 use crate::cluster::etcd::restore::{self, Restored};
+use crate::cluster::etcd::snapshot;
 use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
 use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
 use crate::host::disk;
@@ -132,9 +134,18 @@ impl StepContext {
     }
 
     pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
+        // Somebody else has started this agent: the restore itself stopped the one before.
+        if guard::is_restoring(self.node.root())? {
+            return Err(StepError::Waiting(
+                "waiting for the end of a restore that is under way on this node".to_owned(),
+            ));
+        }
         let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
         if stopped {
             restore::settle(self.node.root(), &self.node.records)?;
+        }
+        if let Err(error) = snapshot::relieve(self.node.root()) {
+            log::warn!("making room for etcd: {error:#}");
         }
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";

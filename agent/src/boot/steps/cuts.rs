@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -54,7 +55,7 @@ fn of_the_machine(step: &Step) -> bool {
 }
 
 /// Runs a test where the addresses of three nodes are its own.
-fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
+pub(super) fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
     let namespace = Namespace::new(name);
     namespace.ip("link set lo up");
     for number in 1..=3 {
@@ -64,16 +65,18 @@ fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
 }
 
 /// A machine below a directory, and what stands around it.
-struct Machine {
+pub(super) struct Machine {
     directory: TempDir,
     config: ControlPlane,
     secret: Secret,
     image: ImageFacts,
     etcd: FakeEtcd,
+    /// Whether the API calls the node ready.
+    pub(super) ready: Arc<AtomicBool>,
 }
 
 impl Machine {
-    fn new(mut config: ControlPlane) -> Self {
+    pub(super) fn new(mut config: ControlPlane) -> Self {
         config.node.interfaces[0].gateway = None;
         // In memory, where it is there: all that is saved is flushed, thousands of times.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -93,15 +96,16 @@ impl Machine {
         let pki = files::below(root, PKI);
         fs::create_dir_all(&pki).unwrap();
         serve_health();
-        serve_api(node.address, &pki.join("apiserver"));
+        let ready = Arc::new(AtomicBool::new(true));
+        serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready));
         let etcd = FakeEtcd::start_one(&node, &pki);
         let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
-        let machine = Self { directory, config, secret, image: image(), etcd };
+        let machine = Self { directory, config, secret, image: image(), etcd, ready };
         machine.lay_blank();
         machine
     }
 
-    fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &Path {
         self.directory.path()
     }
 
@@ -155,8 +159,17 @@ impl Machine {
         self.etcd.serve(node, 2, &pki);
     }
 
-    /// One boot, from the decision to the last step. What is in memory is gone before.
-    fn boot(&self) -> anyhow::Result<(Goal, StepContext)> {
+    /// One boot, from the decision to the last step.
+    pub(super) fn boot(&self) -> anyhow::Result<(Goal, StepContext)> {
+        let mut context = self.decide()?;
+        for step in steps(&context) {
+            take(&mut context, &step)?;
+        }
+        Ok((context.plan.goal, context))
+    }
+
+    /// A boot up to the decision. What is in memory is gone before.
+    pub(super) fn decide(&self) -> anyhow::Result<StepContext> {
         for entry in fs::read_dir(self.root().join("run/kaas"))? {
             let path = entry?.path();
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
@@ -184,12 +197,13 @@ impl Machine {
         };
         let mut context = StepContext::new(node, secret, progress, plan);
         context.identity = Some(self.identity());
-        let steps = context.plan.steps.clone();
-        for step in steps.iter().filter(|step| !of_the_machine(step)) {
-            take(&mut context, step)?;
-        }
-        Ok((context.plan.goal, context))
+        Ok(context)
     }
+}
+
+/// The steps of a plan that are done here.
+pub(super) fn steps(context: &StepContext) -> Vec<Step> {
+    context.plan.steps.iter().filter(|step| !of_the_machine(step)).cloned().collect()
 }
 
 /// Takes a step as the boot flow does, but without its patience for failures.
@@ -225,12 +239,13 @@ fn serve_health() {
     });
 }
 
-/// An API server that calls the node ready.
-fn serve_api(address: Ipv4Addr, base: &Path) {
-    let answer = |path: &str, _: &Value| match path {
+/// An API server that calls the node ready, or not.
+fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
+    let answer = move |path: &str, _: &Value| match path {
         "/readyz" => (200, json!("ok")),
         "/api/v1/nodes" => {
-            let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+            let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
+            let status = json!({"conditions": [{"type": "Ready", "status": says}]});
             (200, json!({"items": [{"metadata": {"name": "node1"}, "status": status}]}))
         }
         other => panic!("{other} is not asked of the API here"),

@@ -7,6 +7,7 @@ mod answers;
 pub mod client;
 pub mod command;
 pub mod data_version;
+pub mod guard;
 mod log;
 pub mod member;
 pub mod quota;

@@ -22,7 +22,7 @@ use crate::host::files;
 pub const KEPT: usize = 12;
 
 /// What stays free on the data disk beside a new snapshot at least, in bytes: etcd's own log goes on.
-const RESERVE: u64 = 256 << 20;
+pub const RESERVE: u64 = 256 << 20;
 
 /// A snapshot on the data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +78,11 @@ pub fn list(root: &Path, now: SystemTime) -> io::Result<Vec<Snapshot>> {
     for entry in entries {
         let entry = entry?;
         let Some(taken) = taken(&entry.file_name().to_string_lossy()) else { continue };
-        snapshots.push(Snapshot { path: entry.path(), taken, size: entry.metadata()?.len() });
+        match entry.metadata() {
+            // It has made room meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            metadata => snapshots.push(Snapshot { path: entry.path(), taken, size: metadata?.len() }),
+        }
     }
     snapshots.sort_by_cached_key(|one| (one.age(now).is_none(), Reverse(one.taken.clone())));
     Ok(snapshots)
@@ -122,9 +126,7 @@ pub fn take(
         .mode(0o700)
         .create(&directory)
         .context("making the directory of snapshots")?;
-    let disk = nix::sys::statvfs::statvfs(&directory).context("looking at the free space")?;
-    let bytes = |blocks: u64| disk.fragment_size() * blocks;
-    make_room(root, size, (bytes(disk.blocks_available()), bytes(disk.blocks())), now)?;
+    make_room(root, size, room(&directory).context("looking at the free space")?, now)?;
     let path = directory.join(name(cluster, now));
     let contents = save(node, root, runner, &path)?;
     prune(root, now)?;
@@ -150,7 +152,7 @@ fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow
     while free < needed
         && let Some(oldest) = older.pop()
     {
-        fs::remove_file(&oldest.path).with_context(|| format!("removing {}", oldest.path.display()))?;
+        files::remove(&oldest.path).with_context(|| format!("removing {}", oldest.path.display()))?;
         log::warn!("removed the snapshot {} to make room", oldest.name());
         free += oldest.size;
     }
@@ -163,9 +165,17 @@ fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow
 /// # Errors
 /// The disk cannot be measured, or snapshots cannot be removed.
 pub fn relieve(root: &Path) -> anyhow::Result<()> {
-    let disk = nix::sys::statvfs::statvfs(&files::below(root, paths::DATA)).context("looking at the free space")?;
+    relieve_of(root, room(&files::below(root, paths::DATA)).context("looking at the free space")?, SystemTime::now())
+}
+
+/// How many bytes of the file system at `path` are free, and how many it has.
+///
+/// # Errors
+/// It cannot be measured.
+pub fn room(path: &Path) -> io::Result<(u64, u64)> {
+    let disk = nix::sys::statvfs::statvfs(path)?;
     let bytes = |blocks: u64| disk.fragment_size() * blocks;
-    relieve_of(root, (bytes(disk.blocks_available()), bytes(disk.blocks())), SystemTime::now())
+    Ok((bytes(disk.blocks_available()), bytes(disk.blocks())))
 }
 
 fn relieve_of(root: &Path, (free, whole): (u64, u64), now: SystemTime) -> anyhow::Result<()> {
@@ -231,7 +241,7 @@ pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
 /// The file system's.
 fn prune(root: &Path, now: SystemTime) -> io::Result<()> {
     for old in list(root, now)?.iter().skip(KEPT) {
-        fs::remove_file(&old.path)?;
+        files::remove(&old.path)?;
     }
     const ABANDONED: Duration = Duration::from_secs(3600);
     for entry in fs::read_dir(directory(root))? {
