@@ -25,8 +25,8 @@ pub mod short {
     use super::*;
 
     /// A wrong secret keeps everybody out and is mended in the form; two nodes wait for the third, which is late and
-    /// loses its power; the cluster works, gives strangers and pods what the table of ports says and no more, survives the loss of the node with the virtual IP, and a blank node never
-    /// starts another one.
+    /// loses its power; the cluster works, gives strangers and pods what the table of ports says and no more, survives
+    /// the loss of the node with the virtual IP, and a blank node never starts another one.
     pub fn a_cluster_forms_against_all_odds_and_survives() {
         let scenario = Scenario::prepare(&Setting::three("three"));
         a_wrong_secret_is_named_on_both_sides_and_mended_in_the_form(&scenario);
@@ -77,6 +77,9 @@ pub mod long {
 
     /// Two of three work for a while, the first one restarted meanwhile, with all of everyday care: snapshots,
     /// certificates, room on the disks. Then the third comes, and is one of them.
+    ///
+    /// Whether the third has fetched its keys before it is cut off is left to chance: a first node that keeps them for
+    /// one that has none is shown by the fast tests of the boot's steps.
     pub fn two_nodes_are_cared_for_while_they_wait_for_the_third() {
         let scenario = Scenario::prepare(&Setting::three("waiting"));
         let lab = scenario.lab();

@@ -1,5 +1,5 @@
-//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the operator,
-//! and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
+//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the
+//! operator, and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

@@ -1,5 +1,5 @@
-//! Writes Secrets again that etcd holds otherwise than encrypted with the key that is written with. What etcd holds is
-//! looked at, so that the end is seen and not believed.
+//! Writes Secrets again that are not yet encrypted with the current key. What etcd holds is looked at, so that the end
+//! is seen and not believed.
 
 use anyhow::{Context as _, bail};
 
