@@ -1,15 +1,14 @@
 //! `kaas recovery`: the operator's key pair, to whose public half clusters seal the keys of their Secrets, and what opens
 //! them again from a snapshot.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use contract::properties::RECOVERY_PUBLIC_KEY;
 use contract::recovery::{Error, Keys, PrivateKey, Sealed, find};
+use fleet::files;
 use zeroize::Zeroizing;
 
 /// What can be done for the recovery of clusters.
@@ -34,7 +33,7 @@ pub enum Recovery {
     },
 }
 
-/// Does it.
+/// Does what the command line says.
 ///
 /// # Errors
 /// A file cannot be read or written, or the key opens nothing of the snapshot.
@@ -42,7 +41,7 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
     match command {
         Recovery::New { output } => {
             let key = PrivateKey::draw()?;
-            new_file(output, key.pem().expose().as_bytes())?;
+            files::write_new(output, key.pem().expose().as_bytes())?;
             crate::output::result(&format!("{RECOVERY_PUBLIC_KEY}={}", key.public()?))
         }
         Recovery::Open { key, output, snapshot } => {
@@ -50,7 +49,7 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
             let text = text.with_context(|| format!("reading {}", key.display()))?;
             let key = PrivateKey::of_pem(&text).with_context(|| key.display().to_string())?;
             let keys = opened(&sealed_in(snapshot)?, &key)?;
-            new_file(output, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
+            files::write_new(output, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
             let ids: Vec<&str> = keys.ids().collect();
             crate::output::say(&format!("{}: the encryption keys {}", output.display(), ids.join(" and ")));
             Ok(())
@@ -92,16 +91,6 @@ fn opened(sealed: &[Sealed], key: &PrivateKey) -> anyhow::Result<Keys> {
         );
     }
     Ok(keys)
-}
-
-/// A new file for its owner alone.
-fn new_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(content)?;
-        file.sync_all()
-    };
-    write().with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]

@@ -18,10 +18,14 @@ mod docs;
 mod earlier_commit;
 pub mod earlier_ova;
 pub mod endpoint;
+#[cfg(test)]
+mod finding_codes;
 pub mod guest_cuts;
+pub mod lab_command;
 pub mod lost_node;
 pub mod other_image;
 pub mod publisher;
+pub mod put_server;
 pub mod runner;
 pub mod scenario;
 #[cfg(test)]
@@ -29,6 +33,8 @@ mod set_up;
 pub mod store;
 pub mod stranger;
 pub mod terminal;
+#[cfg(test)]
+mod units;
 pub mod upgrade;
 #[cfg(test)]
 mod versions_meet;

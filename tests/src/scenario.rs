@@ -1,13 +1,13 @@
 //! One scenario's lab: made at its beginning, gone at its end. When the
 //! scenario fails, consoles and journals are kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use fleet::hypervisor::PowerState;
 use image::cache::Cache;
 use image::debian::sources::Settings;
@@ -18,6 +18,8 @@ use lab::{
     state_directory, until,
 };
 
+use crate::lab_command::LabCommand;
+use crate::runner;
 use crate::store::etcdctl;
 
 /// 4 GiB: enough for every scenario, and quick to format.
@@ -29,8 +31,38 @@ pub const FORMING: Duration = Duration::from_secs(600);
 /// How long a container may take for what usually takes seconds.
 pub const MOMENT: Duration = Duration::from_secs(240);
 
-/// The labs of the scenarios that this process runs now.
-static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// The labs that the scenarios of this process have had, with whose they are: two of one name would keep their evidence in
+/// one place, and end each other's labs where they run side by side.
+static NAMES: Mutex<Names> = Mutex::new(Names(BTreeMap::new()));
+
+/// Labs by their names, with the scenario that each is of and whether it is there now.
+struct Names(BTreeMap<&'static str, (String, bool)>);
+
+impl Names {
+    /// Takes a name for a scenario.
+    ///
+    /// # Errors
+    /// Another scenario has or had a lab of this name, or this one has it still.
+    fn take(&mut self, name: &'static str, scenario: &str) -> anyhow::Result<()> {
+        match self.0.get(name) {
+            Some((of, _)) if of != scenario => bail!("the lab of {of} is called {name} too"),
+            Some((_, true)) => bail!("the scenario has a lab {name} already"),
+            _ => drop(self.0.insert(name, (scenario.to_owned(), true))),
+        }
+        Ok(())
+    }
+
+    /// The lab is no more; its name stays the scenario's.
+    fn end(&mut self, name: &str) {
+        if let Some((_, is_there)) = self.0.get_mut(name) {
+            *is_there = false;
+        }
+    }
+}
+
+fn names() -> MutexGuard<'static, Names> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A running scenario.
 pub struct Scenario {
@@ -80,13 +112,7 @@ impl Scenario {
     }
 
     fn try_prepare(setting: &Setting, source: Source) -> anyhow::Result<Self> {
-        let (state, name) = (state_directory()?, lab_name(setting.name));
-        let taken = !NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).insert(setting.name);
-        ensure!(!taken, "another scenario's lab is called {} too", setting.name);
-        if Lab::exists(&state, &name)? {
-            let left = Lab::open(&state, &name).context("opening what an interrupted run left behind")?;
-            left.remove().context("removing what an interrupted run left behind")?;
-        }
+        let (state, name) = (state_directory()?, begin(setting.name)?);
         let tools = tools()?.root().to_owned();
         let engine = |hardware: Option<Hardware>| -> anyhow::Result<EngineRecord> {
             Ok(match hardware {
@@ -109,6 +135,25 @@ impl Scenario {
             Up { wishes, engine, replacements, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
+    }
+
+    /// One control node on the container engine that `kaas lab up` has made and waited for, with the kubeconfig that the
+    /// command names and the lab's other commands.
+    pub fn by_command(name: &'static str) -> (Self, PathBuf, LabCommand) {
+        let started = Instant::now();
+        let lab = begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
+        let up = LabCommand::up(&lab);
+        // Also where that failed: what there is of the lab is looked at, and removed.
+        let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
+        let (commands, kubeconfig) = up.unwrap_or_else(|error| panic!("{error:#}"));
+        scenario.reached("`kaas lab up` has ended");
+        (scenario, kubeconfig, commands)
+    }
+
+    /// Ends its lab by `kaas lab down`.
+    pub fn end_by_command(mut self, commands: LabCommand) {
+        commands.down(self.lab.take().expect("a scenario has its lab until it ends"));
+        self.reached("`kaas lab down` leaves nothing behind");
     }
 
     /// Three control nodes on the container engine that have formed their cluster.
@@ -291,8 +336,8 @@ impl Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
-        NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).remove(self.name);
-        if std::thread::panicking() {
+        names().end(self.name);
+        if std::thread::panicking() && self.lab.is_some() {
             self.keep_evidence();
         }
         if let Some(lab) = self.lab.take()
@@ -319,6 +364,17 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
 /// The directory of this project.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Takes a name for this scenario's lab, and removes what an interrupted run left behind under it. Gives the lab's name.
+fn begin(name: &'static str) -> anyhow::Result<String> {
+    names().take(name, &runner::story())?;
+    let (state, lab) = (state_directory()?, lab_name(name));
+    if Lab::exists(&state, &lab)? {
+        let left = Lab::open(&state, &lab).context("opening what an interrupted run left behind")?;
+        left.remove().context("removing what an interrupted run left behind")?;
+    }
+    Ok(lab)
 }
 
 /// Two clones of this project on one machine do not disturb each other.
@@ -384,4 +440,22 @@ fn kvm_runs_guests(tools: &Path) -> anyhow::Result<bool> {
 /// When it is not there and cannot be made.
 pub fn tools() -> anyhow::Result<ToolsTree> {
     image::tools::ensure(&Settings::of_environment(), &Cache::of_user(lab::tools_in_use)?, &Progress::on_stderr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_labs_name_is_one_scenarios_for_good() {
+        let mut names = Names(BTreeMap::new());
+        names.take("full", "one").unwrap();
+        assert!(names.take("full", "one").unwrap_err().to_string().contains("has a lab full already"));
+        names.end("full");
+        // A story may take up its lab's name again, another one may not.
+        names.take("full", "one").unwrap();
+        names.end("full");
+        assert_eq!(names.take("full", "two").unwrap_err().to_string(), "the lab of one is called full too");
+        names.take("fuller", "two").unwrap();
+    }
 }

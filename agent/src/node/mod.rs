@@ -4,3 +4,5 @@
 
 pub mod context;
 pub mod endpoint;
+#[cfg(test)]
+pub(crate) mod fixture;

@@ -37,6 +37,7 @@ pub mod short {
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
+        root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
         one_line_vouches_for_ssh_on_every_address(&scenario);
         let cluster = Cluster::of(&scenario);
@@ -299,6 +300,26 @@ fn a_namespace_editor_cannot_open_a_node(scenario: &Scenario) {
             "find /etc/kubernetes/ -name super-admin.conf; grep --count 'seccompDefault.*true' /run/kaas/kubelet.yaml";
         assert_eq!(scenario.inside(node, &["sh", "-c", left]).trim(), "1", "{node}");
     }
+}
+
+/// Somebody deletes the administrators' rights. Root on a node makes a kubeconfig that access rules do not bind, and gives
+/// them back.
+fn root_gives_the_administrators_their_rights_back(scenario: &Scenario) {
+    let lab = scenario.lab();
+    let binding = "kubeadm:cluster-admins";
+    scenario.kubectl(&["delete", "clusterrolebinding", binding]);
+    scenario.wait("the administrators to have no rights", MOMENT, || {
+        Ok(lab.kubectl(&["get", "nodes"]).is_err_and(|refused| format!("{refused:#}").contains("Forbidden")))
+    });
+    let back = format!(
+        "kubeadm init phase kubeconfig super-admin --config /run/kaas/kubeadm.yaml
+         kubectl --kubeconfig=/etc/kubernetes/super-admin.conf create clusterrolebinding {binding} \
+             --clusterrole=cluster-admin --group={binding}
+         rm /etc/kubernetes/super-admin.conf"
+    );
+    scenario.inside("cp1", &["sh", "-ec", &back]);
+    scenario
+        .wait("the administrators to have their rights again", MOMENT, || Ok(lab.kubectl(&["get", "nodes"]).is_ok()));
 }
 
 /// An SSH client that trusts the cluster's authority and asks nobody meets it on every node and on the virtual IP.

@@ -38,7 +38,7 @@ pub enum Encryption {
 }
 
 impl Encryption {
-    /// Does it and says so.
+    /// Does what the command line says and prints what came of it.
     ///
     /// # Errors
     /// Why it could not be done.
@@ -57,7 +57,12 @@ impl Encryption {
 fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(seen) = store.read()? else {
         match output {
-            Output::Json => writeln!(out, "{:#}", json!({"keys": [], "write": null, "clear": true, "waiting": []}))?,
+            Output::Json => writeln!(
+                out,
+                "{:#}",
+                json!({"keys": [], "write": null, "clear": true, "generation": 0, "since": null, "under-way": false,
+                    "waiting": []})
+            )?,
             Output::Text => writeln!(out, "{NOT_YET}")?,
         }
         return Ok(());

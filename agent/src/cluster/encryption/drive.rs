@@ -173,8 +173,8 @@ impl Node<'_> {
                 property,
                 "there is none: if all control nodes are lost, no snapshot gives a Secret back",
                 format!(
-                    "Make a key pair on your own machine (kaas recovery new), and set the public key on each control node: \
-                     kaas-agent configure {property}=KEY"
+                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control \
+                     node: `kaas-agent configure {property}=KEY`"
                 ),
             )
         })
@@ -202,7 +202,7 @@ fn unreadable(ids: &[String]) -> Finding {
     codes::ENCRYPTION_KEY_MISSING.finding(
         "encryption of Secrets",
         format!("the store is another cluster's, which encrypted its Secrets with {}", ids.join(" and ")),
-        "Open the keys that the snapshot carries with your private key (kaas recovery open), and restore again with them: \
-         kaas-agent restore FILE --recovered-keys KEYS",
+        "Open the keys that the snapshot carries with your private key (`kaas recovery open`), and restore again with them: \
+         `kaas-agent restore FILE --recovered-keys KEYS`",
     )
 }
