@@ -22,6 +22,7 @@ pub mod endpoint;
 mod finding_codes;
 pub mod guest_cuts;
 pub mod lab_command;
+mod lab_names;
 pub mod lost_node;
 pub mod other_image;
 pub mod publisher;

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use fleet::hypervisor::PowerState;
 use image::cache::Cache;
 use image::debian::sources::Settings;
@@ -19,7 +18,7 @@ use lab::{
 };
 
 use crate::lab_command::LabCommand;
-use crate::runner;
+use crate::lab_names;
 use crate::store::etcdctl;
 
 /// 4 GiB: enough for every scenario, and quick to format.
@@ -30,39 +29,6 @@ pub const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
 pub const FORMING: Duration = Duration::from_secs(600);
 /// How long a container may take for what usually takes seconds.
 pub const MOMENT: Duration = Duration::from_secs(240);
-
-/// The labs that the scenarios of this process have had, with whose they are: two of one name would keep their evidence in
-/// one place, and end each other's labs where they run side by side.
-static NAMES: Mutex<Names> = Mutex::new(Names(BTreeMap::new()));
-
-/// Labs by their names, with the scenario that each is of and whether it is there now.
-struct Names(BTreeMap<&'static str, (String, bool)>);
-
-impl Names {
-    /// Takes a name for a scenario.
-    ///
-    /// # Errors
-    /// Another scenario has or had a lab of this name, or this one has it still.
-    fn take(&mut self, name: &'static str, scenario: &str) -> anyhow::Result<()> {
-        match self.0.get(name) {
-            Some((of, _)) if of != scenario => bail!("the lab of {of} is called {name} too"),
-            Some((_, true)) => bail!("the scenario has a lab {name} already"),
-            _ => drop(self.0.insert(name, (scenario.to_owned(), true))),
-        }
-        Ok(())
-    }
-
-    /// The lab is no more; its name stays the scenario's.
-    fn end(&mut self, name: &str) {
-        if let Some((_, is_there)) = self.0.get_mut(name) {
-            *is_there = false;
-        }
-    }
-}
-
-fn names() -> MutexGuard<'static, Names> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A running scenario.
 pub struct Scenario {
@@ -112,7 +78,7 @@ impl Scenario {
     }
 
     fn try_prepare(setting: &Setting, source: Source) -> anyhow::Result<Self> {
-        let (state, name) = (state_directory()?, begin(setting.name)?);
+        let (state, name) = (state_directory()?, lab_names::begin(setting.name)?);
         let tools = tools()?.root().to_owned();
         let engine = |hardware: Option<Hardware>| -> anyhow::Result<EngineRecord> {
             Ok(match hardware {
@@ -141,7 +107,7 @@ impl Scenario {
     /// command names and the lab's other commands.
     pub fn by_command(name: &'static str) -> (Self, PathBuf, LabCommand) {
         let started = Instant::now();
-        let lab = begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
+        let lab = lab_names::begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
         let up = LabCommand::up(&lab);
         // Also where that failed: what there is of the lab is looked at, and removed.
         let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
@@ -336,7 +302,7 @@ impl Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
-        names().end(self.name);
+        lab_names::end(self.name);
         if std::thread::panicking() && self.lab.is_some() {
             self.keep_evidence();
         }
@@ -364,25 +330,6 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
 /// The directory of this project.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Takes a name for this scenario's lab, and removes what an interrupted run left behind under it. Gives the lab's name.
-fn begin(name: &'static str) -> anyhow::Result<String> {
-    names().take(name, &runner::story())?;
-    let (state, lab) = (state_directory()?, lab_name(name));
-    if Lab::exists(&state, &lab)? {
-        let left = Lab::open(&state, &lab).context("opening what an interrupted run left behind")?;
-        left.remove().context("removing what an interrupted run left behind")?;
-    }
-    Ok(lab)
-}
-
-/// Two clones of this project on one machine do not disturb each other.
-fn lab_name(scenario: &str) -> String {
-    let place = workspace().canonicalize().unwrap_or_else(|_| workspace());
-    let sum =
-        place.as_os_str().as_encoded_bytes().iter().fold(5381_u32, |sum, byte| sum.wrapping_mul(33) ^ u32::from(*byte));
-    format!("t-{scenario}-{:04x}", sum & 0xffff)
 }
 
 /// The OVA that is to be tried, or the directory with it.
@@ -440,22 +387,4 @@ fn kvm_runs_guests(tools: &Path) -> anyhow::Result<bool> {
 /// When it is not there and cannot be made.
 pub fn tools() -> anyhow::Result<ToolsTree> {
     image::tools::ensure(&Settings::of_environment(), &Cache::of_user(lab::tools_in_use)?, &Progress::on_stderr())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_labs_name_is_one_scenarios_for_good() {
-        let mut names = Names(BTreeMap::new());
-        names.take("full", "one").unwrap();
-        assert!(names.take("full", "one").unwrap_err().to_string().contains("has a lab full already"));
-        names.end("full");
-        // A story may take up its lab's name again, another one may not.
-        names.take("full", "one").unwrap();
-        names.end("full");
-        assert_eq!(names.take("full", "two").unwrap_err().to_string(), "the lab of one is called full too");
-        names.take("fuller", "two").unwrap();
-    }
 }

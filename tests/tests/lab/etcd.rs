@@ -6,7 +6,6 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use contract::ports;
 use contract::properties::RECOVERY_PUBLIC_KEY;
 use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
@@ -16,6 +15,8 @@ use scenarios::put_server::PutServer;
 use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario, Setting};
 use scenarios::stranger::beside;
 use serde_json::Value;
+
+use crate::wire::nobody_hears;
 
 /// What the agent on a node refuses, and why.
 fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
@@ -51,43 +52,6 @@ fn plant(scenario: &Scenario) {
 fn planted(scenario: &Scenario) -> String {
     let word = scenario.kubectl(&["get", "secret", "planted", "--output=jsonpath={.data.word}"]);
     String::from_utf8(BASE64_STANDARD.decode(word).unwrap()).unwrap()
-}
-
-/// What somebody hears who listens at all adapters of a node, loopback among them.
-const HEARD: &str = "/run/scenario-wire";
-
-/// Has each node listen while something is done, and nobody hear of the planted word, as it is or as JSON has it. Words in
-/// clear, which are sent to the API's port before and after, show that everybody listens all the time.
-fn nowhere_on_the_wire(scenario: &Scenario, act: impl FnOnce()) {
-    let listen = format!("exec tcpdump -i any -U -w - >{HEARD} 2>/dev/null");
-    for node in ALL {
-        scenario.inside(node, &["systemd-run", "--quiet", "--collect", "--unit=scenario-wire", "sh", "-c", &listen]);
-    }
-    let hears = |node: &str, word: &str| {
-        let search = format!("grep --text --fixed-strings --count -e '{word}' {HEARD} || true");
-        scenario.inside(node, &["sh", "-c", &search]).trim() != "0"
-    };
-    let all_hear = |word: &str| {
-        for (node, from) in [("cp1", "cp2"), ("cp2", "cp3"), ("cp3", "cp1")] {
-            let to = format!("/dev/tcp/{}/{}", endpoint::address(scenario, node), ports::API);
-            let say = format!(
-                "exec 3<>{to}; printf 'GET /{word} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 20 cat <&3 >/dev/null || true"
-            );
-            scenario.wait(&format!("{node} to hear a word in clear"), MOMENT, || {
-                scenario.lab().run_inside(from, &["bash", "-c", &say], MOMENT)?;
-                Ok(hears(node, word))
-            });
-        }
-    };
-    all_hear("begins-4c1f9e7d2b6a8053");
-    act();
-    all_hear("ends-4c1f9e7d2b6a8053");
-    for node in ALL {
-        for word in [PLANTED, &BASE64_STANDARD.encode(PLANTED)] {
-            assert!(!hears(node, word), "a Secret is on the wire at {node}");
-        }
-        scenario.inside(node, &["sh", "-c", &format!("systemctl stop scenario-wire.service; rm {HEARD}")]);
-    }
 }
 
 /// What a snapshot target gets has the word of the ConfigMap, and not that of the Secret.
@@ -211,7 +175,7 @@ pub mod long {
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        nowhere_on_the_wire(&scenario, || {
+        nobody_hears(&scenario, PLANTED, || {
             plant(&scenario);
             assert_eq!(planted(&scenario), PLANTED);
         });
