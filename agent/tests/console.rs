@@ -240,39 +240,27 @@ fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password(
     let root = node();
     form(root.path());
     lay(root.path(), "bin/runuser", SHELL.as_bytes(), 0o755);
-    let mut console = Console::open_with(root.path(), &["--idle", "2"]);
-    // The menu locks itself as well, if the machine is slow: until the shell is there.
-    let opens_the_shell = |console: &mut Console, seen: &str| {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            console.until("the status page or the menu", |text| {
-                text.contains("Enter: menu") || text.contains("Esc: lock")
-            });
-            console.type_in(ENTER);
-            let asked = console.until("the password's field or the menu's", |text| {
-                text.contains("Give the console password") || text.contains("Esc: lock") || text.contains("Enter: menu")
-            });
-            if !asked.contains("Give the console password") {
-                assert!(Instant::now() < until, "no password is asked for:\n{asked}");
-                continue;
-            }
-            // Reset is the last entry, the shell that before it.
-            console.type_in(&format!("right{ENTER}{UP}{UP}{ENTER}"));
-            let found =
-                console.until("the shell or the lock", |text| text.contains(seen) || text.contains("Enter: menu"));
-            if found.contains(seen) {
-                return;
-            }
-            assert!(Instant::now() < until, "the shell is not there:\n{found}");
+    let mut console = Console::open_with(root.path(), &["--idle", "5"]);
+    let opens_the_shell = |console: &mut Console| {
+        console.shows("Enter: menu");
+        console.type_in(ENTER);
+        console.shows("Give the console password");
+        console.type_in("right\r");
+        console.shows("Esc: lock");
+        // Reset is the last entry, the shell that before it.
+        for key in [UP, UP, ENTER] {
+            console.type_in(key);
         }
     };
-    opens_the_shell(&mut console, "a shell for --login admin");
+    opens_the_shell(&mut console);
+    console.shows("a shell for --login admin");
     console.type_in("one\n");
     console.shows("heard 1: one");
     let locked = console.shows("Enter: menu");
     assert!(!locked.contains("heard"), "what the shell shows is seen behind the lock:\n{locked}");
     // The same one, which has gone on.
-    opens_the_shell(&mut console, "heard 1: one");
+    opens_the_shell(&mut console);
+    console.shows("heard 1: one");
     console.type_in("two\n");
     console.shows("heard 2: two");
     console.shows("Enter: menu");

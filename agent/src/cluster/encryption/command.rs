@@ -136,6 +136,27 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
 mod tests {
     use super::*;
     use crate::cluster::encryption::key_set::WrappedKey;
+    use crate::intake::config::fixture::three_nodes;
+    use crate::upgrade::swap::fake_etcd::FakeEtcd;
+
+    #[test]
+    fn programs_find_the_same_fields_before_there_is_a_key() {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
+        let _etcd = FakeEtcd::start(&mut config, root.path());
+        let etcd = EtcdClient::new(config.control_node().unwrap(), root.path(), Duration::from_secs(60)).unwrap();
+        let store = Store(&etcd);
+        let fields = || -> Vec<String> {
+            let mut out = Vec::new();
+            status(&config, &store, Output::Json, &mut out).unwrap();
+            let said: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            said.as_object().unwrap().keys().cloned().collect()
+        };
+        let before = fields();
+        let key = WrappedKey { id: "k1".to_owned(), wrapped: String::new() };
+        store.make(&KeySet::first("a", key, true, SystemTime::UNIX_EPOCH)).unwrap();
+        assert_eq!(fields(), before);
+        assert!(before.contains(&"under-way".to_owned()), "{before:?}");
+    }
 
     #[test]
     fn each_step_is_told() {
