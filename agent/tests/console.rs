@@ -263,8 +263,10 @@ fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password(
     console.shows("heard 1: one");
     console.type_in("two\n");
     console.shows("heard 2: two");
+    // Whoever cannot open it cannot end the console with it either.
     console.shows("Enter: menu");
-    console.leave();
+    console.type_in("\x03\r");
+    console.shows("Give the console password");
 }
 
 #[test]
