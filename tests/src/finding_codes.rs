@@ -7,7 +7,7 @@ use std::path::Path;
 
 use contract::codes::CODES;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// Files of these crates that hold nothing but tests, by the ends of their paths.
 const TESTS: [&str; 4] = ["_tests.rs", "/tests.rs", ".snap", "/cuts.rs"];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lab::{Lab, state_directory};
 
-use crate::scenario::{kaas, named_ova};
+use crate::places::{kaas, named_ova};
 
 /// The commands of one lab.
 pub struct LabCommand {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use lab::{Lab, state_directory};
 
+use crate::places::workspace;
 use crate::runner;
-use crate::scenario::workspace;
 
 /// The labs that the scenarios of this process have had, with whose they are: two of one name would keep their evidence in
 /// one place, and end each other's labs where they run side by side.

@@ -11,6 +11,8 @@ pub mod built_ova;
 pub mod by_hand;
 pub mod certificates;
 #[cfg(test)]
+mod circles;
+#[cfg(test)]
 mod deny;
 #[cfg(test)]
 mod docs;
@@ -24,9 +26,14 @@ pub mod guest_cuts;
 pub mod lab_command;
 mod lab_names;
 pub mod lost_node;
+#[cfg(test)]
+mod modules;
 pub mod other_image;
+pub mod places;
 pub mod publisher;
 pub mod put_server;
+#[cfg(test)]
+mod rooms;
 pub mod runner;
 pub mod scenario;
 #[cfg(test)]

@@ -19,7 +19,7 @@ use lab::{
 
 use crate::lab_command::LabCommand;
 use crate::lab_names;
-use crate::store::etcdctl;
+use crate::places::{named_ova, workspace};
 
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;
@@ -247,22 +247,6 @@ impl Scenario {
         assert_ne!(state.trim(), "active", "{vm} has started etcd");
     }
 
-    /// Identities of the etcd members, as a node's own member sees them, sorted.
-    pub fn etcd_members(&self, vm: &str) -> Vec<String> {
-        let text = etcdctl(self, vm, &["member", "list"]);
-        let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
-        members.sort();
-        members
-    }
-
-    /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
-    pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
-        let files = "cat /etc/machine-id /etc/hostname
-            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
-            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
-        (self.inside(vm, &["sh", "-ec", files]), self.etcd_members(vm))
-    }
-
     /// The properties that the lab would give a node.
     pub fn properties(&self, node: &str) -> BTreeMap<String, String> {
         let planned = self.lab().plan().nodes.iter().find(|planned| planned.name == node);
@@ -327,18 +311,6 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
     format!("{}{value}{}", &environment[..value_at], &environment[end..])
 }
 
-/// The directory of this project.
-pub(crate) fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The OVA that is to be tried, or the directory with it.
-pub fn named_ova() -> PathBuf {
-    let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
-    // Cargo runs tests in their package's directory.
-    workspace().join(named)
-}
-
 /// What the VMs of scenarios are made from.
 ///
 /// # Errors
@@ -357,17 +329,6 @@ pub fn image_under_test() -> anyhow::Result<Source> {
 pub fn unpacked(ova: &Path) -> anyhow::Result<Source> {
     let tools = Tools::at(tools()?.root());
     Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_directory()?, &tools, &|what| println!("{what}"))? })
-}
-
-/// The operator's command, as `make ova` has built it beside the scenarios.
-///
-/// # Panics
-/// It is not there.
-pub fn kaas() -> String {
-    let own = std::env::current_exe().expect("the scenario's own program");
-    let found = own.ancestors().map(|directory| directory.join("kaas")).find(|path| path.is_file());
-    let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));
-    found.display().to_string()
 }
 
 /// Whether KVM runs guests here. It is asked once in a run: where guests hang, the answer takes more than a minute.

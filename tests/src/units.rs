@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// The lines of a section that give a setting its value.
 fn values<'a>(unit: &'a str, section: &str, setting: &str) -> Vec<&'a str> {

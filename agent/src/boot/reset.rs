@@ -8,15 +8,15 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::codes;
 use contract::finding::Finding;
 
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::PKI;
+use crate::cluster::kubernetes::{PKI, policy};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Candidate;
@@ -26,17 +26,15 @@ use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::{Config, ControlPlane};
 
-/// How long one etcd member may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
-
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
-const SCRATCH: [&str; 6] = [
+const SCRATCH: [&str; 7] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
+    policy::LOGS,
 ];
 
 /// `kaas-agent reset`
@@ -240,6 +238,7 @@ fn empty(directory: &Path, stays: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::host::disk::{DiskState, fixture};
+    use crate::maintenance::space;
 
     fn outlook(cluster: Cluster) -> Outlook {
         let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
@@ -283,7 +282,7 @@ mod tests {
         let path = machine.add("data");
         let disk = Disk::open(&path, &machine.platform()).unwrap();
         let identity = Identity { state: DiskState::Erasing, ..fixture::identity() };
-        disk::identity::write(&path, &identity).unwrap();
+        disk::slots::write(&path, &identity).unwrap();
         let mut told = Vec::new();
         let platform = machine.platform();
         finish(&disk, &platform, &crate::host::command::Host, &mut |finding| told.push(finding)).unwrap();
@@ -293,6 +292,13 @@ mod tests {
         let failed = finish(&disk, &platform, &crate::host::command::Host, &mut |_| {}).unwrap_err();
         assert_eq!(failed.code, "reset.failed");
         assert!(failed.seen.contains("is not one that is to be erased"), "{failed}");
+    }
+
+    #[test]
+    fn nothing_that_is_known_to_use_the_scratch_partition_is_forgotten() {
+        for user in space::scratch_users() {
+            assert!(SCRATCH.contains(&user.as_str()), "{user} outlives a reset");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod pod_security;
 mod runtime;
 mod schedule;
 mod snapshots;
-mod space;
+pub(crate) mod space;
 mod surroundings;
 mod swap;
 

@@ -17,7 +17,7 @@ pub(crate) fn node(root: &Path, config: Config) -> NodeContext {
     let path = root.join("disk");
     File::create(&path).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();
     let identity = disk::fixture::identity();
-    disk::identity::write(&path, &identity).unwrap();
+    disk::slots::write(&path, &identity).unwrap();
     let platform = Platform::detect(root).unwrap();
     let data_disk = DataDisk::Ours { disk: Disk::open(&path, &platform).unwrap(), identity };
     let reporter = Reporter::new(root, Status::default());

@@ -11,8 +11,9 @@ use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
 use scenarios::lost_node::{agent, lose, power_on_blank, replace, take_out, three_members};
+use scenarios::places;
 use scenarios::put_server::PutServer;
-use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario, Setting};
+use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
 use scenarios::stranger::beside;
 use serde_json::Value;
 
@@ -184,7 +185,7 @@ pub mod long {
         let kubeconfig = lab.kubeconfig().unwrap();
         let pull = |node: &str, kubeconfig: &Path| {
             let address = endpoint::address(&scenario, node).to_string();
-            let mut command = lab.outside(&scenario::kaas(), ["backup", "--node", &address, "--output"]);
+            let mut command = lab.outside(&places::kaas(), ["backup", "--node", &address, "--output"]);
             command.arg(&backup).arg("--kubeconfig").arg(kubeconfig).output().unwrap()
         };
         // Another cluster's administrator gets nothing.
@@ -273,7 +274,7 @@ pub mod long {
         plant(&scenario);
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
-        let kaas = |arguments: &[&str]| lab.outside(&scenario::kaas(), arguments).output().unwrap();
+        let kaas = |arguments: &[&str]| lab.outside(&places::kaas(), arguments).output().unwrap();
         let kubeconfig = lab.kubeconfig().unwrap().display().to_string();
         let address = endpoint::address(&scenario, "cp1").to_string();
         let pulled =

@@ -1,14 +1,13 @@
 //! The pods of a node as its drain sees them: which ones it moves, what it deletes for good, and what keeps one from
 //! leaving. The rules are those of `kubectl drain` (`k8s.io/kubectl/pkg/drain`, `filters.go`), which does the work.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use contract::swap::Losses;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::answer::{reason, refused};
 use super::api::Api;
-use crate::host::https::Answer;
 
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -54,8 +53,7 @@ impl Api {
     /// The API does not answer, or has no such node.
     pub fn cordoned(&self, node: &str) -> anyhow::Result<bool> {
         let path = format!("/api/v1/nodes/{node}");
-        let answer = self.get(&path).and_then(|answer| understood::<Value>(&answer));
-        let node = answer.with_context(|| format!("asking for the node {node}"))?;
+        let node: Value = self.read(&path).with_context(|| format!("asking for the node {node}"))?;
         Ok(node["spec"]["unschedulable"].as_bool().unwrap_or_default())
     }
 
@@ -66,8 +64,7 @@ impl Api {
     pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
         let ended = "status.phase!=Succeeded,status.phase!=Failed";
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{ended}");
-        let answer = self.get(&path).and_then(|answer| understood::<List>(&answer));
-        let list = answer.with_context(|| format!("listing the pods of {node}"))?;
+        let list: List = self.read(&path).with_context(|| format!("listing the pods of {node}"))?;
         let moved = list.items.into_iter().filter(|item| !item.stays());
         Ok(moved.map(Pod::from).collect())
     }
@@ -78,11 +75,8 @@ impl Api {
     /// The API does not answer, or not with a list.
     pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<u8>> {
         let selector = format!("spec.nodeName={node},spec.hostNetwork=true");
-        let answer = self.get(&format!("/api/v1/pods?fieldSelector={selector}"))?;
-        match answer.code {
-            200 => Ok(answer.body),
-            code => bail!("listing the pods in the network of {node}: {code}: {}", reason(&answer)),
-        }
+        let listed = self.get(&format!("/api/v1/pods?fieldSelector={selector}"));
+        listed.with_context(|| format!("listing the pods in the network of {node}"))
     }
 
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
@@ -113,39 +107,9 @@ impl Api {
             200 | 201 | 404 => Ok(None),
             // 403: an admission webhook's word; 500: more than one budget covers the pod.
             403 | 429 | 500 => Ok(Some(reason(&answer))),
-            code => bail!("asking whether {namespace}/{name} may be evicted: {code}: {}", reason(&answer)),
+            _ => Err(refused(&answer).context(format!("asking whether {namespace}/{name} may be evicted"))),
         }
     }
-}
-
-/// The reason in a `Status` (`k8s.io/apimachinery`, `meta/v1`): its causes name the budget.
-fn reason(answer: &Answer) -> String {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Status {
-        message: String,
-        details: Details,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Details {
-        causes: Vec<Cause>,
-    }
-    #[derive(Deserialize)]
-    struct Cause {
-        #[serde(default)]
-        message: String,
-    }
-    let Status { message, details } = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let causes: Vec<String> = details.causes.into_iter().map(|cause| cause.message).collect();
-    if causes.is_empty() { message } else { causes.join("; ") }
-}
-
-fn understood<T: DeserializeOwned>(answer: &Answer) -> anyhow::Result<T> {
-    if answer.code != 200 {
-        bail!("the API server answers {}: {}", answer.code, reason(answer));
-    }
-    serde_json::from_slice(&answer.body).context("understanding the API server's answer")
 }
 
 #[derive(Deserialize)]
@@ -245,19 +209,5 @@ mod tests {
         let Losses { bare_pods, empty_dirs } = losses(&moved);
         assert_eq!(bare_pods, ["a/bare", "a/owned-by-nothing-that-controls"]);
         assert_eq!(empty_dirs, ["a/cache"]);
-    }
-
-    #[test]
-    fn a_refused_eviction_names_its_budget() {
-        // As Kubernetes 1.36 answers.
-        let body = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
-            "message":"Cannot evict pod as it would violate the pod's disruption budget.","reason":"TooManyRequests",
-            "details":{"causes":[{"reason":"DisruptionBudget",
-                "message":"The disruption budget front needs 1 healthy pods and has 1 currently"}]},"code":429}"#;
-        let said = reason(&Answer { code: 429, body: body.to_vec() });
-        assert_eq!(said, "The disruption budget front needs 1 healthy pods and has 1 currently");
-        let two = br#"{"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}"#;
-        assert!(reason(&Answer { code: 500, body: two.to_vec() }).starts_with("This pod has more than one"));
-        assert_eq!(reason(&Answer { code: 502, body: b"<html>".to_vec() }), "");
     }
 }
