@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::modules::{Module, defining, sources};
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// The circles: of each the files, and which others of it they use.
 fn circles(source: &Path) -> BTreeSet<Vec<String>> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::modules::sources;
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// From the ground up, as `lib.rs` draws them.
 const ROOMS: [&str; 10] =

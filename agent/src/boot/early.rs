@@ -322,6 +322,7 @@ mod tests {
         let report = run(machine.directory.path(), &root);
         let said = report.findings.to_string();
         assert!(said.contains("2 data disks are attached") && said.contains("overlay on"), "{said}");
+        assert!(report.findings.iter().all(|finding| finding.code == "early.failed"), "{said}");
     }
 
     #[test]

@@ -277,6 +277,24 @@ mod tests {
     }
 
     #[test]
+    fn an_erasure_says_how_far_it_is_and_why_it_stopped() {
+        let mut machine = fixture::Machine::new();
+        let path = machine.add("data");
+        let disk = Disk::open(&path, &machine.platform()).unwrap();
+        let identity = Identity { state: DiskState::Erasing, ..fixture::identity() };
+        disk::slots::write(&path, &identity).unwrap();
+        let mut told = Vec::new();
+        let platform = machine.platform();
+        finish(&disk, &platform, &crate::host::command::Host, &mut |finding| told.push(finding)).unwrap();
+        assert!(told.iter().all(|finding| finding.code == "reset.under-way"), "{told:?}");
+        assert!(told.last().unwrap().seen.starts_with("100 % "), "{told:?}");
+        // It is blank now, and nobody wants that erased.
+        let failed = finish(&disk, &platform, &crate::host::command::Host, &mut |_| {}).unwrap_err();
+        assert_eq!(failed.code, "reset.failed");
+        assert!(failed.seen.contains("is not one that is to be erased"), "{failed}");
+    }
+
+    #[test]
     fn nothing_that_is_known_to_use_the_scratch_partition_is_forgotten() {
         for user in space::scratch_users() {
             assert!(SCRATCH.contains(&user.as_str()), "{user} outlives a reset");

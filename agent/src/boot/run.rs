@@ -75,13 +75,18 @@ pub fn run(root: &Path) -> ExitCode {
         reporter.alive(LOOP, STEP);
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
-        reporter.update(|status| {
-            status.phase = Phase::Refused;
-            let action = "It is tried again; if it stays, look at the journal of kaas-agent";
-            status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
-        });
+        failed(&reporter, &error);
         thread::sleep(LATER);
     }
+}
+
+/// Says that the agent came to no plan.
+fn failed(reporter: &Reporter, error: &anyhow::Error) {
+    reporter.update(|status| {
+        status.phase = Phase::Refused;
+        let action = "It is tried again; if it stays, look at the journal of kaas-agent";
+        status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
+    });
 }
 
 /// What is known before deciding.
@@ -297,16 +302,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
                 match records.config() {
                     Ok(saved) => (Some(plan::Disk::Ours(disk.path.clone())), saved),
                     Err(error) => {
-                        let (seen, last) = (format!("{error:#}"), &identity.image_version);
-                        let action = format!(
-                            "Give the disk back to a VM of the image that last used it, {last}; if this is that image, \
-                             the record is damaged: reset the node and replace it"
-                        );
-                        refuse(
-                            reporter,
-                            codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", seen, action).into(),
-                            DISKS_AGAIN,
-                        );
+                        refuse(reporter, not_understood(&error, &identity.image_version).into(), DISKS_AGAIN);
                         continue;
                     }
                 }
@@ -412,4 +408,43 @@ fn wait_for_environment(
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(plan)?;
     files::write_atomically(&files::below(root, plan::PATH), &text, 0o644).context("saving the plan")
+}
+
+/// Says that the saved configuration cannot be read, which the image `last` has used last.
+fn not_understood(error: &anyhow::Error, last: &str) -> Finding {
+    let action = format!(
+        "Give the disk back to a VM of the image that last used it, {last}; if this is that image, the record is damaged: \
+         reset the node and replace it"
+    );
+    codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", format!("{error:#}"), action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_comes_to_no_plan_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        let reporter = Reporter::new(root.path(), Status::default());
+        // There is nothing there, no image either.
+        let Err(error) = boot(root.path(), &reporter);
+        failed(&reporter, &error);
+        let status = reporter.status();
+        let found: Vec<_> = status.findings.iter().map(|finding| (finding.code.as_str(), &finding.seen)).collect();
+        assert_eq!(found, [("agent.failed", &format!("{error:#}"))]);
+        assert_eq!(status.phase, Phase::Refused);
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_is_named_with_the_image_that_wrote_it() {
+        let root = tempfile::tempdir().unwrap();
+        let file = files::below(root.path(), "/data/kaas/config.json");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, r#"{"role": "of tomorrow"}"#).unwrap();
+        let error = Records::new(root.path()).config().unwrap_err();
+        let finding = not_understood(&error, "9.9.9");
+        assert_eq!(finding.code, "config.not-understood");
+        assert!(finding.seen.contains("config.json") && finding.action.contains("9.9.9"), "{finding}");
+    }
 }

@@ -171,6 +171,43 @@ mod tests {
         }
     }
 
+    /// A pace as the documentation writes it.
+    fn pace(every: Duration) -> String {
+        match every.as_secs() {
+            60 => "each minute".to_owned(),
+            hours if hours % 3600 == 0 => format!("every {} hours", hours / 3600),
+            minutes if minutes % 60 == 0 => format!("every {} minutes", minutes / 60),
+            seconds => format!("every {seconds} seconds"),
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_each_task_with_its_pace() {
+        let page = include_str!("../../../docs/operations.md");
+        let (_, table) = page.split_once("## Maintenance that needs nobody").unwrap();
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .skip_while(|line| !line.starts_with("|---"))
+            .skip(1)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect())
+            .collect();
+        let said = |task: &Task| match task.what {
+            // It looks each minute whether one is due.
+            "snapshots of etcd" => pace(snapshots::EVERY),
+            // The rendezvous, which it opens, has a pace of its own.
+            "the nodes that have not joined yet" => "every 10 seconds, on the first node".to_owned(),
+            _ => pace(task.every),
+        };
+        for task in CONTROL_PLANE {
+            let name = task.what.trim_start_matches("the ").to_lowercase();
+            let row = rows.iter().find(|row| row[0].to_lowercase() == name);
+            let row = row.unwrap_or_else(|| panic!("docs/operations.md does not say how often {name} is looked at"));
+            assert_eq!(row[1], said(task), "{name}");
+        }
+        assert_eq!(rows.len(), CONTROL_PLANE.len(), "docs/operations.md has other rows than there are tasks");
+    }
+
     #[test]
     fn what_the_boot_flow_found_stands_until_the_next_look() {
         let passing = Findings::from(codes::GATEWAY_SILENT.finding("gateway", "no answer", "Correct it"));

@@ -19,7 +19,7 @@ use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
 
 /// The pause between two snapshots.
-const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
+pub(super) const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// Names the snapshot that was sent last, in the directory of snapshots.
 const SENT: &str = "sent";
@@ -93,6 +93,11 @@ fn unsent(root: &Path, now: SystemTime) -> io::Result<Option<Snapshot>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::kubernetes::PKI;
+    use crate::intake::config::Config;
+    use crate::maintenance::job::LastFound;
+    use crate::upgrade::swap::fake_etcd;
+    use contract::secret::Secret;
 
     #[test]
     fn a_snapshot_is_due_at_first_when_the_newest_is_old_and_after_a_wrong_clock() {
@@ -106,6 +111,25 @@ mod tests {
         assert!(is_due(root.path(), now).unwrap());
         assert!(!is_due(root.path(), now - Duration::from_secs(1)).unwrap());
         assert!(is_due(root.path(), at("2020-01-01T00:00:00Z")).unwrap());
+    }
+
+    #[test]
+    fn what_hinders_snapshots_is_said_all_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let mut config = crate::intake::config::fixture::one_node();
+        fake_etcd::off(&mut config, &files::below(root.path(), PKI));
+        // Nobody listens there.
+        let target = format!("http://{}:1/snapshots/", config.control_node().unwrap().address);
+        config.snapshot_target = Some(Secret::new(target));
+        let directory = snapshot::directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("c-20200101T000000Z.db"), "").unwrap();
+        let node = crate::node::fixture::node(root.path(), Config::ControlPlane(config));
+        let job = prepare(&node).unwrap().unwrap();
+        let findings = job(&LastFound::default()).unwrap();
+        let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(found, ["snapshot-target.clear-text", "snapshot.failed", "snapshot.not-sent"]);
+        assert!(!findings.has_errors(), "the node does its part all the same");
     }
 
     #[test]

@@ -6,3 +6,5 @@
 
 pub mod context;
 pub mod endpoint;
+#[cfg(test)]
+pub(crate) mod fixture;

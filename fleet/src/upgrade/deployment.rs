@@ -101,7 +101,7 @@ impl Deployment<'_> {
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
-    /// As [`Deployment::plan`]; or it cannot be gone on with. That everything went back is no error here.
+    /// As [`Deployment::plan`]; or it cannot be continued. That everything went back is no error here.
     pub async fn apply(
         &self,
         ova: &Path,
@@ -127,7 +127,7 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// When there is no upgrade, it has gone too far for the verb, somebody else is at work on it, or it cannot be
-    /// gone on with.
+    /// continued.
     pub async fn go_on(
         &self,
         verb: Verb,

@@ -43,7 +43,7 @@ impl<'a> Run<'a> {
         Self { context, recorder: Recorder::default() }
     }
 
-    /// Goes on until the way has ended, or cannot be gone on with.
+    /// Goes on until the way has ended, or cannot be continued.
     ///
     /// # Errors
     /// When somebody else has taken over. Resuming goes on from there.

@@ -14,7 +14,7 @@ use super::reason::{self, Reason};
 use super::run::{Arrived, Run, ended};
 use super::step_error::{Obstacle, StepError, Wait};
 
-/// What is asked for when an upgrade is gone on with.
+/// What is asked for when an upgrade is continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Go on.

@@ -5,15 +5,14 @@ mod snapshot;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use contract::properties::RECOVERY_PUBLIC_KEY;
 use contract::recovery::{Error, Key, Keys, PrivateKey};
+use fleet::files;
 use snapshot::{Copy, Kept};
 use zeroize::Zeroizing;
 
@@ -47,7 +46,7 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
     match command {
         Recovery::New { output } => {
             let key = PrivateKey::draw()?;
-            new_file(output, key.pem().expose().as_bytes())?;
+            files::write_new(output, key.pem().expose().as_bytes())?;
             crate::output::result(&format!("{RECOVERY_PUBLIC_KEY}={}", key.public()?))
         }
         Recovery::Open { key, output, snapshot } => {
@@ -60,7 +59,7 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
             }
             let (keys, wrong) = opened(&copies, &key)?;
             wrong.iter().for_each(|wrong| crate::output::warn(wrong));
-            new_file(output, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
+            files::write_new(output, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
             let ids: Vec<&str> = keys.ids().collect();
             crate::output::say(&format!("{}: the encryption keys {}", output.display(), ids.join(" and ")));
             Ok(())
@@ -124,16 +123,6 @@ fn opened(copies: &[Copy], key: &PrivateKey) -> anyhow::Result<(Keys, Vec<String
         }
     }
     Ok((Keys { keys: keys.into_iter().map(|(key, _)| key).collect() }, wrong))
-}
-
-/// A new file for its owner alone.
-fn new_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(content)?;
-        file.sync_all()
-    };
-    write().with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]

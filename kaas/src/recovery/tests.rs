@@ -1,3 +1,4 @@
+use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 
 use contract::recovery::Sealed;

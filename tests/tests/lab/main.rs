@@ -17,6 +17,7 @@ mod swap;
 mod three_nodes;
 mod trust;
 mod upgrade;
+mod wire;
 
 use std::process::ExitCode;
 

@@ -149,7 +149,11 @@ impl StepContext {
         }
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";
-            let action = "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk";
+            let action = format!(
+                "On another control node: `kaas-agent replace-member {}`; then deploy this VM anew with a blank data disk and \
+                 the code as its deployment secret",
+                self.node.config.node().name
+            );
             return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
         }
         if stopped {

@@ -1,5 +1,5 @@
-//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the operator,
-//! and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
+//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the
+//! operator, and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -193,8 +193,8 @@ impl Node<'_> {
                 property,
                 "there is none: if all control nodes are lost, no snapshot gives a Secret back",
                 format!(
-                    "Make a key pair on your own machine (kaas recovery new), and set the public key on each control node: \
-                     kaas-agent configure {property}=KEY"
+                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control \
+                     node: `kaas-agent configure {property}=KEY`"
                 ),
             )
         })
@@ -222,7 +222,7 @@ fn unreadable(ids: &[String]) -> Finding {
     codes::ENCRYPTION_KEY_MISSING.finding(
         "encryption of Secrets",
         format!("the store is another cluster's, which encrypted its Secrets with {}", ids.join(" and ")),
-        "Open the keys that the snapshot carries with your private key (kaas recovery open), and restore again with them: \
-         kaas-agent restore FILE --recovered-keys KEYS",
+        "Open the keys that the snapshot carries with your private key (`kaas recovery open`), and restore again with them: \
+         `kaas-agent restore FILE --recovered-keys KEYS`",
     )
 }

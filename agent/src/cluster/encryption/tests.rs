@@ -56,6 +56,8 @@ struct World {
     roots: Vec<TempDir>,
     etcd: FakeEtcd,
     loaded: Loaded,
+    /// The Secret that an admission webhook refuses to have written again, if it does.
+    refused: Arc<Mutex<Option<&'static str>>>,
     now: SystemTime,
 }
 
@@ -84,6 +86,7 @@ impl World {
         let authorities = Authorities::read(&pki(&roots[0])).unwrap();
         let nodes = config.cluster.control_nodes.clone();
         let loaded = Loaded::default();
+        let refused = Arc::<Mutex<Option<&'static str>>>::default();
         let mut configs = Vec::new();
         for (node, root) in nodes.iter().zip(&roots) {
             authorities.ensure(&pki(root)).unwrap();
@@ -96,8 +99,12 @@ impl World {
             let clear = secrets::content(&Keys::default(), None, true);
             loaded.lock().unwrap().insert(node.address.to_string(), clear.to_vec());
             let (store, loaded, address) = (etcd.clone(), Arc::clone(&loaded), node.address.to_string());
+            let refused = Arc::clone(&refused);
             let answer = move |path: &str, _: &Value| {
                 let name = path.strip_prefix("/api/v1/namespaces/default/secrets/").expect("a Secret");
+                if *refused.lock().unwrap() == Some(name) {
+                    return (403, Value::Null);
+                }
                 let by = providers(&loaded.lock().unwrap()[&address])[0].clone();
                 store.set(&format!("/registry/secrets/default/{name}"), &written(&by));
                 (200, Value::Null)
@@ -108,7 +115,8 @@ impl World {
                 Box::new(answer),
             );
         }
-        let world = Self { configs, roots, etcd, loaded, now: SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31);
+        let world = Self { configs, roots, etcd, loaded, refused, now };
         for name in ["a", "b", "c"] {
             world.etcd.set(&format!("/registry/secrets/default/{name}"), "in clear");
         }
@@ -218,6 +226,23 @@ fn clear_text_becomes_a_key_and_a_key_the_next_one() {
     world.all_secrets_are_by(&two);
     assert_ne!(one.write, two.write);
     assert!(two.keys.iter().all(|key| Some(&key.id) != one.write.as_ref()), "the former key is still there");
+}
+
+#[test]
+fn a_secret_that_a_webhook_refuses_holds_the_change_up_and_is_named() {
+    let world = World::new();
+    *world.refused.lock().unwrap() = Some("b");
+    world.begin(0, false);
+    let mut said = Vec::new();
+    for index in [0, 1, 2].into_iter().cycle().take(30) {
+        // What a node's maintenance says of it: `maintenance.failed`.
+        said.extend(world.minute(index).err().map(|error| (index, format!("{error:#}"))));
+    }
+    let expected = "writing the Secret default/b again: the API server answers 403";
+    assert!(said.len() > 1 && said.iter().all(|(index, error)| *index == 0 && error == expected), "{said:?}");
+    assert!(world.set().unwrap().clear, "the change went on without it");
+    *world.refused.lock().unwrap() = None;
+    world.all_secrets_are_by(&world.until_rest());
 }
 
 #[test]

@@ -81,6 +81,8 @@ mod tests {
         assert_eq!(judged(&json!({"metadata": {"resourceVersion": "7"}, "items": []})), [""; 0]);
         let one = json!({"metadata": {}, "items": [item("deny")]});
         assert_eq!(judged(&one), ["nothing enforces shop/deny"]);
+        let findings = judge(one.to_string().as_bytes()).unwrap();
+        assert!(findings.iter().all(|finding| finding.code == "network-policy.not-enforced"), "{findings}");
         let many = json!({"metadata": {"continue": "x", "remainingItemCount": 12}, "items": [item("a"), item("b")]});
         assert_eq!(judged(&many), ["nothing enforces shop/a, shop/b and 12 more"]);
         assert!(judge(b"{}").is_err());

@@ -66,7 +66,7 @@ impl SshAuthority {
         blob.extend(HOST.to_be_bytes());
         blob.extend(string(node.as_bytes()));
         blob.extend(string(&principals));
-        // From ever, for ever: like the key itself.
+        // Always valid, like the key itself.
         blob.extend(0_u64.to_be_bytes());
         blob.extend(u64::MAX.to_be_bytes());
         // No critical options, no extensions, nothing reserved.

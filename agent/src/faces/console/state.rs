@@ -31,13 +31,17 @@ pub(super) struct State {
     pub(super) notice: Option<String>,
     /// A shell goes on behind the lock.
     shell: bool,
+    /// Ticks without a key.
     idle: u32,
+    /// So many lock it.
+    patience: u32,
 }
 
 impl State {
-    /// The status page.
-    pub(super) fn new(facts: Facts, wait: u64) -> Self {
-        Self { facts, screen: Screen::Status { scroll: 0 }, unlocked: false, wait, notice: None, shell: false, idle: 0 }
+    /// The status page of a console that is locked after so many ticks without a key.
+    pub(super) fn new(facts: Facts, wait: u64, patience: u32) -> Self {
+        let screen = Screen::Status { scroll: 0 };
+        Self { facts, screen, unlocked: false, wait, notice: None, shell: false, idle: 0, patience }
     }
 
     /// What the menu offers now.
@@ -84,7 +88,7 @@ impl State {
             Event::Tick => {
                 self.wait = self.wait.saturating_sub(1);
                 self.idle = self.idle.saturating_add(1);
-                if self.idle == IDLE {
+                if self.idle == self.patience {
                     self.lock(None);
                 }
                 None

@@ -368,6 +368,14 @@ mod tests {
     }
 
     #[test]
+    fn a_document_of_another_kind_or_without_properties_is_named() {
+        assert_eq!(code(b"<Environment/>"), "environment.wrong-root");
+        assert_eq!(code(GOOD.replace("Environment", "Envelope").as_bytes()), "environment.wrong-root");
+        let empty = format!(r#"<Environment xmlns="{OVF}"><PropertySection/></Environment>"#);
+        assert_eq!(code(empty.as_bytes()), "environment.no-properties");
+    }
+
+    #[test]
     fn a_fingerprint_tells_properties_apart_and_needs_the_secret() {
         let of = |properties: &[(&str, &str)]| document(properties).fingerprint();
         let secret = (DEPLOYMENT_SECRET, "s");

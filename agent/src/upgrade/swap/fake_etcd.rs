@@ -53,7 +53,7 @@ fn bytes(text: &str) -> Vec<u8> {
 
 /// Gives each control node of `config` an address of its own, where nothing listens, and lays keys for etcd's
 /// clients into `pki`.
-pub(super) fn off(config: &mut ControlPlane, pki: &Path) {
+pub(crate) fn off(config: &mut ControlPlane, pki: &Path) {
     lay(config, pki, |_, _| {});
 }
 

@@ -195,8 +195,8 @@ impl SwapManager {
         Ok(true)
     }
 
-    /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons follow when all nodes
-    /// have committed; that is maintenance's. Says whether there was anything to commit.
+    /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons
+    /// follow when all nodes have committed; that is maintenance's. Says whether there was anything to commit.
     ///
     /// # Errors
     /// Another swap is meant, this boot is not good yet, the node is leaving its work, or the disk cannot be written.

@@ -3,8 +3,10 @@
 mod network;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::ports::{self, Caller, Protocol};
 
@@ -243,4 +245,27 @@ fn rules_that_cannot_be_loaded_leave_those_that_held() {
     assert!(finding.seen.contains("nowhere"), "it says what nft said: {finding}");
     network.sees("a stranger", stranger, NODE, &[ports::API], &tcp(&[Caller::ControlNodes]));
     assert!(keeper.lay(node, &three_nodes()), "it is tried again");
+}
+
+#[test]
+fn connections_that_are_open_stay_open_when_the_rules_narrow() {
+    let network = Network::new();
+    let Network { node, stranger, .. } = &network;
+    let listeners = listening(node, &[ports::SSH]);
+    let keeper = Keeper::new();
+    let mut config = three_nodes();
+    keeper.lay(node, &config);
+    let session = stranger.run(|| TcpStream::connect((NODE, ports::SSH)).unwrap());
+    let (server, _) = listeners[0].accept().unwrap();
+
+    config.node.admin_networks = vec!["192.0.2.0/24".parse().unwrap()];
+    assert!(keeper.lay(node, &config));
+    network.sees("a stranger", stranger, NODE, &[], &[ports::SSH]);
+    for (mut from, mut to) in [(&session, &server), (&server, &session)] {
+        from.write_all(b"still here").unwrap();
+        let mut heard = [0; 10];
+        to.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
+        to.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"still here");
+    }
 }
