@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use super::api::Api;
 use crate::host::https::Answer;
 
+/// Selects pods whose containers may still run.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
@@ -64,25 +67,19 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with a list of pods.
     pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
-        let ended = "status.phase!=Succeeded,status.phase!=Failed";
-        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{ended}");
+        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{NOT_ENDED}");
         let answer = self.get(&path).and_then(|answer| understood::<List>(&answer));
         let list = answer.with_context(|| format!("listing the pods of {node}"))?;
         let moved = list.items.into_iter().filter(|item| !item.stays());
         Ok(moved.map(Pod::from).collect())
     }
 
-    /// The pods of a node that are in its own network, as the API server lists them.
+    /// The pods of a node that are in its own network and have not ended, as the API server lists them, page by page.
     ///
     /// # Errors
-    /// The API does not answer, or not with a list.
-    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<u8>> {
-        let selector = format!("spec.nodeName={node},spec.hostNetwork=true");
-        let answer = self.get(&format!("/api/v1/pods?fieldSelector={selector}"))?;
-        match answer.code {
-            200 => Ok(answer.body),
-            code => bail!("listing the pods in the network of {node}: {code}: {}", reason(&answer)),
-        }
+    /// The API does not answer, or not with lists.
+    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+        pages(node, |path| self.get(path))
     }
 
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
@@ -115,6 +112,35 @@ impl Api {
             403 | 429 | 500 => Ok(Some(reason(&answer))),
             code => bail!("asking whether {namespace}/{name} may be evicted: {code}: {}", reason(&answer)),
         }
+    }
+}
+
+/// So many pods of the largest size (etcd takes requests of 1.5 MiB) fit into an answer that is read.
+const PAGE: usize = 5;
+
+fn pages(node: &str, get: impl Fn(&str) -> anyhow::Result<Answer>) -> anyhow::Result<Vec<Vec<u8>>> {
+    #[derive(Deserialize)]
+    struct Page {
+        metadata: Rest,
+    }
+    #[derive(Deserialize)]
+    struct Rest {
+        #[serde(default, rename = "continue")]
+        next: String,
+    }
+    let what = || format!("listing the pods in the network of {node}");
+    let first =
+        format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}&limit={PAGE}");
+    let (mut pages, mut path) = (Vec::new(), first.clone());
+    loop {
+        let answer = get(&path)?;
+        let Page { metadata } = understood(&answer).with_context(what)?;
+        pages.push(answer.body);
+        if metadata.next.is_empty() {
+            return Ok(pages);
+        }
+        let next: String = url::form_urlencoded::byte_serialize(metadata.next.as_bytes()).collect();
+        path = format!("{first}&continue={next}");
     }
 }
 
@@ -259,5 +285,25 @@ mod tests {
         let two = br#"{"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}"#;
         assert!(reason(&Answer { code: 500, body: two.to_vec() }).starts_with("This pod has more than one"));
         assert_eq!(reason(&Answer { code: 502, body: b"<html>".to_vec() }), "");
+    }
+
+    #[test]
+    fn pods_in_a_nodes_network_are_listed_in_pages_that_can_be_read_and_those_that_have_ended_are_not() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let answer = |code, body: &str| Ok(Answer { code, body: body.as_bytes().to_vec() });
+        let listed = pages("cp1", |path| {
+            asked.borrow_mut().push(path.to_owned());
+            match path.contains("&continue=") {
+                false => answer(200, r#"{"metadata": {"continue": "a+b"}, "items": []}"#),
+                true => answer(200, r#"{"metadata": {}, "items": []}"#),
+            }
+        });
+        assert_eq!(listed.unwrap().len(), 2);
+        let asked = asked.into_inner();
+        let selector = "spec.nodeName=cp1,spec.hostNetwork=true,status.phase!=Succeeded,status.phase!=Failed";
+        assert_eq!(asked[0], format!("/api/v1/pods?fieldSelector={selector}&limit=5"));
+        assert_eq!(asked[1], format!("{}&continue=a%2Bb", asked[0]));
+        assert!(PAGE * (3 << 19) <= crate::host::https::LONGEST, "five of 1.5 MiB");
+        assert!(pages("cp1", |_| answer(410, "{}")).unwrap_err().to_string().contains("cp1"));
     }
 }
