@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod containerd;
+mod external_ips;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
