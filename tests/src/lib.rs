@@ -11,6 +11,8 @@ pub mod built_ova;
 pub mod by_hand;
 pub mod certificates;
 #[cfg(test)]
+mod circles;
+#[cfg(test)]
 mod deny;
 #[cfg(test)]
 mod docs;
@@ -20,8 +22,12 @@ pub mod earlier_ova;
 pub mod endpoint;
 pub mod guest_cuts;
 pub mod lost_node;
+#[cfg(test)]
+mod modules;
 pub mod other_image;
 pub mod publisher;
+#[cfg(test)]
+mod rooms;
 pub mod runner;
 pub mod scenario;
 #[cfg(test)]

@@ -18,8 +18,6 @@ use lab::{
     state_directory, until,
 };
 
-use crate::store::etcdctl;
-
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;
 /// The control nodes of a cluster of three.
@@ -234,22 +232,6 @@ impl Scenario {
     pub fn has_no_etcd(&self, vm: &str) {
         let state = self.inside(vm, &["sh", "-c", "systemctl is-active etcd.service || true"]);
         assert_ne!(state.trim(), "active", "{vm} has started etcd");
-    }
-
-    /// Identities of the etcd members, as a node's own member sees them, sorted.
-    pub fn etcd_members(&self, vm: &str) -> Vec<String> {
-        let text = etcdctl(self, vm, &["member", "list"]);
-        let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
-        members.sort();
-        members
-    }
-
-    /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
-    pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
-        let files = "cat /etc/machine-id /etc/hostname
-            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
-            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
-        (self.inside(vm, &["sh", "-ec", files]), self.etcd_members(vm))
     }
 
     /// The properties that the lab would give a node.

@@ -8,15 +8,15 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::codes;
 use contract::finding::Finding;
 
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::PKI;
+use crate::cluster::kubernetes::{PKI, policy};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Candidate;
@@ -28,17 +28,15 @@ use crate::host::vmware::backdoor::Port;
 use crate::intake::config::{Config, ControlPlane};
 use crate::intake::environment::guestinfo::{self, GuestInfo};
 
-/// How long one etcd member may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
-
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
-const SCRATCH: [&str; 6] = [
+const SCRATCH: [&str; 7] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
+    policy::LOGS,
 ];
 
 /// `kaas-agent reset`
@@ -275,6 +273,7 @@ mod tests {
     use crate::host::disk::{DiskState, fixture};
     use crate::host::vmware::backdoor::Registers;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
+    use crate::maintenance::space;
 
     fn outlook(cluster: Cluster) -> Outlook {
         let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
@@ -327,7 +326,7 @@ mod tests {
         let path = root.path().join("disk");
         fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
         let erasing = Identity { holder: None, state: DiskState::Erasing, ..fixture::identity() };
-        disk::identity::write(&path, &erasing).unwrap();
+        disk::slots::write(&path, &erasing).unwrap();
         let disk = Disk { path, size: 16 << 20, sector: 512, read_only: false };
         let platform = Platform::detect(root.path()).unwrap();
         finish_beside(Some(GuestInfo::new(Line(hypervisor))), &disk, &platform, &NoPrograms, &mut |_| {}).unwrap();
@@ -353,6 +352,13 @@ mod tests {
         let mut closed = Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged);
         closed.writable = false;
         assert!(reset_beside(&mut closed).is_some());
+    }
+
+    #[test]
+    fn nothing_that_is_known_to_use_the_scratch_partition_is_forgotten() {
+        for user in space::scratch_users() {
+            assert!(SCRATCH.contains(&user.as_str()), "{user} outlives a reset");
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::host::command::{Command, Host, Runner};
 pub struct Namespace(pub String);
 
 impl Namespace {
-    /// A new one whose name begins with this process.
+    /// A new one whose name begins with this process. Making one needs root, and a test that cannot have it fails.
     pub fn new(name: &str) -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "this test makes network namespaces, which needs root");
         let namespace = Self(format!("kaas-test-{}-{name}", std::process::id()));
         Host.run(&Command::new("ip").args(["netns", "add", &namespace.0])).unwrap();
         namespace

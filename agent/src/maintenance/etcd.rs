@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use super::health::yield_virtual_address;
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::upkeep::{self, Task};
 use crate::node::context::NodeContext;
 
-/// How long a member may take for a short answer, times the timeout factor …
-const REQUEST: Duration = Duration::from_secs(5);
-/// … and for defragmenting its database: 8 GiB on a slow disk.
+/// How long a member may take for defragmenting its database, times the timeout factor: 8 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {

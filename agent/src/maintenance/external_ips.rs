@@ -1,9 +1,10 @@
 //! Says which Services have external IPs, as long as there are any.
 
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::proxy;
-use crate::node::context::{NodeContext, REQUEST};
+use crate::node::context::NodeContext;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     if !node.reporter.status().is_ready() {

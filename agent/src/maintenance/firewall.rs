@@ -4,10 +4,11 @@
 use contract::finding::Findings;
 
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::firewall::{HostPorts, Rules};
 use crate::cluster::kubernetes::api::Api;
 use crate::host::command::Host;
-use crate::node::context::{NodeContext, REQUEST};
+use crate::node::context::NodeContext;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, root, firewall) = (node.control_plane()?.clone(), node.root().to_owned(), node.firewall.clone());

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use contract::codes;
 use contract::finding::Findings;
 
 use super::job::{Job, LastFound};
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
 use crate::cluster::etcd::restore::Restored;
@@ -18,9 +18,6 @@ use crate::cluster::rendezvous::{Record, Rendezvous, Report};
 use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::node_record::{self, Epoch};
-
-/// How long etcd may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (record, secret) = (node.records.rendezvous()?, node.records.secret()?);
@@ -127,7 +124,7 @@ mod tests {
     use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use contract::secret::Secret;
     use std::thread;
-    use std::time::{Instant, SystemTime};
+    use std::time::{Duration, Instant, SystemTime};
     use tempfile::TempDir;
 
     /// A first node that has handed out, and etcd of all three.

@@ -19,7 +19,7 @@ mod pod_security;
 mod runtime;
 mod schedule;
 mod snapshots;
-mod space;
+pub(crate) mod space;
 mod surroundings;
 mod swap;
 

@@ -1,4 +1,4 @@
-//! Says so where nothing keeps pods from opening their nodes.
+//! Warns when whoever may create pods can take over the nodes that they run on (`pod-security` is `privileged`).
 
 use contract::codes;
 use contract::finding::Findings;

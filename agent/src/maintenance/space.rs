@@ -163,6 +163,12 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// For the test of what a reset erases: the directories that are known to use the scratch partition.
+#[cfg(test)]
+pub(crate) fn scratch_users() -> impl Iterator<Item = String> {
+    SCRATCH.users.iter().map(|(directory, _)| format!("{}/{directory}", SCRATCH.point))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use agent::host::disk::{Identity, Slots, identity};
+use agent::host::disk::{Identity, Slots, slots};
 use lab::NewVm;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::endpoint;
@@ -163,7 +163,7 @@ pub mod long {
         // As if it had been made after a clean shutdown: any VM may take it, as far as the copy itself knows.
         let identity = Slots::read(&copy).unwrap().newest().unwrap().clone();
         for _ in 0..2 {
-            identity::write(&copy, &Identity { holder: None, ..identity.clone() }).unwrap();
+            slots::write(&copy, &Identity { holder: None, ..identity.clone() }).unwrap();
         }
         scenario.power_on(&["cp3"]);
         scenario.says("cp3", "kaas: ready", FORMING);

@@ -63,10 +63,10 @@ impl StepContext {
             etcd: &etcd,
             runner: self.node.runner(),
         };
-        // All nodes of a cluster that forms have one image. Before this one has credentials, it has stored nothing that
-        // could be in clear; afterwards it may work for long while others have yet to join.
+        // All nodes of a cluster that forms have one image. Once this one has credentials, it may work for long while
+        // others have yet to join.
         if !self.progress.credentials && self.node.records.rendezvous()?.is_forming() {
-            node.begin(true, now)?;
+            node.begin_blank(now)?;
         }
         Ok(node.lay(now)??.changed().into())
     }

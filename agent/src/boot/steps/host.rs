@@ -54,7 +54,7 @@ impl StepContext {
             ..identity.clone()
         };
         if identity.state == DiskState::Unformed && named != identity {
-            disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
+            disk::slots::write(&disk.path, &named).context("writing the node's name to the data disk")?;
         }
         self.identity = Some(if identity.state == DiskState::Unformed { named } else { identity });
         Ok(StepOutcome::Changed)
@@ -92,7 +92,7 @@ impl StepContext {
             host_name: node.clone(),
             ..identity.clone()
         };
-        disk::identity::write(path, &named).context("naming the data disk")?;
+        disk::slots::write(path, &named).context("naming the data disk")?;
         self.identity = Some(named);
         Ok(true)
     }

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -12,14 +12,12 @@ use serde_json::json;
 use super::key_set::{KeySet, Next};
 use super::recover;
 use super::store::Store;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
-
-/// How long etcd may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// What can be done with the encryption of Secrets.
 #[derive(Subcommand)]

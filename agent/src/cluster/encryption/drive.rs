@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How long the API server may take to write a Secret, times the timeout factor.
 const WRITING: Duration = Duration::from_secs(30);
 
+/// Below it API servers keep all that they store (`--etcd-prefix`).
+const REGISTRY: &str = "/registry/";
+
 /// A node of a cluster whose etcd answers.
 pub struct Node<'a> {
     /// The system's root, `/` outside of tests.
@@ -41,12 +44,12 @@ pub struct Node<'a> {
 pub enum Laid {
     /// In clear: there are no keys.
     Clear {
-        /// Whether that is news.
+        /// Whether the file changed.
         changed: bool,
     },
     /// By the record's keys.
     Keys {
-        /// Whether that is news.
+        /// Whether the file changed.
         changed: bool,
         /// The record with its keys.
         readable: Box<Readable>,
@@ -54,7 +57,7 @@ pub enum Laid {
 }
 
 impl Laid {
-    /// Whether the file is another than it was.
+    /// Whether the file changed.
     pub fn changed(&self) -> bool {
         match self {
             Self::Clear { changed } | Self::Keys { changed, .. } => *changed,
@@ -76,13 +79,30 @@ impl Node<'_> {
         self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
     }
 
-    /// Makes the first key of a cluster: at its forming it is written with at once. Whoever comes first makes it.
+    /// Makes the first key of a cluster whose Secrets are in clear. Whoever comes first makes it.
     ///
     /// # Errors
     /// There is no quorum, or the authorities cannot be read.
-    pub fn begin(&self, forming: bool, now: SystemTime) -> anyhow::Result<()> {
+    pub fn begin(&self, now: SystemTime) -> anyhow::Result<()> {
+        self.make_first(false, now)
+    }
+
+    /// Makes the first key of a cluster that forms, before its first API server starts: it is written with at once. A
+    /// store that some API server has used may hold Secrets in clear, whatever this node remembers: it may be a restored
+    /// one. There the first key comes once all nodes can read it ([`Self::begin`]).
+    ///
+    /// # Errors
+    /// There is no quorum, or the authorities cannot be read.
+    pub fn begin_blank(&self, now: SystemTime) -> anyhow::Result<()> {
+        if self.etcd.page(REGISTRY, None, 1)?.is_empty() {
+            self.make_first(true, now)?;
+        }
+        Ok(())
+    }
+
+    fn make_first(&self, blank: bool, now: SystemTime) -> anyhow::Result<()> {
         let (key, authority) = recover::new_key(self.root)?;
-        self.store().make(&KeySet::first(&authority, key, forming, now))
+        self.store().make(&KeySet::first(&authority, key, blank, now))
     }
 
     /// Lays what the API server reads, and keeps the operator's copy in the store.

@@ -20,7 +20,7 @@ use super::wrap;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::recovered::Recovered;
 use crate::cluster::kubernetes::{PKI, secrets};
-use crate::cluster::pki::Authorities;
+use crate::cluster::pki::{Authorities, fixed_authority};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Error, Runner};
 use crate::host::files;
@@ -174,10 +174,11 @@ impl World {
         panic!("the record does not come to rest: {:?}", self.set());
     }
 
-    fn begin(&self, index: usize, forming: bool) {
+    fn begin(&self, index: usize, blank: bool) {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
-        Node { root, config, etcd: &etcd, runner: &runner }.begin(forming, self.now).unwrap();
+        let node = Node { root, config, etcd: &etcd, runner: &runner };
+        if blank { node.begin_blank(self.now) } else { node.begin(self.now) }.unwrap();
     }
 
     fn offer(&self) {
@@ -265,6 +266,7 @@ fn whatever_is_cut_off_goes_on() {
 #[test]
 fn a_cluster_that_forms_never_writes_in_clear() {
     let world = World::new();
+    world.etcd.begin_anew();
     world.begin(1, true);
     let etcd = world.client(2);
     let runner = Metrics(Arc::clone(&world.loaded));
@@ -274,6 +276,23 @@ fn a_cluster_that_forms_never_writes_in_clear() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(providers(&std::fs::read(&path).unwrap()), [world.set().unwrap().write]);
+}
+
+#[test]
+fn a_node_that_forms_and_meets_a_restored_store_locks_nobody_out_of_what_is_in_clear() {
+    let world = World::new();
+    // The third node has yet to join while the others have restored a snapshot from before there were keys.
+    world.begin(2, true);
+    assert!(world.set().is_none(), "a first key that no other API server can read");
+    // Even without a Secret: whose API server has been here may write one in clear at any time.
+    world.etcd.begin_anew();
+    world.etcd.set("/registry/namespaces/default", "{}");
+    world.begin(2, true);
+    assert!(world.set().is_none());
+    world.begin(2, false);
+    let set = world.set().unwrap();
+    assert_eq!((set.clear, &set.write), (true, &None));
+    world.all_secrets_are_by(&world.until_rest());
 }
 
 #[test]
@@ -322,6 +341,7 @@ fn readable(world: &World, index: usize) -> (KeySet, Keys) {
 #[test]
 fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
     let world = World::new();
+    world.etcd.begin_anew();
     world.begin(0, true);
     let (lost, keys) = readable(&world, 0);
     // New control nodes with authorities of their own: the first one was given the keys.
@@ -360,6 +380,14 @@ fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
     assert!(own.unwrap("k0", &wrapped).is_err() && own.unwrap(&key.id, "AAAA").is_err());
     assert!(strange.unwrap(&key.id, &wrapped).is_err());
     assert_ne!(own.authority(), strange.authority());
+}
+
+#[test]
+fn what_an_earlier_image_has_wrapped_is_unwrapped() {
+    let wrapping = wrap::Wrapping::of(&fixed_authority()).unwrap();
+    assert_eq!(wrapping.authority(), "8c0cc17a04942cc4f8e0fe0b302606d3");
+    let key = wrapping.unwrap("k1", "AAECAwQFBgcICQoLxF2aMfsgVB/3FJXn55HXg4oG/JQ=").unwrap();
+    assert_eq!(key.secret.expose(), "AAAA");
 }
 
 #[test]

@@ -33,6 +33,7 @@ use crate::cluster::records::{Entry, Records};
 use crate::host::bus;
 use crate::host::command::{Command, Host, Runner};
 use crate::host::files;
+use crate::host::hex;
 use crate::host::services::{AGENT, Services};
 use crate::intake::config::ControlPlane;
 
@@ -145,8 +146,7 @@ impl Restoring {
             bail!("this node belongs to the cluster {name:?}, not to {:?}: nothing was changed", options.confirm);
         }
         let file = &options.snapshot;
-        let sum = files::sha256(file).with_context(|| format!("reading {}", file.display()))?;
-        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = hex::lower(&files::sha256(file).with_context(|| format!("reading {}", file.display()))?);
         let contents = snapshot::examine(runner, file)?;
         let code = match &options.code {
             None => format!("{}-{}", &Uuid::new_v4().simple().to_string()[..16], &sum[..16]),

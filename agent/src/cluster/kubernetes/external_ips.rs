@@ -1,12 +1,13 @@
 //! The Services of the cluster that have external IPs. The API server refuses new ones: those that are there are from an
 //! earlier image.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use contract::codes;
 use contract::finding::Findings;
 use serde::Deserialize;
 
 use super::api::Api;
+use super::pages::pages;
 
 /// How many are named.
 const NAMED: usize = 3;
@@ -16,16 +17,8 @@ const PAGE: usize = 100;
 
 /// `GET /api/v1/services` (Kubernetes API reference, `ServiceList`).
 #[derive(Deserialize)]
-struct Page {
-    metadata: Rest,
+struct List {
     items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-struct Rest {
-    /// Where the next page begins; empty or missing on the last one.
-    #[serde(default, rename = "continue")]
-    next: String,
 }
 
 #[derive(Deserialize)]
@@ -53,31 +46,19 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with lists of Services.
     pub fn external_ips(&self, led: bool) -> anyhow::Result<Findings> {
-        judge(led, |path| {
-            let answer = self.get(path)?;
-            if answer.code != 200 {
-                bail!("listing the Services: {}", answer.code);
-            }
-            Ok(answer.body)
-        })
+        let listed = pages(&format!("/api/v1/services?limit={PAGE}"), |path| self.get(path));
+        judge(led, &listed.context("listing the Services")?)
     }
 }
 
-fn judge(led: bool, mut get: impl FnMut(&str) -> anyhow::Result<Vec<u8>>) -> anyhow::Result<Findings> {
+fn judge(led: bool, pages: &[Vec<u8>]) -> anyhow::Result<Findings> {
     let mut found = Vec::new();
-    let mut path = format!("/api/v1/services?limit={PAGE}");
-    loop {
-        let Page { metadata, items } =
-            serde_json::from_slice(&get(&path)?).context("understanding the list of Services")?;
+    for page in pages {
+        let List { items } = serde_json::from_slice(page).context("understanding the list of Services")?;
         let taking = items.into_iter().filter(|item| !item.spec.external_ips.is_empty());
         found.extend(taking.map(|Item { metadata: at, spec }| {
             format!("{}/{} ({})", at.namespace, at.name, spec.external_ips.join(", "))
         }));
-        if metadata.next.is_empty() {
-            break;
-        }
-        let next: String = url::form_urlencoded::byte_serialize(metadata.next.as_bytes()).collect();
-        path = format!("/api/v1/services?limit={PAGE}&continue={next}");
     }
     if found.is_empty() {
         return Ok(Findings::default());
@@ -107,26 +88,17 @@ mod tests {
         json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"externalIPs": addresses, "ports": []}})
     }
 
+    fn page(services: &[Value]) -> Vec<u8> {
+        json!({"metadata": {}, "items": services}).to_string().into_bytes()
+    }
+
     #[test]
     fn services_with_external_ips_are_found_on_all_pages_and_the_first_are_named() {
-        let first = json!({"metadata": {"continue": "a+b="}, "items": [
-            service("web", &[]),
-            {"metadata": {"namespace": "kube-system", "name": "kube-dns"}, "spec": {"clusterIP": "10.96.0.10"}},
-            service("dns", &["192.0.2.53"]),
-        ]});
-        let last = |others: usize| {
-            let others: Vec<Value> = (0..others).map(|number| service(&format!("s{number}"), &["192.0.2.1"])).collect();
-            json!({"metadata": {}, "items": others})
-        };
+        let cluster_dns = json!({"metadata": {"namespace": "kube-system", "name": "kube-dns"}, "spec": {"ports": []}});
+        let first = page(&[service("web", &[]), cluster_dns, service("dns", &["192.0.2.53"])]);
         let judged = |led: bool, others: usize| {
-            let mut asked = Vec::new();
-            let found = judge(led, |path| {
-                asked.push(path.to_owned());
-                let page = if path.ends_with("&continue=a%2Bb%3D") { last(others) } else { first.clone() };
-                Ok(page.to_string().into_bytes())
-            });
-            assert_eq!(asked.len(), 2, "{asked:?}");
-            let found = found.unwrap();
+            let others: Vec<Value> = (0..others).map(|number| service(&format!("s{number}"), &["192.0.2.1"])).collect();
+            let found = judge(led, &[first.clone(), page(&others)]).unwrap();
             assert!(!found.has_errors());
             found.iter().next().unwrap().seen.clone()
         };
@@ -134,8 +106,7 @@ mod tests {
         assert!(one.starts_with("there are external IPs of shop/dns (192.0.2.53): this node leads"), "{one}");
         let many = judged(false, 6);
         assert!(many.contains("shop/s1 (192.0.2.1) and 4 more: nothing leads"), "{many}");
-        let none = json!({"metadata": {}, "items": [service("web", &[])]}).to_string().into_bytes();
-        assert!(judge(true, |_| Ok(none.clone())).unwrap().is_empty());
-        assert!(judge(true, |_| Ok(b"{}".to_vec())).is_err());
+        assert!(judge(true, &[page(&[service("web", &[])])]).unwrap().is_empty());
+        assert!(judge(true, &[b"{}".to_vec()]).is_err());
     }
 }

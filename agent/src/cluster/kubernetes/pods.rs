@@ -1,17 +1,23 @@
 //! The pods of a node as its drain sees them: which ones it moves, what it deletes for good, and what keeps one from
 //! leaving. The rules are those of `kubectl drain` (`k8s.io/kubectl/pkg/drain`, `filters.go`), which does the work.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use contract::swap::Losses;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::answer::{reason, refused};
 use super::api::Api;
-use crate::host::https::Answer;
+use super::pages::pages;
+use crate::host::https::LONGEST;
 
 /// Selects pods whose containers may still run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// How many are asked for at once …
+const PAGE: usize = 5;
+/// … so that as many of the largest that etcd takes (1.5 MiB, its `--max-request-bytes`) fit into an answer that is read.
+const _: () = assert!(PAGE * (3 << 19) <= LONGEST);
 
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -57,8 +63,7 @@ impl Api {
     /// The API does not answer, or has no such node.
     pub fn cordoned(&self, node: &str) -> anyhow::Result<bool> {
         let path = format!("/api/v1/nodes/{node}");
-        let answer = self.get(&path).and_then(|answer| understood::<Value>(&answer));
-        let node = answer.with_context(|| format!("asking for the node {node}"))?;
+        let node: Value = self.read(&path).with_context(|| format!("asking for the node {node}"))?;
         Ok(node["spec"]["unschedulable"].as_bool().unwrap_or_default())
     }
 
@@ -68,8 +73,7 @@ impl Api {
     /// The API does not answer, or not with a list of pods.
     pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{NOT_ENDED}");
-        let answer = self.get(&path).and_then(|answer| understood::<List>(&answer));
-        let list = answer.with_context(|| format!("listing the pods of {node}"))?;
+        let list: List = self.read(&path).with_context(|| format!("listing the pods of {node}"))?;
         let moved = list.items.into_iter().filter(|item| !item.stays());
         Ok(moved.map(Pod::from).collect())
     }
@@ -79,7 +83,8 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with lists.
     pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<Vec<u8>>> {
-        pages(node, |path| self.get(path))
+        let listed = pages(&in_the_network_of(node), |path| self.get(path));
+        listed.with_context(|| format!("listing the pods in the network of {node}"))
     }
 
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
@@ -110,68 +115,13 @@ impl Api {
             200 | 201 | 404 => Ok(None),
             // 403: an admission webhook's word; 500: more than one budget covers the pod.
             403 | 429 | 500 => Ok(Some(reason(&answer))),
-            code => bail!("asking whether {namespace}/{name} may be evicted: {code}: {}", reason(&answer)),
+            _ => Err(refused(&answer).context(format!("asking whether {namespace}/{name} may be evicted"))),
         }
     }
 }
 
-/// So many pods of the largest size (etcd takes requests of 1.5 MiB) fit into an answer that is read.
-const PAGE: usize = 5;
-
-fn pages(node: &str, get: impl Fn(&str) -> anyhow::Result<Answer>) -> anyhow::Result<Vec<Vec<u8>>> {
-    #[derive(Deserialize)]
-    struct Page {
-        metadata: Rest,
-    }
-    #[derive(Deserialize)]
-    struct Rest {
-        #[serde(default, rename = "continue")]
-        next: String,
-    }
-    let what = || format!("listing the pods in the network of {node}");
-    let first =
-        format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}&limit={PAGE}");
-    let (mut pages, mut path) = (Vec::new(), first.clone());
-    loop {
-        let answer = get(&path)?;
-        let Page { metadata } = understood(&answer).with_context(what)?;
-        pages.push(answer.body);
-        if metadata.next.is_empty() {
-            return Ok(pages);
-        }
-        let next: String = url::form_urlencoded::byte_serialize(metadata.next.as_bytes()).collect();
-        path = format!("{first}&continue={next}");
-    }
-}
-
-/// The reason in a `Status` (`k8s.io/apimachinery`, `meta/v1`): its causes name the budget.
-fn reason(answer: &Answer) -> String {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Status {
-        message: String,
-        details: Details,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Details {
-        causes: Vec<Cause>,
-    }
-    #[derive(Deserialize)]
-    struct Cause {
-        #[serde(default)]
-        message: String,
-    }
-    let Status { message, details } = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let causes: Vec<String> = details.causes.into_iter().map(|cause| cause.message).collect();
-    if causes.is_empty() { message } else { causes.join("; ") }
-}
-
-fn understood<T: DeserializeOwned>(answer: &Answer) -> anyhow::Result<T> {
-    if answer.code != 200 {
-        bail!("the API server answers {}: {}", answer.code, reason(answer));
-    }
-    serde_json::from_slice(&answer.body).context("understanding the API server's answer")
+fn in_the_network_of(node: &str) -> String {
+    format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}&limit={PAGE}")
 }
 
 #[derive(Deserialize)]
@@ -274,36 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_eviction_names_its_budget() {
-        // As Kubernetes 1.36 answers.
-        let body = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
-            "message":"Cannot evict pod as it would violate the pod's disruption budget.","reason":"TooManyRequests",
-            "details":{"causes":[{"reason":"DisruptionBudget",
-                "message":"The disruption budget front needs 1 healthy pods and has 1 currently"}]},"code":429}"#;
-        let said = reason(&Answer { code: 429, body: body.to_vec() });
-        assert_eq!(said, "The disruption budget front needs 1 healthy pods and has 1 currently");
-        let two = br#"{"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}"#;
-        assert!(reason(&Answer { code: 500, body: two.to_vec() }).starts_with("This pod has more than one"));
-        assert_eq!(reason(&Answer { code: 502, body: b"<html>".to_vec() }), "");
-    }
-
-    #[test]
-    fn pods_in_a_nodes_network_are_listed_in_pages_that_can_be_read_and_those_that_have_ended_are_not() {
-        let asked = std::cell::RefCell::new(Vec::new());
-        let answer = |code, body: &str| Ok(Answer { code, body: body.as_bytes().to_vec() });
-        let listed = pages("cp1", |path| {
-            asked.borrow_mut().push(path.to_owned());
-            match path.contains("&continue=") {
-                false => answer(200, r#"{"metadata": {"continue": "a+b"}, "items": []}"#),
-                true => answer(200, r#"{"metadata": {}, "items": []}"#),
-            }
-        });
-        assert_eq!(listed.unwrap().len(), 2);
-        let asked = asked.into_inner();
+    fn pods_that_have_ended_keep_no_port_of_their_node_open() {
         let selector = "spec.nodeName=cp1,spec.hostNetwork=true,status.phase!=Succeeded,status.phase!=Failed";
-        assert_eq!(asked[0], format!("/api/v1/pods?fieldSelector={selector}&limit=5"));
-        assert_eq!(asked[1], format!("{}&continue=a%2Bb", asked[0]));
-        assert!(PAGE * (3 << 19) <= crate::host::https::LONGEST, "five of 1.5 MiB");
-        assert!(pages("cp1", |_| answer(410, "{}")).unwrap_err().to_string().contains("cp1"));
+        assert_eq!(in_the_network_of("cp1"), format!("/api/v1/pods?fieldSelector={selector}&limit=5"));
     }
 }

@@ -3,10 +3,12 @@
 //! properties are mended. Everything that it does others can do on the command line.
 
 mod effects;
+mod events;
 mod facts;
 mod form;
 mod input;
 mod lock;
+mod screens;
 mod shell;
 mod state;
 #[cfg(test)]
@@ -31,9 +33,10 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::status;
 use effects::perform;
+use events::{Effect, Event, Outcome};
 use facts::Facts;
 use shell::{Left, Shell};
-use state::{Effect, Event, IDLE, Outcome, State};
+use state::{IDLE, State};
 
 /// How often the node is looked at, when the agent reports nothing new.
 const CALM: Duration = Duration::from_secs(60);

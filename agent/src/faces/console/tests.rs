@@ -10,9 +10,11 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::events::{Effect, Event, Outcome};
 use super::facts::{Access, Certificate, Facts};
 use super::form::Scope;
-use super::state::{Effect, Event, Item, Outcome, Screen, State};
+use super::screens::{Item, Screen};
+use super::state::State;
 use super::view;
 use crate::status::{Health, Member, Phase, Status};
 

@@ -269,7 +269,7 @@ fn mounting_leaves_the_disk_whosever_it_was() {
     let identity = rig.prepare(&Host).unwrap();
     let released = Identity { holder: None, ..identity };
     for _ in 0..2 {
-        identity::write(&rig.disk.device, &released).unwrap();
+        slots::write(&rig.disk.device, &released).unwrap();
     }
     rig.machine.uuid = Uuid::from_u128(9);
     let before = Slots::read(&rig.disk.device).unwrap();

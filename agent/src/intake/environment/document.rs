@@ -11,6 +11,8 @@ use roxmltree::{Error, Node, ParsingOptions};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use crate::host::hex;
+
 /// Largest document, in bytes. Real ones have a few kilobytes.
 pub const LARGEST: usize = 1 << 20;
 
@@ -184,7 +186,7 @@ impl Document {
                 hash.update(text);
             }
         }
-        Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Some(hex::lower(&hash.finalize()))
     }
 
     /// The keys whose values differ between two documents, for the properties of

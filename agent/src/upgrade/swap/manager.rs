@@ -20,8 +20,7 @@ use super::prepare::Work;
 use super::saved::{Leaving, Purpose};
 use super::{good, publisher};
 use crate::host::command::{Host, Runner};
-use crate::host::disk::Identity;
-use crate::host::disk::ownership::Swap;
+use crate::host::disk::{Identity, Swap};
 
 /// How long etcd may take to be well again once the pods have moved, times the timeout factor.
 const SETTLING: Duration = Duration::from_secs(20);

@@ -273,8 +273,7 @@ impl Announcer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::disk::ownership::Swap;
-    use crate::host::disk::{DiskState, fixture};
+    use crate::host::disk::{DiskState, Swap, fixture};
     use contract::swap::Use;
 
     fn identity() -> Identity {
@@ -466,7 +465,7 @@ mod tests {
         super::super::fake_etcd::off(&mut config, root.path());
         let disk = root.path().join("disk");
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
-        crate::host::disk::identity::write(&disk, &identity()).unwrap();
+        crate::host::disk::slots::write(&disk, &identity()).unwrap();
         let announcer = Announcer::new(&config, root.path(), root.path(), &disk, "b").unwrap();
         let error = announcer.tell(None).unwrap_err();
         super::super::fake_etcd::is_off(&config, &format!("{error:#}"));

@@ -65,14 +65,6 @@ fn nft(node: &Namespace, input: &'static str) {
     node.run(move || Host.run(&Command::new("nft").args(["-f", "-"]).input(input)).unwrap());
 }
 
-fn skipped() -> bool {
-    let skipped = !nix::unistd::geteuid().is_root();
-    if skipped {
-        eprintln!("skipped: network namespaces need root");
-    }
-    skipped
-}
-
 /// The ports that the node itself listens at on all addresses, and one that has no purpose.
 fn all() -> Vec<u16> {
     let callers = [
@@ -88,9 +80,6 @@ fn all() -> Vec<u16> {
 
 #[test]
 fn strangers_peers_and_pods_reach_what_the_table_says() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &all());
@@ -155,9 +144,6 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
 
 #[test]
 fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, stranger, pod, peer, .. } = &network;
     let _node = listening(node, &[&all()[..], &[30_999, 80]].concat());
@@ -190,9 +176,6 @@ fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
 
 #[test]
 fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anywhere() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &all());
@@ -225,9 +208,6 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
 /// A service that somebody has given the tunnel's port as its NodePort, where the tunnel's is of their range.
 #[test]
 fn a_node_port_takes_nothing_out_of_the_tunnel() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, peer, .. } = &network;
     let tunnel = datagram(30_472);
@@ -248,9 +228,6 @@ fn a_node_port_takes_nothing_out_of_the_tunnel() {
 
 #[test]
 fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let _node = listening(node, &all());
@@ -287,9 +264,6 @@ impl Runner for Unwilling {
 
 #[test]
 fn rules_that_cannot_be_loaded_leave_those_that_held() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let _node = listening(node, &all());
