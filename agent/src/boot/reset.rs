@@ -24,7 +24,9 @@ use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
+use crate::host::vmware::backdoor::Port;
 use crate::intake::config::{Config, ControlPlane};
+use crate::intake::environment::guestinfo::{self, GuestInfo};
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
 const SCRATCH: [&str; 7] = [
@@ -181,12 +183,22 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
     begin(&outlook, runner)
 }
 
-/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch. `progress` is told how far it
-/// is.
+/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch, and the OVF environment that the
+/// hypervisor still has. `progress` is told how far it is.
 ///
 /// # Errors
 /// A finding that says what failed; doing it again goes on.
 pub fn finish(
+    disk: &Disk,
+    platform: &Platform,
+    runner: &dyn Runner,
+    progress: &mut dyn FnMut(Finding),
+) -> Result<(), Finding> {
+    finish_beside(GuestInfo::of_this_machine(), disk, platform, runner, progress)
+}
+
+fn finish_beside(
+    guestinfo: Option<GuestInfo<impl Port>>,
     disk: &Disk,
     platform: &Platform,
     runner: &dyn Runner,
@@ -206,6 +218,8 @@ pub fn finish(
         empty(&platform.path(directory), machine_id.trim())
             .map_err(|error| failed(&format!("emptying {directory}"), error))?;
     }
+    // Before the disk is blank: after a cut then, the properties would count.
+    forget_environment(guestinfo).map_err(|error| failed("removing the OVF environment", io::Error::other(error)))?;
     let mut tell = |share: u64| {
         progress(codes::RESET_UNDER_WAY.finding(
             &name,
@@ -214,6 +228,24 @@ pub fn finish(
         ));
     };
     erase::erase(disk, runner, &mut tell).map_err(|error| failed("erasing it", error))
+}
+
+/// What the hypervisor has since the last power-on is not the new node's: every pod that ran here could write it, as any
+/// process of a VM can. The next power-on gives what vCenter has.
+fn forget_environment(guestinfo: Option<GuestInfo<impl Port>>) -> Result<(), guestinfo::Error> {
+    match guestinfo.map(|mut guestinfo| guestinfo.remove()) {
+        // Nobody else can set it either, then.
+        Some(Err(error @ guestinfo::Error::Refused { .. })) => {
+            log::warn!("the OVF environment stays in guestinfo: {error}");
+            Ok(())
+        }
+        Some(Err(error)) => Err(error),
+        Some(Ok(true)) => {
+            log::info!("the OVF environment was removed from guestinfo: the next power-on gives it anew");
+            Ok(())
+        }
+        Some(Ok(false)) | None => Ok(()),
+    }
 }
 
 /// Removes what is in a directory, except what is mounted there and what is called `stays`: the journal that this boot
@@ -237,7 +269,10 @@ fn empty(directory: &Path, stays: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::command::{self, Command};
     use crate::host::disk::{DiskState, fixture};
+    use crate::host::vmware::backdoor::Registers;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
     use crate::maintenance::space;
 
     fn outlook(cluster: Cluster) -> Outlook {
@@ -274,6 +309,49 @@ mod tests {
         let words = outlook(Cluster::Ends("this is its only control node".into())).words();
         assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
         assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
+    }
+
+    /// Passes on to a hypervisor that outlives what speaks to it.
+    struct Line<'a>(&'a mut Hypervisor);
+
+    impl Port for Line<'_> {
+        fn exchange(&mut self, registers: Registers) -> Registers {
+            self.0.exchange(registers)
+        }
+    }
+
+    /// A reset of a node whose hypervisor has this; says what the next boot finds.
+    fn reset_beside(hypervisor: &mut Hypervisor) -> Option<Vec<u8>> {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("disk");
+        fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+        let erasing = Identity { holder: None, state: DiskState::Erasing, ..fixture::identity() };
+        disk::slots::write(&path, &erasing).unwrap();
+        let disk = Disk { path, size: 16 << 20, sector: 512, read_only: false };
+        let platform = Platform::detect(root.path()).unwrap();
+        finish_beside(Some(GuestInfo::new(Line(hypervisor))), &disk, &platform, &NoPrograms, &mut |_| {}).unwrap();
+        assert!(disk::Slots::read(&disk.path).unwrap().newest().is_none(), "the disk is blank");
+        GuestInfo::new(Line(hypervisor)).environment().unwrap()
+    }
+
+    /// Without blkdiscard, zeros are written.
+    struct NoPrograms;
+
+    impl Runner for NoPrograms {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+            command::Host.run(&Command::new("/nonexistent").arg(command.to_string()))
+        }
+    }
+
+    #[test]
+    fn what_pods_wrote_for_the_next_node_is_gone_with_this_one() {
+        let forged = include_str!("../intake/environment/fixtures/three-nodes.xml");
+        assert_eq!(reset_beside(&mut Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged)), None);
+        assert_eq!(reset_beside(&mut Hypervisor::default()), None);
+        // Where guests may set nothing, pods may not, and the reset does not wait for it.
+        let mut closed = Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged);
+        closed.writable = false;
+        assert!(reset_beside(&mut closed).is_some());
     }
 
     #[test]

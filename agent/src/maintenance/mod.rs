@@ -10,6 +10,7 @@ mod data_disk;
 mod encryption;
 mod endpoint;
 mod etcd;
+mod external_ips;
 mod firewall;
 mod forming;
 pub mod health;
@@ -80,6 +81,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
+    Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(external_ips::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },

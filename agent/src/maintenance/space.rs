@@ -193,6 +193,8 @@ pub(crate) fn scratch_users() -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::host::fixture::{eventually, small_file_system};
     use crate::maintenance::job::LastFound;
@@ -257,15 +259,21 @@ mod tests {
             let _disk = small_file_system(&files::below(root.path(), paths::DATA));
             let directory = snapshot::directory(root.path());
             fs::create_dir(&directory).unwrap();
-            let plant = |day: u32| fs::write(directory.join(format!("c-202611{day}T000000Z.db")), "").unwrap();
-            let kept = || snapshot::list(root.path()).unwrap().iter().map(|one| one.taken.clone()).collect::<Vec<_>>();
+            let plant = |day: u32| fs::write(directory.join(format!("c-202001{day}T000000Z.db")), "").unwrap();
+            let kept = || {
+                snapshot::list(root.path(), SystemTime::now())
+                    .unwrap()
+                    .iter()
+                    .map(|one| one.taken.clone())
+                    .collect::<Vec<_>>()
+            };
             (10..13).for_each(plant);
             let (job, report) = (relieving(root.path().to_owned()), LastFound::default());
             let found = report.clone();
             thread::spawn(move || job(&report));
-            eventually("room", || kept() == ["2026-11-12T00:00:00Z"]);
+            eventually("room", || kept() == ["2020-01-12T00:00:00Z"]);
             (20..23).for_each(plant);
-            eventually("room again", || kept() == ["2026-11-22T00:00:00Z"]);
+            eventually("room again", || kept() == ["2020-01-22T00:00:00Z"]);
             assert!(found.findings().is_empty());
             fs::remove_dir_all(directory).unwrap();
             fs::write(files::below(root.path(), paths::SNAPSHOTS), "").unwrap();

@@ -24,6 +24,8 @@ pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload:
     nobody_but_a_node_puts_packets_into_the_tunnel(scenario, &stranger, &pod, workload);
     nobody_but_a_node_moves_the_virtual_address(scenario, &stranger, &pod);
     pods_send_no_raw_packets_and_settings_hold(scenario, workload);
+    pods_have_so_many_processes_and_no_more(scenario);
+    a_namespace_editor_takes_no_address_and_no_priority_of_the_systems(scenario);
     stranger.leave();
     pod.leave();
 }
@@ -188,4 +190,62 @@ fn pods_send_no_raw_packets_and_settings_hold(scenario: &Scenario, workload: &Wo
         let found = scenario.inside("cp1", &["cat", &format!("/proc/sys/net/ipv4/conf/{setting}")]);
         assert_eq!(found.trim(), expected, "{setting}");
     }
+}
+
+fn pods_have_so_many_processes_and_no_more(scenario: &Scenario) {
+    let find = "cat $(dirname $(grep --line-regexp --files-with-matches coredns /proc/[0-9]*/comm | head -1))/cgroup";
+    let groups = scenario.inside("cp1", &["sh", "-c", find]);
+    // cgroups(7): the controller's own hierarchy, or the one of version 2.
+    let of =
+        |controller: &str| groups.lines().find_map(|line| line.split_once(&format!(":{controller}:"))).map(|at| at.1);
+    let (top, group) = match (of("pids"), of("")) {
+        (Some(group), _) => ("/sys/fs/cgroup/pids", group),
+        (None, Some(group)) => ("/sys/fs/cgroup", group),
+        (None, None) => panic!("no group of cluster DNS has a limit: {groups}"),
+    };
+    let limit = |group: &str| -> u64 {
+        let text = scenario.inside("cp1", &["cat", &format!("{top}{group}/pids.max")]);
+        text.trim().parse().unwrap_or_else(|_| panic!("{group} may have {text} processes"))
+    };
+    let (pod, _) = group.rsplit_once('/').expect("the container's group is in the pod's");
+    let at = group.find("/kubepods").expect("a group of pods");
+    let all = group[at + 1..].find('/').map_or(group, |end| &group[..at + 1 + end]);
+    assert_eq!(limit(pod), 4096);
+    let threads: u64 =
+        scenario.inside("cp1", &["cat", "/proc/sys/kernel/threads-max"]).trim().parse().expect("a number");
+    assert!(limit(all) < threads, "pods may have all processes of the node");
+}
+
+/// External IPs would take what goes to a node, to etcd or to a DNS server; the system's priorities, other pods' places.
+fn a_namespace_editor_takes_no_address_and_no_priority_of_the_systems(scenario: &Scenario) {
+    scenario.kubectl(&["create", "rolebinding", "eve", "--clusterrole=edit", "--user=eve"]);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let create = |object: &serde_json::Value| {
+        std::fs::write(file.path(), object.to_string()).expect("the object");
+        let path = file.path().to_str().expect("a path");
+        scenario.lab().kubectl(&["create", "--as=eve", "--dry-run=server", "--filename", path])
+    };
+    let service = |addresses: &[Ipv4Addr]| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "takes-the-store"},
+            "spec": {"selector": {"app": "eve"}, "ports": [{"port": ports::ETCD_CLIENT}], "externalIPs": addresses},
+        })
+    };
+    let refused = format!("{:#}", create(&service(&[address(scenario, "cp2")])).expect_err("a node's address"));
+    assert!(refused.contains("external IPs is denied"), "{refused}");
+    create(&service(&[])).expect("a service without external IPs");
+    let pod = |class: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "comes-first"},
+            "spec": {"priorityClassName": class, "containers": [{"name": "main", "image": "none"}]},
+        })
+    };
+    create(&pod("")).expect("a pod like others");
+    for class in ["system-node-critical", "system-cluster-critical"] {
+        // It is laid when all nodes are seen to run one image.
+        scenario.wait(&format!("a pod that calls itself {class} to be refused"), MOMENT, || {
+            Ok(create(&pod(class)).is_err_and(|error| format!("{error:#}").contains("are the system's own")))
+        });
+    }
+    scenario.kubectl(&["delete", "rolebinding", "eve"]);
 }

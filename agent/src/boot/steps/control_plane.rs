@@ -147,7 +147,8 @@ impl StepContext {
     }
 
     pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {
-        let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform));
+        let version = self.node.kubernetes_version()?;
+        let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform, version));
         let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;
         let started = self.node.services().start_with(proxy::UNIT, changed)?;

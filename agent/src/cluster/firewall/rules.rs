@@ -16,6 +16,8 @@ use crate::intake::config::ControlPlane;
 pub struct Rules {
     /// The other control nodes.
     peers: Vec<Ipv4Addr>,
+    /// Of the control node that serves the API.
+    virtual_address: Option<Ipv4Addr>,
     /// The port of the pod network's tunnel.
     tunnel: u16,
     pods: Ipv4Net,
@@ -35,6 +37,7 @@ impl Rules {
     pub fn of(config: &ControlPlane) -> Self {
         Self {
             peers: config.peers().map(|peer| peer.address).collect(),
+            virtual_address: config.cluster.virtual_address,
             tunnel: config.cluster.vxlan_port,
             pods: config.cluster.pod_cidr,
             services: config.cluster.service_cidr,
@@ -65,6 +68,8 @@ impl Rules {
             format!("iifname {} ip saddr != {} drop", pods_devices(), self.pods),
             format!("iifname != \"{BRIDGE}\" ip daddr {} drop", self.services),
             format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)),
+            // A NodePort of that number would lead the tunnel's packets to its pods: what is not tracked is not translated.
+            format!("fib daddr type local udp dport {} notrack", self.tunnel),
         ]
     }
 
@@ -113,9 +118,17 @@ impl Rules {
         let mut rules = vec!["ct state established,related accept".to_owned()];
         rules.push(format!("udp dport {} drop", self.tunnel));
         if let Some(peers) = self.peers() {
-            rules.push(format!("ip daddr {peers} tcp dport {} drop", set(&tcp(&[Caller::ControlNodes]))));
             rules.push(format!("ip daddr {peers} ip protocol {VRRP} drop"));
             rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {peers} tcp dport {} drop", set(&tcp(&WITHIN))));
+        }
+        let nodes: Vec<Ipv4Addr> = self.peers.iter().copied().chain(self.virtual_address).collect();
+        if !nodes.is_empty() {
+            let mut theirs = tcp(&[Caller::ControlNodes]);
+            if !self.administrators.is_empty() {
+                // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
+                theirs.extend(tcp(&[Caller::Administrators]));
+            }
+            rules.push(format!("ip daddr {} tcp dport {} drop", set(&nodes), set(&theirs)));
         }
         rules.push(format!("iifname \"{BRIDGE}\" accept"));
         rules.push(format!("iifname \"{DEVICE}\" oifname \"{BRIDGE}\" accept"));

@@ -9,9 +9,11 @@
 pub mod answer;
 pub mod api;
 pub mod containerd;
+mod external_ips;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
+mod pages;
 pub mod pods;
 pub mod policy;
 pub mod proxy;

@@ -8,6 +8,16 @@ use serde_json::{Value, json};
 
 use super::answer::{reason, refused};
 use super::api::Api;
+use super::pages::pages;
+use crate::host::https::LONGEST;
+
+/// Selects pods whose containers may still run.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// How many are asked for at once …
+const PAGE: usize = 5;
+/// … so that as many of the largest that etcd takes (1.5 MiB, its `--max-request-bytes`) fit into an answer that is read.
+const _: () = assert!(PAGE * (3 << 19) <= LONGEST);
 
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -62,20 +72,18 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with a list of pods.
     pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
-        let ended = "status.phase!=Succeeded,status.phase!=Failed";
-        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{ended}");
+        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{NOT_ENDED}");
         let list: List = self.read(&path).with_context(|| format!("listing the pods of {node}"))?;
         let moved = list.items.into_iter().filter(|item| !item.stays());
         Ok(moved.map(Pod::from).collect())
     }
 
-    /// The pods of a node that are in its own network, as the API server lists them.
+    /// The pods of a node that are in its own network and have not ended, as the API server lists them, page by page.
     ///
     /// # Errors
-    /// The API does not answer, or not with a list.
-    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<u8>> {
-        let selector = format!("spec.nodeName={node},spec.hostNetwork=true");
-        let listed = self.get(&format!("/api/v1/pods?fieldSelector={selector}"));
+    /// The API does not answer, or not with lists.
+    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+        let listed = pages(&in_the_network_of(node), |path| self.get(path));
         listed.with_context(|| format!("listing the pods in the network of {node}"))
     }
 
@@ -110,6 +118,10 @@ impl Api {
             _ => Err(refused(&answer).context(format!("asking whether {namespace}/{name} may be evicted"))),
         }
     }
+}
+
+fn in_the_network_of(node: &str) -> String {
+    format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}&limit={PAGE}")
 }
 
 #[derive(Deserialize)]
@@ -209,5 +221,11 @@ mod tests {
         let Losses { bare_pods, empty_dirs } = losses(&moved);
         assert_eq!(bare_pods, ["a/bare", "a/owned-by-nothing-that-controls"]);
         assert_eq!(empty_dirs, ["a/cache"]);
+    }
+
+    #[test]
+    fn pods_that_have_ended_keep_no_port_of_their_node_open() {
+        let selector = "spec.nodeName=cp1,spec.hostNetwork=true,status.phase!=Succeeded,status.phase!=Failed";
+        assert_eq!(in_the_network_of("cp1"), format!("/api/v1/pods?fieldSelector={selector}&limit=5"));
     }
 }

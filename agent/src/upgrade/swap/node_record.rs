@@ -97,12 +97,19 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
 /// What one peer knows: each node's record by its name.
 pub type Known = Vec<(String, NodeRecord)>;
 
-/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran.
+/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran. In a
+/// cluster that was `restored`, those that have told of themselves since: what the snapshot says may be of nodes that are
+/// no more, with the names of those that are awaited.
 ///
 /// # Errors
 /// It does not answer.
-pub fn joined(etcd: &EtcdClient) -> anyhow::Result<BTreeSet<String>> {
-    Ok(records(etcd)?.into_iter().map(|(name, _)| name).collect())
+pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTreeSet<String>> {
+    let since = |record: &serde_json::Result<NodeRecord>| match (restored, record) {
+        (None, _) => true,
+        (Some(epoch), Ok(record)) => record.restored.as_ref().is_some_and(|theirs| theirs.token == epoch.token),
+        (Some(_), Err(_)) => false,
+    };
+    Ok(records(etcd)?.into_iter().filter(|(_, record)| since(record)).map(|(name, _)| name).collect())
 }
 
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a

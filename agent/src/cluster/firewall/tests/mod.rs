@@ -194,6 +194,38 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     config.node.admin_networks.push(format!("{STRANGER}/32").parse().unwrap());
     assert!(keeper.lay(node, &config));
     network.sees("an administrator", stranger, NODE, &[api, ssh, endpoint], &[ports::ETCD_PEER]);
+
+    // The other node has no rules here: whoever comes through reaches all of it. So does who reaches the virtual IP there.
+    let _peer = listening(peer, &all());
+    let virtual_address = config.cluster.virtual_address.unwrap();
+    peer.ip(&format!("address add {virtual_address}/32 dev eth0"));
+    for there in [PEER, virtual_address] {
+        network.sees("a pod", pod, there, &[api, endpoint, ports::KUBELET], &[ssh, ports::ETCD_PEER]);
+    }
+    config.node.admin_networks.clear();
+    assert!(keeper.lay(node, &config));
+    network.sees("a pod", pod, PEER, &[ssh], &[ports::ETCD_PEER]);
+}
+
+/// A service that somebody has given the tunnel's port as its NodePort, where the tunnel's is of their range.
+#[test]
+fn a_node_port_takes_nothing_out_of_the_tunnel() {
+    let network = Network::new();
+    let Network { node, peer, .. } = &network;
+    let tunnel = datagram(30_472);
+    // As kube-proxy does it.
+    nft(
+        node,
+        "table ip proxy { chain nat { type nat hook prerouting priority dstnat; \
+         fib daddr type local udp dport 30472 dnat to 10.244.0.5:8080; }; }",
+    );
+    assert!(!hears(node, peer, &tunnel), "the service's own");
+    let mut config = three_nodes();
+    config.cluster.vxlan_port = 30_472;
+    let keeper = Keeper::new();
+    assert!(keeper.lay(node, &config));
+    pod_network_knows(node, Some(PEER));
+    eventually("the other node's datagram in the tunnel", || hears(node, peer, &tunnel));
 }
 
 #[test]
