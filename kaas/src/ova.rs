@@ -155,7 +155,7 @@ fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
 }
 
 fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
-    let contents = vmdk::to_raw(vmdk, raw, &mut |_| {})?;
+    let contents = vmdk::to_raw(vmdk, raw, &mut |_| {}).with_context(|| format!("unpacking {}", vmdk.display()))?;
     say!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
     Ok(())
 }
