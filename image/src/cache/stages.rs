@@ -141,6 +141,7 @@ mod tests {
         ("component/upstream.rs", "checks the description"),
         ("debian/changes.rs", "says what changed between two locks"),
         ("debian/fetch.rs", "fetches packages, which their digests fix"),
+        ("debian/layers.rs", "joins locks; the digests of the packages are in the keys"),
         ("debian/lock.rs", "the digests of the packages are in the keys"),
         ("debian/mirrors.rs", "says where packages come from, which their digests fix"),
         ("debian/mod.rs", "reads a list of packages; those that it comes to are in the keys"),
