@@ -36,12 +36,7 @@ pub struct Unpacked {
 /// When the package is not as kernels are, or a module that the initial root needs is not in it.
 pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<Unpacked> {
     let &BuildContext { tools, cache, progress, .. } = context;
-    let key = Key::of(Stage::KERNEL)
-        .text("package", &package.sha256)
-        .text("initial modules", kernel.initial_modules.join(" "))
-        .text("left out", kernel.leave_out.join(" "))
-        .key("tools", tools.key())
-        .finish();
+    let key = key(package, kernel, tools.key());
     let place = cache.stage(&key, progress, |directory| {
         let work = cache.work()?;
         let archive = work.path().join("package.tar");
@@ -58,6 +53,15 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
         modules: place.join("image/usr/lib/modules"),
         initial_modules: place.join("initial/usr/lib/modules"),
     })
+}
+
+fn key(package: &Package, kernel: &Kernel, tools: &Key) -> Key {
+    Key::of(Stage::KERNEL)
+        .text("package", &package.sha256)
+        .text("initial modules", kernel.initial_modules.join(" "))
+        .text("left out", kernel.leave_out.join(" "))
+        .key("tools", tools)
+        .finish()
 }
 
 fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree, progress: &Progress) -> Result<()> {
@@ -130,6 +134,18 @@ fn module_name(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_images_share_one_kernel() {
+        let tools = Key::of(Stage::TOOLS).finish();
+        let key_of = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+            let (spec, _) = crate::spec::read(&path).unwrap();
+            let lock = crate::debian::layers::read_locks(&spec.packages.layers, &path).unwrap().unwrap();
+            key(&lock.kernel.unwrap(), &spec.kernel, &tools)
+        };
+        assert_eq!(key_of("control-plane.toml"), key_of("tenant.toml"));
+    }
 
     #[test]
     fn modules_bring_what_they_depend_on() {

@@ -277,4 +277,37 @@ mod tests {
         assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
     }
+
+    /// Kernel modules and initial root, components and agent are made from nothing else of a spec, so a second image
+    /// finds them made. What differs is what a spec says of its own: no package is locked twice.
+    #[test]
+    fn the_images_differ_in_what_is_their_own() {
+        let read = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+            let (spec, described) = spec::read(&path).unwrap();
+            let lock = layers::read_locks(&spec.packages.layers, &path).unwrap().unwrap();
+            let parts: Vec<Component> = used(&spec, &described).cloned().collect();
+            (spec, parts, lock)
+        };
+        let ((control, control_parts, control_lock), (tenant, tenant_parts, tenant_lock)) =
+            (read("control-plane.toml"), read("tenant.toml"));
+        assert_eq!(control_parts, tenant_parts);
+        assert!(control_parts.len() > 7, "{control_parts:?}");
+        assert_eq!(control.kernel, tenant.kernel);
+        assert_eq!(control_lock.kernel, tenant_lock.kernel);
+        let agent = |spec: &Spec| (spec.files.workspace.clone(), spec.files.agent.clone(), spec.files.systemd.clone());
+        assert_eq!(agent(&control), agent(&tenant));
+        assert_eq!((&control.disk, control.components), (&tenant.disk, tenant.components));
+
+        let [shared] = control.packages.layers.as_slice() else { panic!("the control plane has packages of its own") };
+        assert_eq!(&tenant.packages.layers[0], shared);
+        let own = Lock::read_former(&tenant.packages.layers[1].lock_path()).unwrap().unwrap();
+        let doubled: Vec<_> = own
+            .packages
+            .iter()
+            .filter(|package| control_lock.packages.iter().any(|shared| shared.name == package.name))
+            .collect();
+        assert!(doubled.is_empty() && !own.packages.is_empty(), "{doubled:?}");
+        assert_eq!(tenant_lock.packages.len(), control_lock.packages.len() + own.packages.len());
+    }
 }
