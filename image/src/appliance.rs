@@ -221,4 +221,41 @@ mod tests {
             ["system at 0 ", "data-32768m at 1 small large", "data-65536m at 1 volumes"]
         );
     }
+
+    #[test]
+    fn each_size_of_the_tenants_ova_has_its_disks_and_the_control_planes_ova_is_as_it_was() {
+        let sizes = Sizes { capacity: 1 << 34, populated: 1 << 30, size: 1 << 29 };
+        let read_back = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+            let (spec, _) = spec::read(&path).unwrap();
+            let facts = serde_json::json!({
+                "name": "x", "version": "1.2.3", "build": "0123456789abcdef0123456789abcdef", "role": "control-plane",
+                "publisher": null, "kubernetes": [{"minor": "1.36", "version": "1.36.3"}], "etcd": "3.6.16",
+                "coredns": "1.15.0", "pause": "1.0.0",
+            });
+            let described = describe(&spec, &serde_json::from_value(facts).unwrap(), sizes, false).unwrap();
+            let read = Descriptor::parse(&described.to_xml().unwrap()).unwrap();
+            assert_eq!(read.hardware.disks, described.hardware.disks);
+            let profiles = read.sizing.profiles().iter().map(|profile| {
+                let disks = read.disks_of(&profile.id).map(|disk| format!("{} {}G", disk.id, disk.capacity >> 30));
+                (profile.id.clone(), disks.collect::<Vec<_>>().join(", "))
+            });
+            (profiles.collect::<Vec<_>>(), read.hardware.disks)
+        };
+        let (control, places) = read_back("control-plane.toml");
+        let all = "system 16G, data 32G";
+        assert_eq!(control, ["small", "medium", "large"].map(|id| (id.to_owned(), all.to_owned())));
+        assert!(places.iter().all(|place| place.profiles.is_empty()), "{places:?}");
+        let (tenant, places) = read_back("tenant.toml");
+        for (id, disks) in tenant {
+            let expected = match id.rsplit_once('-').unwrap().0 {
+                "control-plane" => "system 16G, data-32768m 32G",
+                "worker" => "system 16G",
+                "worker-volumes" => "system 16G, data-102400m 100G",
+                other => panic!("{other}"),
+            };
+            assert_eq!(disks, expected, "{id}");
+        }
+        assert!(places[0].profiles.is_empty() && places[1..].iter().all(|place| !place.profiles.is_empty()));
+    }
 }

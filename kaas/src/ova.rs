@@ -131,7 +131,8 @@ fn text(facts: &Value) -> String {
     }
     for profile in rows("profiles") {
         let disks = profile["disks"].as_array().into_iter().flatten().map(word).collect::<Vec<_>>().join(", ");
-        let (id, cpus, memory) = (word(&profile["id"]), &profile["cpus"], &profile["memory_mib"]);
+        let number = |key: &str| profile[key].as_u64().unwrap_or_default();
+        let (id, cpus, memory) = (word(&profile["id"]), number("cpus"), number("memory_mib"));
         let chosen = if profile["default"] == true { ", the default" } else { "" };
         text += &format!("profile   {id:24} {cpus:>3} vCPU {memory:>7} MiB  {disks}{chosen}\n");
     }

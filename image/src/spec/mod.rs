@@ -82,6 +82,8 @@ pub struct Kernel {
     pub command_line: Vec<String>,
     /// Modules in the initial root: what it takes to find and mount the root disk. Their dependencies come along.
     pub initial_modules: Vec<String>,
+    /// Directories with further modules, built for this very kernel.
+    pub modules: Vec<PathBuf>,
     /// Patterns of module files that are left out of the image.
     pub leave_out: Vec<String>,
 }

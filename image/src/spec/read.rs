@@ -133,6 +133,7 @@ fn kernel(table: &Table<'_, '_>) -> Option<(Kernel, Located<String>)> {
     let kernel = Kernel {
         command_line: values(table.required_texts("command-line", "the kernel's parameters", check::kernel_parameter)),
         initial_modules: values(table.required_texts("initial-modules", "the modules that find the root disk", any)),
+        modules: values(table.paths("modules", check::directory)),
         leave_out: values(table.texts("leave-out", any)),
     };
     Some((kernel, package?))
@@ -427,5 +428,67 @@ data-capacity = "32G"
         let found =
             with("roles = [\"control-plane\"]\nversion = \"1.2.3\"", "roles = [3]\nversion = \"x\"\nowner = \"me\"");
         assert_eq!(found.len(), 3, "{found:#?}");
+    }
+
+    #[test]
+    fn an_included_file_is_part_of_the_spec_and_its_mistakes_and_paths_are_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["units", "root", "site", "site/root"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at("kube"), "").unwrap();
+        fs::write(at("components.toml"), COMPONENTS).unwrap();
+        fs::write(at("spec.toml"), SPEC).unwrap();
+        let layer = "[debian]\npackages = [\"lsof\"]\n[files]\nroots = [\"root\"]\n";
+        fs::write(at("site/layer.toml"), layer).unwrap();
+        let top = at("site/top.toml");
+        fs::write(&top, "include = [\"../spec.toml\", \"layer.toml\"]\n").unwrap();
+        let (spec, _) = read(&top).unwrap();
+        assert_eq!((spec.path.as_path(), spec.identity.name.as_str()), (top.as_path(), "test"));
+        assert_eq!(spec.files.roots, [at("root"), at("site/root")]);
+        let layers = packages(&top).unwrap().layers;
+        assert_eq!(layers, spec.packages.layers);
+        let shown: Vec<_> = layers.iter().map(|layer| (layer.file.clone(), layer.set.packages.join(" "))).collect();
+        assert_eq!(shown, [(at("spec.toml"), "systemd".to_owned()), (top.clone(), "lsof".to_owned())]);
+        assert_eq!(layers[1].set.kernel, None);
+
+        let wrong = "[image]\nname = \"other\"\n[debian]\npackages = [\"systemd\"]\n[files]\nroots = [\"none\"]\n";
+        fs::write(at("site/layer.toml"), wrong).unwrap();
+        let place = format!("{}/", directory.path().display());
+        let error = read(&top).unwrap_err().to_string().replace(&place, "");
+        let expected = "3 mistakes in the description of the image\n  site/layer.toml:2: image.name: is given in \
+                        spec.toml:2 already: files that belong together do not differ\n  site/layer.toml:4: \
+                        debian.packages[0]: `systemd` is listed twice\n  site/layer.toml:6: files.roots[0]: there is no \
+                        directory site/none";
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn the_specs_of_the_project_are_good_and_a_site_can_add_to_each() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for name in ["control-plane", "tenant"] {
+            let (own, _) = read(&workspace.join(format!("image/specs/{name}.toml"))).unwrap();
+            let (site, _) = read(&workspace.join(format!("packer/site/{name}.toml"))).unwrap();
+            assert_eq!((&own.identity, &own.hardware), (&site.identity, &site.hardware));
+            let (added, below) = site.packages.layers.split_last().unwrap();
+            assert_eq!(below, own.packages.layers);
+            assert!(added.file.ends_with(format!("packer/site/{name}.toml")), "{added:?}");
+        }
+    }
+
+    /// People read the sizes in the documentation, and whoever writes programs for them: both use the spec's words.
+    #[test]
+    fn the_documentation_has_the_sizes_of_the_specs() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let page = fs::read_to_string(workspace.join("docs/install.md")).unwrap();
+        for name in ["control-plane", "tenant"] {
+            let (spec, _) = read(&workspace.join(format!("image/specs/{name}.toml"))).unwrap();
+            for Profile { id, cpus, memory_mib, data_capacity, .. } in spec.hardware.profiles {
+                let data = data_capacity.map_or("none".to_owned(), |bytes| format!("{} GiB", bytes >> 30));
+                let row = format!("| {id} | {cpus} | {} GiB | {data} |", memory_mib >> 10);
+                assert!(page.contains(&row), "docs/install.md has no row {row}");
+            }
+        }
     }
 }
