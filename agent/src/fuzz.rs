@@ -19,7 +19,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// How many inputs a parser gets in an ordinary run of the tests.
 const CASES: u32 = 2000;
-/// With how many a seed is used up.
+/// How many inputs come of one seed.
 const ROUND: u32 = 500;
 /// How much processor time one input may cost: far more than any does, for a parser that is not optimised.
 const SLOW: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ enum Change {
     /// Everything after the place goes.
     Cut(Index),
     Remove(Index, usize),
-    /// What stands there stands there again, so often.
+    /// The bytes there are repeated so many times.
     Repeat(Index, usize, usize),
     Insert(Index, Vec<u8>),
     /// Bytes of another example.

@@ -82,6 +82,12 @@ struct Console {
 
 impl Console {
     fn open(root: &Path) -> Self {
+        Self::open_with(root, &[])
+    }
+
+    /// With further options. A program that stands in for another one is in the root's `bin`.
+    fn open_with(root: &Path, options: &[&str]) -> Self {
+        let path = format!("{}:{}", root.join("bin").display(), std::env::var("PATH").unwrap());
         let size = Winsize { ws_row: 25, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let slave = || Stdio::from(pty.slave.try_clone().unwrap());
@@ -89,6 +95,8 @@ impl Console {
             .arg("console")
             .arg("--root")
             .arg(root)
+            .args(options)
+            .env("PATH", path)
             .env("TERM", "linux")
             .stdin(slave())
             .stdout(slave())
@@ -221,6 +229,44 @@ fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
     console.type_in(ENTER);
     console.shows("Give the console password");
     console.leave();
+}
+
+/// Stands in for runuser: a shell that counts what it hears.
+const SHELL: &str =
+    "#!/bin/sh\necho a shell for $*\nn=0\nwhile read -r line; do n=$((n+1)); echo heard $n: $line; done\n";
+
+#[test]
+fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password() {
+    let root = node();
+    form(root.path());
+    lay(root.path(), "bin/runuser", SHELL.as_bytes(), 0o755);
+    let mut console = Console::open_with(root.path(), &["--idle", "5"]);
+    let opens_the_shell = |console: &mut Console| {
+        console.shows("Enter: menu");
+        console.type_in(ENTER);
+        console.shows("Give the console password");
+        console.type_in("right\r");
+        console.shows("Esc: lock");
+        // Reset is the last entry, the shell that before it.
+        for key in [UP, UP, ENTER] {
+            console.type_in(key);
+        }
+    };
+    opens_the_shell(&mut console);
+    console.shows("a shell for --login admin");
+    console.type_in("one\n");
+    console.shows("heard 1: one");
+    let locked = console.shows("Enter: menu");
+    assert!(!locked.contains("heard"), "what the shell shows is seen behind the lock:\n{locked}");
+    // The same one, which has gone on.
+    opens_the_shell(&mut console);
+    console.shows("heard 1: one");
+    console.type_in("two\n");
+    console.shows("heard 2: two");
+    // Whoever cannot open it cannot end the console with it either.
+    console.shows("Enter: menu");
+    console.type_in("\x03\r");
+    console.shows("Give the console password");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files of the operator that are whole or not there, and for their owner's eyes only: journals, records, snapshots.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use atomic_write_file::AtomicWriteFile;
 use atomic_write_file::unix::OpenOptionsExt as _;
+use tempfile::NamedTempFile;
 
 /// Opens a file that takes `path`'s place once it is committed: flushed, then renamed, then the directory flushed.
 /// Dropped before that, it is removed.
@@ -32,6 +33,24 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     write().with_context(|| format!("writing {}", path.display()))
 }
 
+/// Writes a file that must not be there yet, whole: flushed, then named, then the directory flushed.
+///
+/// # Errors
+/// When something has this name, which stays as it is, or it cannot be written: nothing is left then.
+pub fn write_new(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    new(path, |file| file.write_all(content)).with_context(|| format!("writing {}", path.display()))
+}
+
+fn new(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Its owner's alone from the beginning, and removed if it does not get its name.
+    let mut file = NamedTempFile::new_in(directory)?;
+    fill(file.as_file_mut())?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path).map_err(|refused| refused.error)?;
+    File::open(directory)?.sync_all()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -53,5 +72,23 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
         assert!(write(&path.join("below"), "").unwrap_err().to_string().contains("record.json/below"));
+    }
+
+    #[test]
+    fn a_new_file_is_there_whole_or_not_at_all_and_takes_no_others_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key.pem");
+        let full = new(&path, |file| {
+            file.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "half a file is left");
+        write_new(&path, b"one").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let taken = format!("{:#}", write_new(&path, b"two").unwrap_err());
+        assert!(taken.contains("key.pem") && taken.contains("exists"), "{taken}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "something is left beside it");
     }
 }

@@ -1,6 +1,7 @@
 //! `kaas backup`: pulls a fresh snapshot of a cluster's store from one of its
 //! control nodes, over TLS, with the administrator's kubeconfig.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,18 +41,15 @@ pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let limit = Duration::from_secs(arguments.limit * 60);
     let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, limit))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
-    match recovery::sealed_in(&arguments.output)?.as_slice() {
-        [] => crate::output::warn(
+    let kept = recovery::kept_in(&arguments.output)?;
+    let to: BTreeSet<&str> = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();
+    if to.is_empty() {
+        crate::output::warn(
             "it carries no encryption keys sealed to you: without the cluster's nodes, its Secrets are lost",
-        ),
-        sealed => {
-            let mut to: Vec<&str> = sealed.iter().map(|sealed| sealed.to.as_str()).collect();
-            to.dedup();
-            crate::output::say(&format!(
-                "it carries the encryption keys of its Secrets, sealed to {}",
-                to.join(" and ")
-            ));
-        }
+        );
+    } else {
+        let to: Vec<&str> = to.into_iter().collect();
+        crate::output::say(&format!("it carries the encryption keys of its Secrets, sealed to {}", to.join(" and ")));
     }
     Ok(())
 }

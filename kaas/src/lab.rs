@@ -262,7 +262,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     }
     say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
     say!("kubeconfig: {}", open_door(&lab)?.display());
-    say!("without a kubectl of your own: kaas lab kubectl --name {} -- get nodes", lab.name());
+    say!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", lab.name());
     Ok(())
 }
 

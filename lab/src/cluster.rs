@@ -93,8 +93,11 @@ impl Lab {
         }
     }
 
-    /// The image's own kubectl.
-    fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
+    /// The image's own kubectl, which runs on this machine.
+    ///
+    /// # Errors
+    /// The image has none.
+    pub fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
         let minors = self.record.source.tree().join("usr/lib/kubernetes");
         let mut found: Vec<PathBuf> = fs::read_dir(&minors)
             .with_context(|| format!("looking for kubectl in {}", minors.display()))?

@@ -50,8 +50,7 @@ impl Unpacked {
             manifest.entries().iter().map(|entry| format!("{} {}\n", entry.digest, entry.name)).collect();
         let directory = cache.join(Sha256::of(listed.as_bytes()).to_string());
         fs::create_dir_all(cache)?;
-        let lock = File::options().create(true).truncate(false).write(true).open(cache.join("lock"))?;
-        lock.lock().context("waiting for another command that unpacks an OVA")?;
+        let _lock = locked(cache)?;
         if !directory.exists() {
             say("checking the OVA");
             let (descriptor, _) = archive.verify(&mut |_| {}).with_context(attempt)?;
@@ -62,10 +61,30 @@ impl Unpacked {
             nix::unistd::syncfs(File::open(new.path())?).context("writing the unpacked OVA out")?;
             fs::rename(new.path(), &directory)?;
         }
-        File::open(&directory)?.set_modified(SystemTime::now())?;
-        forget_others(cache, &directory)?;
+        let unpacked = Self { directory };
+        unpacked.is_used()?;
+        forget_others(cache, &unpacked.directory)?;
         clear_left(cache)?;
-        Ok(Self { directory })
+        Ok(unpacked)
+    }
+
+    /// What was unpacked below `cache` of the OVA with this digest, if it is there. It counts as used now.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn find(cache: &Path, digest: &str) -> anyhow::Result<Option<Self>> {
+        if !cache.exists() {
+            return Ok(None);
+        }
+        let _lock = locked(cache)?;
+        let Some(found) = Self::at(&cache.join(digest)) else { return Ok(None) };
+        found.is_used()?;
+        Ok(Some(found))
+    }
+
+    /// Notes that it is in use: what was used a short time ago is not removed.
+    fn is_used(&self) -> anyhow::Result<()> {
+        Ok(File::open(&self.directory)?.set_modified(SystemTime::now())?)
     }
 
     /// What was unpacked to a directory, if it is there still.
@@ -108,6 +127,13 @@ impl Unpacked {
     pub fn tree(&self) -> PathBuf {
         self.directory.join("tree")
     }
+}
+
+/// The cache's lock.
+fn locked(cache: &Path) -> anyhow::Result<File> {
+    let lock = File::options().create(true).truncate(false).write(true).open(cache.join("lock"))?;
+    lock.lock().context("waiting for another command that unpacks an OVA")?;
+    Ok(lock)
 }
 
 /// Another command may be about to make a lab from an OVA that was used this recently.
@@ -238,6 +264,18 @@ mod tests {
         fs::write(directory.join("descriptor.ovf"), "").unwrap();
         File::open(&directory).unwrap().set_modified(SystemTime::now() - age).unwrap();
         directory
+    }
+
+    #[test]
+    fn what_is_found_by_its_digest_is_whole_and_counts_as_used() {
+        let cache = tempfile::tempdir().unwrap();
+        assert_eq!(Unpacked::find(&cache.path().join("none yet"), "own").unwrap(), None);
+        let (own, other) = (unpacked(cache.path(), "own", RECENT * 3), unpacked(cache.path(), "other", RECENT * 2));
+        fs::remove_file(other.join("descriptor.ovf")).unwrap();
+        assert_eq!(Unpacked::find(cache.path(), "other").unwrap(), None, "it is not whole");
+        let found = Unpacked::find(cache.path(), "own").unwrap().unwrap();
+        assert_eq!((found.digest(), found.directory()), ("own", &*own));
+        assert!(fs::metadata(&own).unwrap().modified().unwrap().elapsed().is_ok_and(|age| age < RECENT));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use nix::unistd::{Uid, User};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// An ordinary user of the machine.
 pub const USER: &str = "builder";

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::scenario::{kaas, workspace};
+use crate::places::{kaas, workspace};
 
 /// `kaas image build` of a version into a directory, with further arguments. Returns the OVA.
 ///

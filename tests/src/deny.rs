@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// Installs as the file `install` says, knows its crates once they are fetched, finds what `check` says, and has a
 /// database of known weaknesses if there is a file `database`, which says what is in it. It stands for cargo-deny as

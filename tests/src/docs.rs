@@ -102,7 +102,7 @@ fn named(text: &str, program: &str, known: &BTreeSet<String>, quoted: bool) -> V
     let words: Vec<&str> = text.split_whitespace().collect();
     let begins = |word: &str| match quoted {
         true => word.ends_with(&format!("`{program}")),
-        false => word.trim_start_matches(['`', '(', '*']) == program,
+        false => word.trim_start_matches(['`', '(', '*', '"']) == program,
     };
     let starts = (0..words.len()).filter(|&at| begins(words[at]));
     starts
@@ -122,6 +122,67 @@ fn named(text: &str, program: &str, known: &BTreeSet<String>, quoted: bool) -> V
             command
         })
         .collect()
+}
+
+/// The lines of a source in which a text that people read may stand: neither comments nor tests.
+fn messages(source: &str) -> String {
+    let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    source.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Where a source names one of the `known` commands without a backtick before it, so that a wrong one would not be seen. A
+/// command that is printed on a line of its own, after two blanks, needs none.
+fn unquoted(source: &str, program: &str, known: &BTreeSet<String>) -> Vec<String> {
+    let messages = messages(source);
+    let starts = messages.match_indices(program).filter(|(at, _)| {
+        let before = &messages[..*at];
+        let is_part = before.ends_with(|c: char| c.is_alphanumeric() || "`-/_.".contains(c));
+        // In the properties' texts, which forms show, quotation marks stand in their place.
+        !is_part && !before.ends_with("\"  ") && !before.ends_with("\\\"")
+    });
+    let first = |rest: &str| {
+        let word: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+        format!("{program} {word}")
+    };
+    let commands = starts.filter_map(|(at, _)| Some(first(messages[at + program.len()..].strip_prefix(' ')?)));
+    commands.filter(|command| command.len() > program.len() + 1 && known.contains(command)).collect()
+}
+
+/// The options that a program's sources define (clap's attribute `long`).
+fn options(sources: &BTreeMap<String, String>, program: &str) -> BTreeSet<String> {
+    let of_program = sources.iter().filter(|(path, _)| path.contains(&format!("/{program}/src/")));
+    let mut found: BTreeSet<String> = ["help", "version"].map(str::to_owned).into();
+    for (_, text) in of_program {
+        let attributes = text.split("#[arg(").skip(1).filter_map(|rest| rest.split_once(")]\n"));
+        for (attribute, after) in attributes {
+            let mut words = attribute.split(',').map(str::trim);
+            let Some(long) = words.find(|word| *word == "long" || word.starts_with("long = ")) else { continue };
+            let field = after.lines().map(str::trim).find(|line| !line.starts_with(['#', '/'])).unwrap_or_default();
+            let field = field.trim_start_matches("pub ").split(':').next().unwrap_or_default().replace('_', "-");
+            found.insert(long.strip_prefix("long = ").map_or(field, |name| name.trim_matches('"').to_owned()));
+        }
+    }
+    found
+}
+
+/// The options that a text gives to `program`: in each line, up to what ends the command or begins another one.
+fn given<'a>(text: &'a str, program: &str) -> Vec<&'a str> {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        for (at, _) in line.match_indices(&format!("{program} ")) {
+            if line[..at].ends_with(|c: char| c.is_alphanumeric() || "-/_.".contains(c)) {
+                continue;
+            }
+            let rest = line[at..].split(['`', '#', '|', ';', '>']).next().unwrap_or_default();
+            let words = rest.split_whitespace().take_while(|word| *word != "--");
+            let options = words.filter_map(|word| word.trim_start_matches('[').strip_prefix("--"));
+            all.extend(options.map(|option| {
+                let end = option.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(option.len());
+                option[..end].trim_end_matches('-')
+            }));
+        }
+    }
+    all
 }
 
 /// Our own programs' sources, by their paths in the repository.
@@ -156,6 +217,53 @@ fn each_command_that_somebody_is_told_to_give_is_in_the_reference() {
             assert!(unknown.is_empty(), "{name} names commands that are not there: {}", unknown.join(", "));
         }
     }
+}
+
+#[test]
+fn each_command_in_a_message_is_quoted() {
+    let (pages, sources) = (pages(), sources());
+    for program in ["kaas", "kaas-agent"] {
+        let known = listed(&pages["docs/reference.md"], program);
+        for (name, text) in sources.iter().filter(|(name, _)| !name.ends_with("tests.rs") && !name.contains("/tests/"))
+        {
+            let bare = unquoted(text, program, &known);
+            assert!(bare.is_empty(), "{name} names commands without a backtick: {}", bare.join(", "));
+        }
+    }
+}
+
+#[test]
+fn each_option_that_somebody_is_told_to_give_is_there() {
+    let (pages, sources) = (pages(), sources());
+    for (program, directory) in [("kaas", "kaas"), ("kaas-agent", "agent")] {
+        let known = options(&sources, directory);
+        assert!(known.len() > 10 && known.contains("output"), "{program}: {known:?}");
+        let mut seen = 0;
+        for (name, text) in pages.iter().chain(&sources) {
+            let given = given(text, program);
+            seen += given.len();
+            let unknown: Vec<&str> = given.into_iter().filter(|option| !known.contains(*option)).collect();
+            assert!(unknown.is_empty(), "{name} gives {program} options that are not there: {}", unknown.join(", "));
+        }
+        assert!(seen > 10, "{program}: {seen}");
+    }
+}
+
+#[test]
+fn bare_commands_and_options_are_seen() {
+    let known = listed("| `kaas-agent reset` | x |\n", "kaas-agent");
+    let source = "// kaas-agent reset\nlet a = \"give kaas-agent reset\";\nlet b = \"`kaas-agent reset`, of kaas-agent\";\n\
+                  let c = \"  kaas-agent reset NODE\";\nlet d = \"kaas-agent runs\";\n#[cfg(test)]\nmod x { kaas-agent reset }";
+    assert_eq!(unquoted(source, "kaas-agent", &known), ["kaas-agent reset"]);
+    let text = "`kaas-agent restore FILE --confirm C [--as=X]` and --more\n    kaas lab exec --name n vm -- kaas-agent status --output json";
+    assert_eq!(given(text, "kaas-agent"), ["confirm", "as", "output"]);
+    assert_eq!(given(text, "kaas"), ["name"]);
+    let sources = [(
+        "/x/agent/src/a.rs",
+        "#[arg(long = \"as\", value_name = \"C\")]\n    code: X,\n    /// Y\n    #[arg(long)]\n    pub any_way: bool,",
+    )];
+    let sources = sources.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+    assert_eq!(options(&sources, "agent").into_iter().collect::<Vec<_>>(), ["any-way", "as", "help", "version"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// A repository, a clone of it whose script pins the first of two commits, and a cache.
 struct Stage {

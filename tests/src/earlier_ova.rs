@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use lab::Source;
 
 use crate::built_ova;
-use crate::scenario::{unpacked, workspace};
+use crate::places::workspace;
+use crate::scenario::unpacked;
 
 /// Where `make test` puts it.
 const DIRECTORY: &str = "build/earlier";

@@ -11,6 +11,8 @@ pub mod built_ova;
 pub mod by_hand;
 pub mod certificates;
 #[cfg(test)]
+mod circles;
+#[cfg(test)]
 mod deny;
 #[cfg(test)]
 mod docs;
@@ -18,10 +20,20 @@ mod docs;
 mod earlier_commit;
 pub mod earlier_ova;
 pub mod endpoint;
+#[cfg(test)]
+mod finding_codes;
 pub mod guest_cuts;
+pub mod lab_command;
+mod lab_names;
 pub mod lost_node;
+#[cfg(test)]
+mod modules;
 pub mod other_image;
+pub mod places;
 pub mod publisher;
+pub mod put_server;
+#[cfg(test)]
+mod rooms;
 pub mod runner;
 pub mod scenario;
 #[cfg(test)]
@@ -29,6 +41,8 @@ mod set_up;
 pub mod store;
 pub mod stranger;
 pub mod terminal;
+#[cfg(test)]
+mod units;
 pub mod upgrade;
 #[cfg(test)]
 mod versions_meet;

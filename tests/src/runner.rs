@@ -1,6 +1,7 @@
 //! Runs the scenarios of a list: in its order, some side by side, and says at the end how long each took.
 //! Knows nothing of what they do.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -25,6 +26,16 @@ pub struct Entry {
     pub name: &'static str,
     /// The story. It panics when something is not as it should be.
     pub run: fn(),
+}
+
+thread_local! {
+    /// The scenario that this thread runs.
+    static STORY: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// The scenario that this thread runs; none in other programs than the scenarios'.
+pub fn story() -> String {
+    STORY.with(Cell::get).to_owned()
 }
 
 type Times = Arc<Mutex<Vec<Took>>>;
@@ -69,6 +80,7 @@ pub fn run(scenarios: &[Entry]) -> ExitCode {
 fn trial(entry: &Entry, times: &Times) -> Trial {
     let (name, run, times) = (entry.name, entry.run, Arc::clone(times));
     Trial::test(name, move || {
+        STORY.with(|story| story.set(name));
         let noted = Noted { name, started: Instant::now(), times };
         run();
         drop(noted);

@@ -1,13 +1,12 @@
 //! One scenario's lab: made at its beginning, gone at its end. When the
 //! scenario fails, consoles and journals are kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use fleet::hypervisor::PowerState;
 use image::cache::Cache;
 use image::debian::sources::Settings;
@@ -18,7 +17,9 @@ use lab::{
     state_directory, until,
 };
 
-use crate::store::etcdctl;
+use crate::lab_command::LabCommand;
+use crate::lab_names;
+use crate::places::{named_ova, workspace};
 
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;
@@ -28,9 +29,6 @@ pub const ALL: [&str; 3] = ["cp1", "cp2", "cp3"];
 pub const FORMING: Duration = Duration::from_secs(600);
 /// How long a container may take for what usually takes seconds.
 pub const MOMENT: Duration = Duration::from_secs(240);
-
-/// The labs of the scenarios that this process runs now.
-static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// A running scenario.
 pub struct Scenario {
@@ -80,13 +78,7 @@ impl Scenario {
     }
 
     fn try_prepare(setting: &Setting, source: Source) -> anyhow::Result<Self> {
-        let (state, name) = (state_directory()?, lab_name(setting.name));
-        let taken = !NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).insert(setting.name);
-        ensure!(!taken, "another scenario's lab is called {} too", setting.name);
-        if Lab::exists(&state, &name)? {
-            let left = Lab::open(&state, &name).context("opening what an interrupted run left behind")?;
-            left.remove().context("removing what an interrupted run left behind")?;
-        }
+        let (state, name) = (state_directory()?, lab_names::begin(setting.name)?);
         let tools = tools()?.root().to_owned();
         let engine = |hardware: Option<Hardware>| -> anyhow::Result<EngineRecord> {
             Ok(match hardware {
@@ -109,6 +101,25 @@ impl Scenario {
             Up { wishes, engine, replacements, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
+    }
+
+    /// One control node on the container engine that `kaas lab up` has made and waited for, with the kubeconfig that the
+    /// command names and the lab's other commands.
+    pub fn by_command(name: &'static str) -> (Self, PathBuf, LabCommand) {
+        let started = Instant::now();
+        let lab = lab_names::begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
+        let up = LabCommand::up(&lab);
+        // Also where that failed: what there is of the lab is looked at, and removed.
+        let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
+        let (commands, kubeconfig) = up.unwrap_or_else(|error| panic!("{error:#}"));
+        scenario.reached("`kaas lab up` has ended");
+        (scenario, kubeconfig, commands)
+    }
+
+    /// Ends its lab by `kaas lab down`.
+    pub fn end_by_command(mut self, commands: LabCommand) {
+        commands.down(self.lab.take().expect("a scenario has its lab until it ends"));
+        self.reached("`kaas lab down` leaves nothing behind");
     }
 
     /// Three control nodes on the container engine that have formed their cluster.
@@ -236,22 +247,6 @@ impl Scenario {
         assert_ne!(state.trim(), "active", "{vm} has started etcd");
     }
 
-    /// Identities of the etcd members, as a node's own member sees them, sorted.
-    pub fn etcd_members(&self, vm: &str) -> Vec<String> {
-        let text = etcdctl(self, vm, &["member", "list"]);
-        let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
-        members.sort();
-        members
-    }
-
-    /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
-    pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
-        let files = "cat /etc/machine-id /etc/hostname
-            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
-            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
-        (self.inside(vm, &["sh", "-ec", files]), self.etcd_members(vm))
-    }
-
     /// The properties that the lab would give a node.
     pub fn properties(&self, node: &str) -> BTreeMap<String, String> {
         let planned = self.lab().plan().nodes.iter().find(|planned| planned.name == node);
@@ -291,8 +286,8 @@ impl Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
-        NAMES.lock().unwrap_or_else(|broken| broken.into_inner()).remove(self.name);
-        if std::thread::panicking() {
+        lab_names::end(self.name);
+        if std::thread::panicking() && self.lab.is_some() {
             self.keep_evidence();
         }
         if let Some(lab) = self.lab.take()
@@ -316,26 +311,6 @@ pub fn with(environment: &str, key: &str, value: &str) -> String {
     format!("{}{value}{}", &environment[..value_at], &environment[end..])
 }
 
-/// The directory of this project.
-pub(crate) fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Two clones of this project on one machine do not disturb each other.
-fn lab_name(scenario: &str) -> String {
-    let place = workspace().canonicalize().unwrap_or_else(|_| workspace());
-    let sum =
-        place.as_os_str().as_encoded_bytes().iter().fold(5381_u32, |sum, byte| sum.wrapping_mul(33) ^ u32::from(*byte));
-    format!("t-{scenario}-{:04x}", sum & 0xffff)
-}
-
-/// The OVA that is to be tried, or the directory with it.
-pub fn named_ova() -> PathBuf {
-    let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
-    // Cargo runs tests in their package's directory.
-    workspace().join(named)
-}
-
 /// What the VMs of scenarios are made from.
 ///
 /// # Errors
@@ -354,17 +329,6 @@ pub fn image_under_test() -> anyhow::Result<Source> {
 pub fn unpacked(ova: &Path) -> anyhow::Result<Source> {
     let tools = Tools::at(tools()?.root());
     Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_directory()?, &tools, &|what| println!("{what}"))? })
-}
-
-/// The operator's command, as `make ova` has built it beside the scenarios.
-///
-/// # Panics
-/// It is not there.
-pub fn kaas() -> String {
-    let own = std::env::current_exe().expect("the scenario's own program");
-    let found = own.ancestors().map(|directory| directory.join("kaas")).find(|path| path.is_file());
-    let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));
-    found.display().to_string()
 }
 
 /// Whether KVM runs guests here. It is asked once in a run: where guests hang, the answer takes more than a minute.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// Its lists are locked as often as the file `locked` has lines.
 const APT_GET: &str = r#"#!/bin/sh

@@ -55,3 +55,21 @@ pub fn lead(scenario: &Scenario, node: &str) {
         Ok(own == leader_now)
     });
 }
+
+impl Scenario {
+    /// Identities of the etcd members, as a node's own member sees them, sorted.
+    pub fn etcd_members(&self, vm: &str) -> Vec<String> {
+        let text = etcdctl(self, vm, &["member", "list"]);
+        let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+        members.sort();
+        members
+    }
+
+    /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
+    pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
+        let files = "cat /etc/machine-id /etc/hostname
+            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
+            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
+        (self.inside(vm, &["sh", "-ec", files]), self.etcd_members(vm))
+    }
+}

@@ -126,12 +126,13 @@ impl Stranger {
         })
     }
 
-    /// Claims a virtual IP: advertisements of VRRP version 3 with the owner's priority and an interval of 40 s (RFC 9568,
-    /// section 5.1), in the name of `source`, to each of these nodes.
-    pub fn claims(&self, virtual_address: Ipv4Addr, source: Ipv4Addr, nodes: &[Ipv4Addr]) {
+    /// Claims a virtual IP: advertisements of VRRP version 3 with the owner's priority and an interval in hundredths of a
+    /// second, at most 4095 (RFC 9568, section 5.1), in the name of `source`, to each of these nodes.
+    pub fn claims(&self, virtual_address: Ipv4Addr, source: Ipv4Addr, nodes: &[Ipv4Addr], interval: u16) {
+        let [high, low] = interval.to_be_bytes();
         for &node in nodes.iter().filter(|node| **node != source) {
             let [.., router] = virtual_address.octets();
-            let mut advert = [&[0x31, router, 255, 1, 0x0f, 0xa0, 0, 0][..], &virtual_address.octets()].concat();
+            let mut advert = [&[0x31, router, 255, 1, high, low, 0, 0][..], &virtual_address.octets()].concat();
             let sum = checksum(&[&pseudo_header(112, source, node, advert.len()), &advert]);
             advert[6..8].copy_from_slice(&sum);
             let bytes = packet(112, 255, source, node, &advert);

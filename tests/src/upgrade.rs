@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use lab::{find_ova, until};
 use serde_json::Value;
 
-use crate::scenario::{MOMENT, Scenario, kaas, named_ova};
+use crate::places::{kaas, named_ova};
+use crate::scenario::{MOMENT, Scenario};
 
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 const SWAPPING: Duration = Duration::from_secs(1200);

@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::scenario::workspace;
+use crate::places::workspace;
 
 /// The tree of the commit that upgrades are tried from.
 fn earlier() -> PathBuf {

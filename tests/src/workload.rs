@@ -57,6 +57,12 @@ impl<'a> Workload<'a> {
         self.scenario.kubectl(&pod)
     }
 
+    /// The node that the server's pod is on.
+    pub fn node(&self) -> String {
+        let pod = ["get", "pod", "--selector=app=web", "--output=jsonpath={.items[0].spec.nodeName}"];
+        self.scenario.kubectl(&pod)
+    }
+
     /// Makes the service one with a port on each node, and says which.
     pub fn node_port(&self) -> u16 {
         self.scenario.kubectl(&["patch", "service", "web", r#"--patch={"spec": {"type": "NodePort"}}"#]);

@@ -21,8 +21,8 @@ use contract::image::ImageFacts;
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::host::disk::identity::{DiskState, Identity, MachineId, Slots};
 use crate::host::disk::ownership::{Candidate, may_take};
+use crate::host::disk::{DiskState, Identity, MachineId, Slots};
 use crate::host::files::{self, write_atomically};
 use crate::host::image;
 use crate::host::platform::Platform;
@@ -227,7 +227,7 @@ fn become_program(program: &Path) -> anyhow::Result<Infallible> {
 mod tests {
     use super::*;
     use crate::host::disk::fixture::{self, Machine};
-    use crate::host::disk::{identity, layout};
+    use crate::host::disk::{layout, slots};
     use nix::sched::{CloneFlags, unshare};
     use std::fs::File;
     use std::os::unix::fs::FileExt;
@@ -253,7 +253,7 @@ mod tests {
 
     fn identify(disk: &Path, holder: uuid::Uuid) -> Identity {
         let identity = Identity { holder: Some(holder), ..fixture::identity() };
-        identity::write(disk, &identity).unwrap();
+        slots::write(disk, &identity).unwrap();
         identity
     }
 
@@ -322,6 +322,7 @@ mod tests {
         let report = run(machine.directory.path(), &root);
         let said = report.findings.to_string();
         assert!(said.contains("2 data disks are attached") && said.contains("overlay on"), "{said}");
+        assert!(report.findings.iter().all(|finding| finding.code == "early.failed"), "{said}");
     }
 
     #[test]

@@ -8,15 +8,15 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::codes;
 use contract::finding::Finding;
 
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::PKI;
+use crate::cluster::kubernetes::{PKI, policy};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Candidate;
@@ -24,19 +24,19 @@ use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
+use crate::host::vmware::backdoor::Port;
 use crate::intake::config::{Config, ControlPlane};
-
-/// How long one etcd member may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
+use crate::intake::environment::guestinfo::{self, GuestInfo};
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
-const SCRATCH: [&str; 6] = [
+const SCRATCH: [&str; 7] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
+    policy::LOGS,
 ];
 
 /// `kaas-agent reset`
@@ -183,12 +183,22 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
     begin(&outlook, runner)
 }
 
-/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch. `progress` is told how far it
-/// is.
+/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch, and the OVF environment that the
+/// hypervisor still has. `progress` is told how far it is.
 ///
 /// # Errors
 /// A finding that says what failed; doing it again goes on.
 pub fn finish(
+    disk: &Disk,
+    platform: &Platform,
+    runner: &dyn Runner,
+    progress: &mut dyn FnMut(Finding),
+) -> Result<(), Finding> {
+    finish_beside(GuestInfo::of_this_machine(), disk, platform, runner, progress)
+}
+
+fn finish_beside(
+    guestinfo: Option<GuestInfo<impl Port>>,
     disk: &Disk,
     platform: &Platform,
     runner: &dyn Runner,
@@ -208,6 +218,8 @@ pub fn finish(
         empty(&platform.path(directory), machine_id.trim())
             .map_err(|error| failed(&format!("emptying {directory}"), error))?;
     }
+    // Before the disk is blank: after a cut then, the properties would count.
+    forget_environment(guestinfo).map_err(|error| failed("removing the OVF environment", io::Error::other(error)))?;
     let mut tell = |share: u64| {
         progress(codes::RESET_UNDER_WAY.finding(
             &name,
@@ -216,6 +228,24 @@ pub fn finish(
         ));
     };
     erase::erase(disk, runner, &mut tell).map_err(|error| failed("erasing it", error))
+}
+
+/// What the hypervisor has since the last power-on is not the new node's: every pod that ran here could write it, as any
+/// process of a VM can. The next power-on gives what vCenter has.
+fn forget_environment(guestinfo: Option<GuestInfo<impl Port>>) -> Result<(), guestinfo::Error> {
+    match guestinfo.map(|mut guestinfo| guestinfo.remove()) {
+        // Nobody else can set it either, then.
+        Some(Err(error @ guestinfo::Error::Refused { .. })) => {
+            log::warn!("the OVF environment stays in guestinfo: {error}");
+            Ok(())
+        }
+        Some(Err(error)) => Err(error),
+        Some(Ok(true)) => {
+            log::info!("the OVF environment was removed from guestinfo: the next power-on gives it anew");
+            Ok(())
+        }
+        Some(Ok(false)) | None => Ok(()),
+    }
 }
 
 /// Removes what is in a directory, except what is mounted there and what is called `stays`: the journal that this boot
@@ -239,7 +269,11 @@ fn empty(directory: &Path, stays: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::command::{self, Command};
     use crate::host::disk::{DiskState, fixture};
+    use crate::host::vmware::backdoor::Registers;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
+    use crate::maintenance::space;
 
     fn outlook(cluster: Cluster) -> Outlook {
         let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
@@ -275,6 +309,74 @@ mod tests {
         let words = outlook(Cluster::Ends("this is its only control node".into())).words();
         assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
         assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
+    }
+
+    /// Passes on to a hypervisor that outlives what speaks to it.
+    struct Line<'a>(&'a mut Hypervisor);
+
+    impl Port for Line<'_> {
+        fn exchange(&mut self, registers: Registers) -> Registers {
+            self.0.exchange(registers)
+        }
+    }
+
+    /// A reset of a node whose hypervisor has this; says what the next boot finds.
+    fn reset_beside(hypervisor: &mut Hypervisor) -> Option<Vec<u8>> {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("disk");
+        fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+        let erasing = Identity { holder: None, state: DiskState::Erasing, ..fixture::identity() };
+        disk::slots::write(&path, &erasing).unwrap();
+        let disk = Disk { path, size: 16 << 20, sector: 512, read_only: false };
+        let platform = Platform::detect(root.path()).unwrap();
+        finish_beside(Some(GuestInfo::new(Line(hypervisor))), &disk, &platform, &NoPrograms, &mut |_| {}).unwrap();
+        assert!(disk::Slots::read(&disk.path).unwrap().newest().is_none(), "the disk is blank");
+        GuestInfo::new(Line(hypervisor)).environment().unwrap()
+    }
+
+    /// Without blkdiscard, zeros are written.
+    struct NoPrograms;
+
+    impl Runner for NoPrograms {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+            command::Host.run(&Command::new("/nonexistent").arg(command.to_string()))
+        }
+    }
+
+    #[test]
+    fn what_pods_wrote_for_the_next_node_is_gone_with_this_one() {
+        let forged = include_str!("../intake/environment/fixtures/three-nodes.xml");
+        assert_eq!(reset_beside(&mut Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged)), None);
+        assert_eq!(reset_beside(&mut Hypervisor::default()), None);
+        // Where guests may set nothing, pods may not, and the reset does not wait for it.
+        let mut closed = Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged);
+        closed.writable = false;
+        assert!(reset_beside(&mut closed).is_some());
+    }
+
+    #[test]
+    fn an_erasure_says_how_far_it_is_and_why_it_stopped() {
+        let mut machine = fixture::Machine::new();
+        let path = machine.add("data");
+        let disk = Disk::open(&path, &machine.platform()).unwrap();
+        let identity = Identity { state: DiskState::Erasing, ..fixture::identity() };
+        disk::slots::write(&path, &identity).unwrap();
+        let mut told = Vec::new();
+        let platform = machine.platform();
+        finish(&disk, &platform, &crate::host::command::Host, &mut |finding| told.push(finding)).unwrap();
+        assert!(told.iter().all(|finding| finding.code == "reset.under-way"), "{told:?}");
+        assert!(told.last().unwrap().seen.starts_with("100 % "), "{told:?}");
+        // It is blank now, and nobody wants that erased.
+        let failed = finish(&disk, &platform, &crate::host::command::Host, &mut |_| {}).unwrap_err();
+        assert_eq!(failed.code, "reset.failed");
+        assert!(failed.seen.contains("is not one that is to be erased"), "{failed}");
+    }
+
+    #[test]
+    fn nothing_that_is_known_to_use_the_scratch_partition_is_forgotten() {
+        for user in space::scratch_users() {
+            assert!(SCRATCH.contains(&user.as_str()), "{user} outlives a reset");
+        }
     }
 
     #[test]

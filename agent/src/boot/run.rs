@@ -5,6 +5,8 @@
 //! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → maintenance
 //! ```
 //!
+//! What of maintenance needs only the data disk or etcd begins between the steps: a boot may wait for long.
+//!
 //! Whatever is wrong is shown and looked at again: the agent never gives up,
 //! never restarts itself and changes nothing before it has a plan.
 
@@ -21,7 +23,7 @@ use contract::image::ImageFacts;
 use contract::secret::Secret;
 
 use crate::boot::corrections::{AGAIN, Found, corrected, from_environment, is_untouched};
-use crate::boot::plan::{self, Observed, Plan};
+use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::reset;
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
 use crate::cluster::kubernetes::upgrade::Begun;
@@ -37,7 +39,7 @@ use crate::host::platform::Platform;
 use crate::host::services;
 use crate::intake::config::Config;
 use crate::intake::preflight::{self, Clock, Facts};
-use crate::maintenance::Maintenance;
+use crate::maintenance::{Maintenance, Needs};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 use crate::system::clock;
@@ -73,13 +75,18 @@ pub fn run(root: &Path) -> ExitCode {
         reporter.alive(LOOP, STEP);
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
-        reporter.update(|status| {
-            status.phase = Phase::Refused;
-            let action = "It is tried again; if it stays, look at the journal of kaas-agent";
-            status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
-        });
+        failed(&reporter, &error);
         thread::sleep(LATER);
     }
+}
+
+/// Says that the agent came to no plan.
+fn failed(reporter: &Reporter, error: &anyhow::Error) {
+    reporter.update(|status| {
+        status.phase = Phase::Refused;
+        let action = "It is tried again; if it stays, look at the journal of kaas-agent";
+        status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
+    });
 }
 
 /// What is known before deciding.
@@ -134,14 +141,16 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);
-    carry_out(&mut context, reporter);
+    let mut maintenance = Maintenance::default();
+    let steps = context.plan.steps.clone();
+    carry_out(&mut context, &steps, &mut maintenance, reporter);
     let manager = context.node.endpoint.swaps();
     if let Some(context) = manager.context()
         && let Err(error) = context.announcer.tell(manager.under_way())
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
-    let mut maintenance = Maintenance::begin(context.node.config.role(), Instant::now());
+    maintenance.begin(context.node.config.role(), Needs::Node, Instant::now());
     maintenance.remember(&context.passing);
     loop {
         reporter.alive(LOOP, ROUND);
@@ -157,9 +166,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     }
 }
 
-/// Does the steps in order, each until it is done.
-fn carry_out(context: &mut StepContext, reporter: &Reporter) {
-    let steps = context.plan.steps.clone();
+/// Does the steps in order, each until it is done, and looks after what the node has by then.
+pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
     let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
         let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
@@ -186,6 +194,7 @@ fn carry_out(context: &mut StepContext, reporter: &Reporter) {
             };
             let mut findings = context.findings();
             findings.extend(context.passed_over().without(&findings));
+            findings.extend(maintenance.findings());
             reporter.update(|status| show(status, &error, findings));
             if let StepError::Failed(error) = &error {
                 log::warn!("{step}: {error:#}");
@@ -193,10 +202,19 @@ fn carry_out(context: &mut StepContext, reporter: &Reporter) {
             if let Some(health) = &context.health {
                 health.look_if_due();
             }
-            wait(context, error.pause(attempt));
+            wait(context, maintenance, error.pause(attempt));
             attempt += 1;
         }
-        let findings = context.findings();
+        let begins = match step {
+            Step::MountDataDisk { .. } => Some(Needs::DataDisk),
+            Step::Etcd => Some(Needs::Etcd),
+            _ => None,
+        };
+        if let Some(needs) = begins {
+            maintenance.begin(context.node.config.role(), needs, Instant::now());
+        }
+        let mut findings = context.findings();
+        findings.extend(maintenance.findings());
         reporter.update(|status| status.findings = findings);
     }
     reporter.update(|status| {
@@ -206,9 +224,9 @@ fn carry_out(context: &mut StepContext, reporter: &Reporter) {
     });
 }
 
-/// Waits until a step is tried again. Properties that are corrected meanwhile
+/// Waits until a step is tried again, and does what of maintenance is due. Properties that are corrected meanwhile
 /// are taken up as at power-on, while they count.
-fn wait(context: &StepContext, time: Duration) {
+fn wait(context: &StepContext, maintenance: &mut Maintenance, time: Duration) {
     let until = Instant::now() + time;
     loop {
         if context.sees_corrections() {
@@ -219,6 +237,7 @@ fn wait(context: &StepContext, time: Duration) {
                 Err(error) => log::warn!("starting again: {error:#}"),
             }
         }
+        maintenance.run(&context.node, Instant::now());
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
@@ -283,16 +302,7 @@ fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow
                 match records.config() {
                     Ok(saved) => (Some(plan::Disk::Ours(disk.path.clone())), saved),
                     Err(error) => {
-                        let (seen, last) = (format!("{error:#}"), &identity.image_version);
-                        let action = format!(
-                            "Give the disk back to a VM of the image that last used it, {last}; if this is that image, \
-                             the record is damaged: reset the node and replace it"
-                        );
-                        refuse(
-                            reporter,
-                            codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", seen, action).into(),
-                            DISKS_AGAIN,
-                        );
+                        refuse(reporter, not_understood(&error, &identity.image_version).into(), DISKS_AGAIN);
                         continue;
                     }
                 }
@@ -398,4 +408,43 @@ fn wait_for_environment(
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(plan)?;
     files::write_atomically(&files::below(root, plan::PATH), &text, 0o644).context("saving the plan")
+}
+
+/// Says that the saved configuration cannot be read, which the image `last` has used last.
+fn not_understood(error: &anyhow::Error, last: &str) -> Finding {
+    let action = format!(
+        "Give the disk back to a VM of the image that last used it, {last}; if this is that image, the record is damaged: \
+         reset the node and replace it"
+    );
+    codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", format!("{error:#}"), action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_comes_to_no_plan_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        let reporter = Reporter::new(root.path(), Status::default());
+        // There is nothing there, no image either.
+        let Err(error) = boot(root.path(), &reporter);
+        failed(&reporter, &error);
+        let status = reporter.status();
+        let found: Vec<_> = status.findings.iter().map(|finding| (finding.code.as_str(), &finding.seen)).collect();
+        assert_eq!(found, [("agent.failed", &format!("{error:#}"))]);
+        assert_eq!(status.phase, Phase::Refused);
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_is_named_with_the_image_that_wrote_it() {
+        let root = tempfile::tempdir().unwrap();
+        let file = files::below(root.path(), "/data/kaas/config.json");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, r#"{"role": "of tomorrow"}"#).unwrap();
+        let error = Records::new(root.path()).config().unwrap_err();
+        let finding = not_understood(&error, "9.9.9");
+        assert_eq!(finding.code, "config.not-understood");
+        assert!(finding.seen.contains("config.json") && finding.action.contains("9.9.9"), "{finding}");
+    }
 }

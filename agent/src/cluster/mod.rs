@@ -16,3 +16,8 @@ pub mod records;
 pub mod rendezvous;
 pub mod surroundings;
 pub mod virtual_address;
+
+use std::time::Duration;
+
+/// How long etcd or an API server may take for a short answer, times the timeout factor.
+pub const REQUEST: Duration = Duration::from_secs(5);

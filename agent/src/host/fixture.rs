@@ -1,12 +1,13 @@
-//! Network namespaces for tests.
+//! Network namespaces and file systems for tests.
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::host::command::{Command, Host, Runner};
 
@@ -14,8 +15,9 @@ use crate::host::command::{Command, Host, Runner};
 pub struct Namespace(pub String);
 
 impl Namespace {
-    /// A new one whose name begins with this process.
+    /// A new one whose name begins with this process. Making one needs root, and a test that cannot have it fails.
     pub fn new(name: &str) -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "this test makes network namespaces, which needs root");
         let namespace = Self(format!("kaas-test-{}-{name}", std::process::id()));
         Host.run(&Command::new("ip").args(["netns", "add", &namespace.0])).unwrap();
         namespace
@@ -46,6 +48,26 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = Host.run(&Command::new("ip").args(["netns", "delete", &self.0]));
     }
+}
+
+/// A file system that has hardly any room, mounted for the thread that made it and those that it starts until this is
+/// dropped.
+pub struct SmallFileSystem(PathBuf);
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+/// Mounts one.
+pub fn small_file_system(point: &Path) -> SmallFileSystem {
+    unshare(CloneFlags::CLONE_NEWNS).expect("this test needs root");
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+    std::fs::create_dir_all(point).unwrap();
+    mount(Some("tmpfs"), point, Some("tmpfs"), MsFlags::empty(), Some("size=64m")).unwrap();
+    SmallFileSystem(point.to_owned())
 }
 
 /// Fails a test that hangs, instead of waiting for ever.

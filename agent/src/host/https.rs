@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use zeroize::Zeroizing;
 
 /// The longest answer that is read, in bytes.
-const LONGEST: usize = 8 << 20;
+pub(crate) const LONGEST: usize = 8 << 20;
 
 /// A client of one server.
 pub struct Client {

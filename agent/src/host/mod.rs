@@ -11,6 +11,7 @@ pub(crate) mod fake_systemd;
 pub mod files;
 #[cfg(test)]
 pub mod fixture;
+pub mod hex;
 pub mod https;
 pub mod image;
 pub mod nftables;

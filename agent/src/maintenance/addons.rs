@@ -17,14 +17,18 @@ use crate::node::context::NodeContext;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record;
 
-/// Says, until the VM restarts, which build the add-ons were seen to be of.
+/// Says, until the VM restarts, which build the add-ons were seen to be of, and for which level of pods' security.
 const SEEN: &str = "/run/kaas/addons";
+
+fn seen(context: &SwapContext) -> String {
+    format!("{} {}", context.image.build, context.config.cluster.pod_security)
+}
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let manager = node.endpoint.swaps().clone();
     let Some(context) = manager.context() else { return Ok(None) };
-    let seen = fs::read_to_string(files::below(&context.root, SEEN)).is_ok_and(|build| build == context.image.build);
-    if seen || manager.state().is_some() || !context.reporter.status().is_ready() {
+    let done = fs::read_to_string(files::below(&context.root, SEEN)).is_ok_and(|done| done == seen(&context));
+    if done || manager.state().is_some() || !context.reporter.status().is_ready() {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {
@@ -54,7 +58,12 @@ fn renew(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<()> {
             .context("applying cluster DNS")?;
         context.note(&format!("all nodes run image {}: its add-ons were applied", context.image.version));
     }
-    files::write_atomically(&files::below(&context.root, SEEN), build.as_bytes(), 0o644)?;
+    let priorities = addons::priorities(context.config.cluster.pod_security);
+    if !priorities.is_empty() {
+        api::apply(runner, context.config.address(), &priorities)
+            .context("applying who may have the system's priorities")?;
+    }
+    files::write_atomically(&files::below(&context.root, SEEN), seen(context).as_bytes(), 0o644)?;
     Ok(())
 }
 
@@ -63,6 +72,7 @@ mod tests {
     use super::*;
     use crate::host::command::{Command, Error};
     use crate::upgrade::swap::manager::tests::context;
+    use contract::pod_security::PodSecurity;
     use std::sync::Mutex;
 
     /// Answers with a build, and notes what is asked.
@@ -78,14 +88,26 @@ mod tests {
     #[test]
     fn addons_of_another_build_are_renewed_and_looked_at_once() {
         let root = tempfile::tempdir().unwrap();
-        let context = context(root.path(), None);
-        for (there, commands) in [(context.image.build.clone(), 1), ("of another one".into(), 2), (String::new(), 2)] {
+        let mut context = context(root.path(), None);
+        let build = context.image.build.clone();
+        let (open, closed) = (PodSecurity::Privileged, PodSecurity::Baseline);
+        // Where pods may do everything, nothing is said of their priorities.
+        let table = [
+            (build.clone(), open, 1),
+            ("of another one".into(), open, 2),
+            (String::new(), open, 2),
+            (build, closed, 2),
+            (String::new(), closed, 3),
+        ];
+        for (there, level, commands) in table {
+            context.config.cluster.pod_security = level;
             let cluster = Cluster(there, Mutex::default());
             renew(&context, &cluster).unwrap();
             let asked = cluster.1.into_inner().unwrap();
             assert_eq!(asked.len(), commands, "{asked:?}");
             assert!(asked[0].contains("{.metadata.annotations.kaas\\.local/build}"), "{asked:?}");
-            assert_eq!(fs::read_to_string(files::below(root.path(), SEEN)).unwrap(), context.image.build);
+            let done = fs::read_to_string(files::below(root.path(), SEEN)).unwrap();
+            assert_eq!(done, format!("{} {level}", context.image.build));
         }
     }
 }

@@ -173,3 +173,31 @@ fn keep(root: &Path, admission: Admission) -> rendezvous::Keep {
 fn shown(until: u64) -> String {
     humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(until)).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::config::fixture::three_nodes;
+    use crate::upgrade::swap::fake_etcd;
+
+    #[test]
+    fn how_far_a_replacement_is_is_said() {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
+        fake_etcd::off(&mut config, root.path());
+        let admitting = Admitting {
+            node: config.cluster.control_nodes[1].clone(),
+            cluster: Uuid::nil(),
+            image: "image".into(),
+            pki: root.path().to_owned(),
+            root: root.path().to_owned(),
+            config,
+        };
+        // There is nobody to be replaced any more: it is tried once.
+        let out = LastFound::default();
+        admitting.make_member(&out).unwrap();
+        let findings = out.findings();
+        let found: Vec<_> = findings.iter().map(|finding| (finding.code.as_str(), &*finding.subject)).collect();
+        assert_eq!(found, [("member.replacing", "node2")]);
+        assert!(findings.to_string().contains("it is not a member yet: "), "{findings}");
+    }
+}

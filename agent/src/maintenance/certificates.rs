@@ -1,6 +1,7 @@
 //! Renews the node's certificates well before they end, starts those again
 //! that use them, and says which ones nobody here can renew.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use contract::codes;
@@ -10,6 +11,7 @@ use super::health::yield_virtual_address;
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 
 /// How many days before its end an authority becomes a finding: a year.
@@ -43,15 +45,17 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     let present = certificates::inventory(root);
     let mut findings = judge(&present, now);
-    if let Err(error) = ApiCertificate::installed(root, config) {
-        findings.push(codes::API_CERTIFICATE_UNUSABLE.finding(
-            "your API certificate",
-            format!("it is not used: {error:#}"),
-            "Install it again, or remove it: kaas-agent certificate",
-        ));
-    }
+    findings.extend(unusable(root, config));
     node.reporter.update(|status| status.certificates = present);
     Ok(findings)
+}
+
+/// That the administrator's own certificate was damaged, if it was.
+fn unusable(root: &Path, config: &ControlPlane) -> Findings {
+    let Err(error) = ApiCertificate::installed(root, config) else { return Findings::default() };
+    let action =
+        "Install it again with `kaas-agent certificate install`, or remove it: `kaas-agent certificate remove`";
+    codes::API_CERTIFICATE_UNUSABLE.finding("your API certificate", format!("it is not used: {error:#}"), action).into()
 }
 
 /// What a person has to see to.
@@ -82,7 +86,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
         findings.push(code.finding(
             "your API certificate",
             format!("it {}", one.end(now)),
-            "Install the next one on each control node: kaas-agent certificate install",
+            "Install the next one on each control node: `kaas-agent certificate install`",
         ));
     }
     findings
@@ -91,7 +95,21 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::files;
     use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_certificate_that_was_damaged_is_named_with_what_to_do() {
+        let (root, config) = (tempfile::tempdir().unwrap(), crate::intake::config::fixture::three_nodes());
+        assert!(unusable(root.path(), &config).is_empty(), "there is none");
+        let installed = files::below(root.path(), certificates::api::PATH);
+        std::fs::create_dir_all(installed.parent().unwrap()).unwrap();
+        std::fs::write(installed, "half a certif").unwrap();
+        let findings = unusable(root.path(), &config);
+        let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(found, ["api-certificate.unusable"]);
+        assert!(findings.to_string().contains("`kaas-agent certificate remove`"), "{findings}");
+    }
 
     #[test]
     fn authorities_are_told_of_a_year_before_their_end() {

@@ -31,7 +31,7 @@ fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: System
             if !swap_open && etcd.status()?.is_leader() {
                 let known = node_record::list(&etcd).context("looking what the other nodes run")?;
                 if node_record::settled(&context.config, &known, &context.image.build) {
-                    node.begin(false, now)?;
+                    node.begin(now)?;
                     context.note("all nodes run one image that encrypts Secrets, for good: encrypting them begins");
                 }
             }
@@ -49,5 +49,71 @@ fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: System
 }
 
 #[cfg(test)]
-#[path = "encryption_tests.rs"]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::kubernetes::{PKI, secrets};
+    use crate::host::command::{Command, Error};
+    use crate::host::files;
+    use crate::upgrade::swap::fake_etcd::FakeEtcd;
+    use crate::upgrade::swap::manager::tests::context;
+    use crate::upgrade::swap::node_record::Announcer;
+
+    /// An API server that says nothing of its keys.
+    struct Silent;
+
+    impl Runner for Silent {
+        fn run(&self, _: &Command) -> Result<Vec<u8>, Error> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_cluster_of_an_earlier_image_begins_once_all_nodes_run_one_image_for_good() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut context, pki) = (context(root.path(), None), files::below(root.path(), PKI));
+        let etcd = FakeEtcd::start(&mut context.config, &pki);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31);
+        let announcer = |build: &str| Announcer::new(&context.config, &pki, root.path(), &context.disk, build).unwrap();
+        let (former, own) = (announcer("the former image's"), announcer(&context.image.build));
+        (context.pki, context.announcer) = (pki.clone(), own.clone());
+        let clear = |swap_open| {
+            let findings = look(&context, swap_open, &Silent, now).unwrap();
+            assert!(findings.is_empty(), "{findings}");
+            assert!(etcd.below("/kaas/encryption/").is_empty(), "it began");
+            let laid = std::fs::read_to_string(files::below(root.path(), secrets::CONFIGURATION)).unwrap();
+            assert!(laid.contains("\"identity\"") && !laid.contains("secretbox"), "{laid}");
+        };
+        // Nobody has told of his image; then one runs the former one; then a swap is not committed.
+        clear(false);
+        former.tell(None).unwrap();
+        clear(false);
+        own.tell(None).unwrap();
+        clear(true);
+        own.tell(Some(uuid::Uuid::from_u128(1))).unwrap();
+        clear(false);
+
+        own.tell(None).unwrap();
+        look(&context, false, &Silent, now).unwrap();
+        let begun = etcd.below("/kaas/encryption/keys");
+        assert_eq!(begun.len(), 1);
+        let set: serde_json::Value = serde_json::from_str(&begun[0].1).unwrap();
+        assert_eq!(
+            (&set["write"], &set["clear"]),
+            (&serde_json::Value::Null, &true.into()),
+            "read first, written later"
+        );
+        // As long as the API server has not said that it can read the key, nothing is written with it.
+        for _ in 0..3 {
+            let findings = look(&context, false, &Silent, now).unwrap();
+            let codes: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+            assert_eq!(codes, ["recovery-key.missing"]);
+        }
+        let late = look(&context, false, &Silent, now + Duration::from_secs(3600)).unwrap();
+        assert!(late.iter().any(|finding| finding.code == "encryption.waiting"), "{late}");
+        assert_eq!(etcd.below("/kaas/encryption/keys"), begun);
+        let laid = std::fs::read_to_string(files::below(root.path(), secrets::CONFIGURATION)).unwrap();
+        assert!(laid.find("identity").unwrap() < laid.find("secretbox").unwrap(), "{laid}");
+    }
+}

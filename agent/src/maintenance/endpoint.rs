@@ -21,3 +21,21 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
             .into(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::config::Config;
+    use crate::intake::config::fixture::one_node;
+    use crate::node::fixture;
+
+    #[test]
+    fn an_endpoint_that_cannot_be_opened_is_named_and_the_node_goes_on() {
+        let root = tempfile::tempdir().unwrap();
+        // There is no authority that could sign its certificate.
+        let findings = look(&fixture::node(root.path(), Config::ControlPlane(one_node()))).unwrap();
+        let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(found, ["endpoint.closed"]);
+        assert!(!findings.has_errors());
+    }
+}

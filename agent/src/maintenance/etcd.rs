@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::health::yield_virtual_address;
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::etcd::upkeep::{self, Task};
+use crate::cluster::etcd::listens;
+use crate::cluster::etcd::upkeep::{self, Member, Task};
 use crate::node::context::NodeContext;
 
-/// How long a member may take for a short answer, times the timeout factor …
-const REQUEST: Duration = Duration::from_secs(5);
-/// … and for defragmenting its database: 8 GiB on a slow disk.
+/// How long a member may take for defragmenting its database, times the timeout factor: 8 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -22,12 +22,16 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let own = quickly(&node)?;
         let status = own.status()?;
         let alarms = own.alarms()?;
-        let itself = [(&node, Some(status.clone()))];
+        let itself = [(&node, Member::Answers(Box::new(status.clone())))];
         if !upkeep::concerns_all(&status, &alarms) {
             return Ok(upkeep::findings(&itself, &alarms));
         }
         let nodes = &config.cluster.control_nodes;
-        let seen: Vec<_> = nodes.iter().map(|node| (node, quickly(node).and_then(|it| it.status()).ok())).collect();
+        let look = |node| {
+            let said = quickly(node).and_then(|it| it.status()).ok();
+            (node, Member::of(said, || listens(node, config.timeout(REQUEST))))
+        };
+        let seen: Vec<_> = nodes.iter().map(look).collect();
         upkeep::forget_history(&own, &status, &alarms);
         let task = upkeep::decide(&seen, &status, &alarms);
         match task {

@@ -4,10 +4,11 @@
 use contract::finding::Findings;
 
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::firewall::{HostPorts, Rules};
 use crate::cluster::kubernetes::api::Api;
 use crate::host::command::Host;
-use crate::node::context::{NodeContext, REQUEST};
+use crate::node::context::NodeContext;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, root, firewall) = (node.control_plane()?.clone(), node.root().to_owned(), node.firewall.clone());
@@ -15,7 +16,10 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(Box::new(move |_| {
         if ready {
             let listed = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))
-                .and_then(|api| HostPorts::of_pods(&api.pods_in_the_network_of(&config.node.name)?));
+                .and_then(|api| api.pods_in_the_network_of(&config.node.name))
+                .and_then(|pages| {
+                    pages.iter().try_fold(HostPorts::default(), |all, page| Ok(all.and(HostPorts::of_pods(page)?)))
+                });
             match listed {
                 Ok(ports) => firewall.open(ports)?,
                 Err(error) => log::debug!("the pods' host ports stay as they are: {error:#}"),

@@ -4,22 +4,20 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use contract::codes;
 use contract::finding::Findings;
 
 use super::job::{Job, LastFound};
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
+use crate::cluster::etcd::restore::Restored;
 use crate::cluster::records::Records;
 use crate::cluster::rendezvous::{Record, Rendezvous, Report};
 use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
-use crate::upgrade::swap::node_record;
-
-/// How long etcd may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
+use crate::upgrade::swap::node_record::{self, Epoch};
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (record, secret) = (node.records.rendezvous()?, node.records.secret()?);
@@ -84,7 +82,8 @@ impl Waiting {
     /// removed from it, to come back with a code of their own. Without a quorum only what this member knows.
     fn joined(&self) -> anyhow::Result<BTreeSet<String>> {
         let etcd = EtcdClient::new(self.config.control_node()?, &self.pki, self.config.timeout(REQUEST))?;
-        let mut joined = node_record::joined(&etcd)?;
+        let restored = Records::new(&self.root).entry::<Restored>()?.map(Epoch::from);
+        let mut joined = node_record::joined(&etcd, restored.as_ref())?;
         match etcd.members() {
             Ok(members) => {
                 let removed =
@@ -125,7 +124,7 @@ mod tests {
     use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use contract::secret::Secret;
     use std::thread;
-    use std::time::{Instant, SystemTime};
+    use std::time::{Duration, Instant, SystemTime};
     use tempfile::TempDir;
 
     /// A first node that has handed out, and etcd of all three.
@@ -169,9 +168,13 @@ mod tests {
 
         /// A node tells the cluster of its disk, in the words of whatever version.
         fn joins(&self, node: &str) {
+            self.tells(node, b"{}");
+        }
+
+        fn tells(&self, node: &str, record: &[u8]) {
             let first = &self.config.cluster.control_nodes[0];
             let etcd = EtcdClient::new(first, &files::below(self.root.path(), PKI), REQUEST).unwrap();
-            etcd.put(&format!("/kaas/nodes/{node}"), b"{}").unwrap();
+            etcd.put(&format!("/kaas/nodes/{node}"), record).unwrap();
         }
 
         /// Whom the job says that it waits for, once it says so.
@@ -234,6 +237,26 @@ mod tests {
         assert_eq!(waiting.joined().unwrap(), ["node2".to_owned(), "node3".to_owned()].into());
         waiting.for_joins(&first.open(), &LastFound::default()).unwrap();
         assert!(first.is_over());
+    }
+
+    /// The snapshot of a former cluster knows nodes with the same names.
+    #[test]
+    fn in_a_restored_cluster_who_was_a_member_of_the_former_one_is_awaited() {
+        let first = First::new();
+        let record = |token: Option<&str>| {
+            serde_json::json!({"disk": uuid::Uuid::nil(), "generation": 1, "holder": null, "build": "b", "counter": 7,
+                "restored": token.map(|token| serde_json::json!({"token": token, "at": "2026-11-21T10:00:00Z"}))})
+            .to_string()
+        };
+        first.tells("node2", record(None).as_bytes());
+        first.tells("node3", record(Some("of before")).as_bytes());
+        assert_eq!(first.waiting().joined().unwrap(), ["node2".to_owned(), "node3".to_owned()].into());
+        let restored =
+            Restored { token: "of now".into(), members: vec!["node1".into()], at: "2026-11-22T10:00:00Z".into() };
+        first.records().begin_entry(&restored).unwrap();
+        assert!(first.waiting().joined().unwrap().is_empty());
+        first.tells("node2", record(Some("of now")).as_bytes());
+        assert_eq!(first.waiting().joined().unwrap(), ["node2".to_owned()].into());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! calm pace: tells keepalived whether this node may hold the virtual IP,
 //! and keeps the status fresh.
 
+mod judgement;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,14 +12,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use contract::node::VirtualAddress;
+use judgement::{Judgement, Look};
 
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::virtual_address;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
-use crate::node::context::REQUEST;
 use crate::status::{Health, Member, Reporter};
 
 /// The pause between two looks, times the timeout factor while the API on this node serves.
@@ -28,12 +31,6 @@ const ASKING: Duration = Duration::from_secs(3);
 
 /// The pause between two looks while the API is found wanting, or serves not yet.
 const HASTE: Duration = Duration::from_millis(500);
-
-/// How often in a row the API must be found wanting before this node gives the virtual IP up …
-const FAILURES: u32 = 3;
-
-/// … and for how long. One slow answer is no outage, and an election of etcd's leader is none either.
-const WANTING: Duration = Duration::from_secs(2);
 
 /// How long the API may take to say that it serves, times the timeout factor. With an etcd that is away it would take
 /// four seconds to say that it does not.
@@ -141,29 +138,6 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
     Ok(())
 }
 
-/// Whether the API on this node serves, as keepalived is told: at once when it does, after some failures in a row when it
-/// does not.
-#[derive(Default)]
-struct Judgement {
-    serves: bool,
-    /// Since when it is found wanting, and how often it was.
-    wanting: Option<(Instant, u32)>,
-}
-
-impl Judgement {
-    /// Judges by a look that began then and ends `now`. Says whether that ends its service.
-    fn note(&mut self, well: bool, began: Instant, now: Instant) -> bool {
-        if well {
-            *self = Self { serves: true, wanting: None };
-            return false;
-        }
-        let (since, looks) = self.wanting.map_or((began, 1), |(since, looks)| (since, looks.saturating_add(1)));
-        self.wanting = Some((since, looks));
-        let over = looks >= FAILURES && now.duration_since(since) >= WANTING;
-        over && std::mem::replace(&mut self.serves, false)
-    }
-}
-
 /// Follows the API on this node.
 ///
 /// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
@@ -189,11 +163,16 @@ impl Following {
         shared.reporter.alive("the watch of the API", shared.config.timeout(ROUND));
         let began = Instant::now();
         let seen = self.ask(&shared.config);
-        let ended = self.judgement.note(seen.is_ok(), began, Instant::now());
+        let look = match &seen {
+            Ok(()) => Look::Serves,
+            Err(error) if is_late(error) => Look::Late,
+            Err(_) => Look::Refuses,
+        };
+        let ended = self.judgement.note(look, began, Instant::now());
         if let (true, Err(error)) = (ended, &seen) {
             log::warn!("the API on this node does not serve: {error:#}");
         }
-        let serves = self.judgement.serves;
+        let serves = self.judgement.serves();
         if let Some(address) = shared.config.cluster.virtual_address
             && let Err(error) = virtual_address::tell(&shared.root, address, serves)
         {
@@ -206,12 +185,17 @@ impl Following {
     /// Asks etcd on this node, and the API as well if that is due.
     fn ask(&mut self, config: &ControlPlane) -> anyhow::Result<()> {
         ensure!(!member::own_is_away(config.timeout(KNOWN)), "etcd on this node is off or sees no leader");
-        if self.judgement.wanting.is_none() && self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
+        if !self.judgement.doubts() && self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
             return Ok(());
         }
         self.asked = Some(Instant::now());
         self.api.get(config).ready()
     }
+}
+
+/// Whether an answer did not come in time.
+fn is_late(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<reqwest::Error>()).any(reqwest::Error::is_timeout)
 }
 
 impl Shared {
@@ -238,55 +222,5 @@ impl Shared {
             status.health = Some(Health { api, nodes, etcd, virtual_address });
         });
         well
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whether the API serves after each of some looks that begin and end so many milliseconds from now.
-    fn judged(looks: &[(u64, u64, bool)]) -> Vec<bool> {
-        let start = Instant::now();
-        let at = |time| start + Duration::from_millis(time);
-        let mut judgement = Judgement::default();
-        looks
-            .iter()
-            .map(|(began, ended, well)| {
-                judgement.note(*well, at(*began), at(*ended));
-                judgement.serves
-            })
-            .collect()
-    }
-
-    #[test]
-    fn it_serves_from_the_first_good_look_on() {
-        assert_eq!(judged(&[(0, 0, false), (500, 500, true)]), [false, true]);
-    }
-
-    #[test]
-    fn an_election_of_etcds_leader_ends_no_service() {
-        let looks = [(0, 0, true), (1000, 1000, false), (1500, 1500, false), (2000, 2000, false), (2500, 2500, true)];
-        assert_eq!(judged(&looks), [true; 5]);
-    }
-
-    #[test]
-    fn one_answer_that_never_comes_ends_no_service() {
-        assert_eq!(judged(&[(0, 0, true), (1000, 6000, false), (6500, 6500, true)]), [true; 3]);
-    }
-
-    #[test]
-    fn an_etcd_that_is_away_for_two_seconds_ends_it() {
-        let away = |from: u64| (from, from, false);
-        let looks = [(0, 0, true), away(1000), away(1500), away(2000), away(2500), away(3000)];
-        assert_eq!(judged(&looks), [true, true, true, true, true, false]);
-    }
-
-    #[test]
-    fn an_api_that_hangs_when_etcd_goes_is_judged_from_when_it_was_asked() {
-        assert_eq!(
-            judged(&[(0, 0, true), (1000, 3000, false), (3500, 3500, false), (4000, 4000, false)]),
-            [true, true, true, false]
-        );
     }
 }

@@ -1,5 +1,6 @@
-//! Maintenance: tasks that recur as long as the node runs, each at its own pace. The boot flow begins it once the node
-//! runs and goes through it again and again; nothing else calls it. The table below is all that a node does by itself.
+//! Maintenance: tasks that recur as long as the node runs, each at its own pace. The boot flow begins each part of it once
+//! that has what it needs, and goes through it again and again; nothing else calls it. The tables below are all that a
+//! node does by itself.
 
 mod addons;
 mod admission;
@@ -9,6 +10,7 @@ mod data_disk;
 mod encryption;
 mod endpoint;
 mod etcd;
+mod external_ips;
 mod firewall;
 mod forming;
 pub mod health;
@@ -18,7 +20,7 @@ mod pod_security;
 mod runtime;
 mod schedule;
 mod snapshots;
-mod space;
+pub(crate) mod space;
 mod surroundings;
 mod swap;
 
@@ -33,12 +35,37 @@ use crate::node::context::NodeContext;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a node of a role does.
-fn tasks(role: Role) -> &'static [Task] {
-    match role {
-        Role::ControlPlane | Role::TenantControlPlane => CONTROL_PLANE,
+/// What a task needs of the node. A node that does not get through its boot, as for a full store, looks after what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The data disk is mounted.
+    DataDisk,
+    /// This node's etcd serves.
+    Etcd,
+    /// All steps of the boot are done.
+    Node,
+}
+
+/// What a node of a role does once it has that.
+fn tasks(role: Role, needs: Needs) -> &'static [Task] {
+    match (role, needs) {
+        (Role::ControlPlane | Role::TenantControlPlane, Needs::DataDisk) => DISK,
+        (Role::ControlPlane | Role::TenantControlPlane, Needs::Etcd) => STORE,
+        (Role::ControlPlane | Role::TenantControlPlane, Needs::Node) => CONTROL_PLANE,
     }
 }
+
+#[rustfmt::skip]
+const DISK: &[Task] = &[
+    Task { what: "the room on the disks", every: MINUTE, work: Background(space::look) },
+    Task { what: ROOM, every: space::RELIEVE, work: Background(space::relieve) },
+];
+
+#[rustfmt::skip]
+const STORE: &[Task] = &[
+    Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
+    Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
+];
 
 #[rustfmt::skip]
 const CONTROL_PLANE: &[Task] = &[
@@ -48,16 +75,13 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
-    Task { what: "the room on the disks", every: MINUTE, work: Check(space::look) },
-    Task { what: "the room for etcd", every: Duration::from_secs(5), work: Check(space::relieve) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
-    Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
-    Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
+    Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(external_ips::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
@@ -67,13 +91,18 @@ const CONTROL_PLANE: &[Task] = &[
 /// The check that the boot flow has done for the first time.
 const SURROUNDINGS: &str = "the network around";
 
-/// When each task is due, and what it has last found.
+/// The task that makes room on the data disk.
+const ROOM: &str = "the room for etcd";
+
+/// When each task that has begun is due, and what it has last found.
+#[derive(Default)]
 pub struct Maintenance(Vec<Scheduled>);
 
 impl Maintenance {
-    /// Begins now on a node of this role: each task is due for the first time after its pause.
-    pub fn begin(role: Role, now: Instant) -> Self {
-        Self(tasks(role).iter().map(|task| Scheduled::new(task, now)).collect())
+    /// Begins now what a node of this role does once it has what that needs: each task is due for the first time after
+    /// its pause.
+    pub fn begin(&mut self, role: Role, needs: Needs, now: Instant) {
+        self.0.extend(tasks(role, needs).iter().map(|task| Scheduled::new(task, now)));
     }
 
     /// Takes over what the boot flow has found of the network and the clock,
@@ -93,6 +122,12 @@ impl Maintenance {
         news
     }
 
+    /// Whether this task has begun.
+    #[cfg(test)]
+    pub(crate) fn has_begun(&self, what: &str) -> bool {
+        self.0.iter().any(|scheduled| scheduled.task.what == what)
+    }
+
     /// What everything has last found.
     pub fn findings(&self) -> Findings {
         let mut all = Findings::default();
@@ -108,21 +143,78 @@ mod tests {
     use super::*;
     use contract::codes;
 
+    fn whole(role: Role, now: Instant) -> Maintenance {
+        let mut maintenance = Maintenance::default();
+        for needs in [Needs::DataDisk, Needs::Etcd, Needs::Node] {
+            maintenance.begin(role, needs, now);
+        }
+        maintenance
+    }
+
+    #[test]
+    fn each_task_begins_once() {
+        for role in Role::ALL {
+            let maintenance = whole(role, Instant::now());
+            let mut names: Vec<_> = maintenance.0.iter().map(|scheduled| scheduled.task.what).collect();
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all, "{role}");
+        }
+    }
+
     #[test]
     fn nothing_is_due_at_once() {
         let now = Instant::now();
         for role in Role::ALL {
-            let maintenance = Maintenance::begin(role, now);
+            let maintenance = whole(role, now);
             assert!(maintenance.0.iter().all(|scheduled| scheduled.due >= now + Duration::from_secs(1)));
             assert!(maintenance.findings().is_empty());
         }
+    }
+
+    /// A pace as the documentation writes it.
+    fn pace(every: Duration) -> String {
+        match every.as_secs() {
+            60 => "each minute".to_owned(),
+            hours if hours % 3600 == 0 => format!("every {} hours", hours / 3600),
+            minutes if minutes % 60 == 0 => format!("every {} minutes", minutes / 60),
+            seconds => format!("every {seconds} seconds"),
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_each_task_with_its_pace() {
+        let page = include_str!("../../../docs/operations.md");
+        let (_, table) = page.split_once("## Maintenance that needs nobody").unwrap();
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .skip_while(|line| !line.starts_with("|---"))
+            .skip(1)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect())
+            .collect();
+        let said = |task: &Task| match task.what {
+            // It looks each minute whether one is due.
+            "snapshots of etcd" => pace(snapshots::EVERY),
+            // The rendezvous, which it opens, has a pace of its own.
+            "the nodes that have not joined yet" => "every 10 seconds, on the first node".to_owned(),
+            _ => pace(task.every),
+        };
+        for task in CONTROL_PLANE {
+            let name = task.what.trim_start_matches("the ").to_lowercase();
+            let row = rows.iter().find(|row| row[0].to_lowercase() == name);
+            let row = row.unwrap_or_else(|| panic!("docs/operations.md does not say how often {name} is looked at"));
+            assert_eq!(row[1], said(task), "{name}");
+        }
+        assert_eq!(rows.len(), CONTROL_PLANE.len(), "docs/operations.md has other rows than there are tasks");
     }
 
     #[test]
     fn what_the_boot_flow_found_stands_until_the_next_look() {
         let passing = Findings::from(codes::GATEWAY_SILENT.finding("gateway", "no answer", "Correct it"));
         for role in Role::ALL {
-            let mut maintenance = Maintenance::begin(role, Instant::now());
+            let mut maintenance = whole(role, Instant::now());
             maintenance.remember(&passing);
             assert_eq!(maintenance.findings(), passing, "{role}");
         }

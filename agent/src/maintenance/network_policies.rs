@@ -1,8 +1,9 @@
 //! Says that NetworkPolicies are not enforced, as long as there are any.
 
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::kubernetes::api::Api;
-use crate::node::context::{NodeContext, REQUEST};
+use crate::node::context::NodeContext;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     if !node.reporter.status().is_ready() {

@@ -1,4 +1,4 @@
-//! Says so where nothing keeps pods from opening their nodes.
+//! Warns when whoever may create pods can take over the nodes that they run on (`pod-security` is `privileged`).
 
 use contract::codes;
 use contract::finding::Findings;
@@ -19,7 +19,7 @@ fn judge(level: PodSecurity) -> Findings {
                 properties::POD_SECURITY,
                 "it is privileged: whoever may create pods in any namespace can take over the node that they run on",
                 "Label namespaces whose pods need more with pod-security.kubernetes.io/enforce=privileged, then set it to \
-                 baseline on each control node: kaas-agent configure pod-security=baseline",
+                 baseline on each control node: `kaas-agent configure pod-security=baseline`",
             )
             .into(),
     }

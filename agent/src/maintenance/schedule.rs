@@ -127,6 +127,7 @@ mod tests {
         scheduled.background(Instant::now(), || anyhow::bail!("no credentials"));
         let findings = scheduled.report.findings();
         assert!(findings.to_string().contains("the door: looking after it failed: no credentials"), "{findings}");
+        assert!(findings.iter().all(|finding| finding.code == "maintenance.failed"), "{findings}");
         assert!(!findings.has_errors());
     }
 

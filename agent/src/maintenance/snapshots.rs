@@ -9,6 +9,7 @@ use contract::codes;
 use contract::finding::Findings;
 
 use super::job::Job;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
@@ -18,10 +19,7 @@ use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
 
 /// The pause between two snapshots.
-const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
-
-/// How long etcd may take to say how it is, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// Names the snapshot that was sent last, in the directory of snapshots.
 const SENT: &str = "sent";
@@ -38,7 +36,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
                 "It is tried again every minute; without snapshots a lost quorum cannot be restored",
             ));
         }
-        if let Err(error) = send_newest(&config, &root) {
+        if let Err(error) = send_newest(&config, &root, SystemTime::now()) {
             findings.push(codes::SNAPSHOT_NOT_SENT.finding(
                 "snapshot-target",
                 format!("the newest snapshot was not copied: {error:#}"),
@@ -62,15 +60,15 @@ fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Whether the newest snapshot is old, or from the future: then a clock was wrong.
+/// Whether the newest snapshot is old, or all are from the future: then a clock was wrong.
 fn is_due(root: &Path, now: SystemTime) -> io::Result<bool> {
-    let newest = snapshot::list(root)?.into_iter().next();
+    let newest = snapshot::list(root, now)?.into_iter().next();
     Ok(newest.and_then(|newest| newest.age(now)).is_none_or(|age| age >= EVERY))
 }
 
-fn send_newest(config: &ControlPlane, root: &Path) -> anyhow::Result<()> {
+fn send_newest(config: &ControlPlane, root: &Path, now: SystemTime) -> anyhow::Result<()> {
     let Some(address) = &config.snapshot_target else { return Ok(()) };
-    let Some(newest) = unsent(root)? else { return Ok(()) };
+    let Some(newest) = unsent(root, now)? else { return Ok(()) };
     let target = Target::new(address, config.node.proxy.as_ref(), config.timeout_factor)?;
     target.send(&newest)?;
     log::info!("sent the snapshot {} to {}", newest.name(), target.shown());
@@ -83,8 +81,8 @@ fn sent(root: &Path) -> PathBuf {
 }
 
 /// The newest snapshot, unless it was sent.
-fn unsent(root: &Path) -> io::Result<Option<Snapshot>> {
-    let Some(newest) = snapshot::list(root)?.into_iter().next() else { return Ok(None) };
+fn unsent(root: &Path, now: SystemTime) -> io::Result<Option<Snapshot>> {
+    let Some(newest) = snapshot::list(root, now)?.into_iter().next() else { return Ok(None) };
     match fs::read_to_string(sent(root)) {
         Ok(name) if name == newest.name() => Ok(None),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -95,6 +93,11 @@ fn unsent(root: &Path) -> io::Result<Option<Snapshot>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::kubernetes::PKI;
+    use crate::intake::config::Config;
+    use crate::maintenance::job::LastFound;
+    use crate::upgrade::swap::fake_etcd;
+    use contract::secret::Secret;
 
     #[test]
     fn a_snapshot_is_due_at_first_when_the_newest_is_old_and_after_a_wrong_clock() {
@@ -111,17 +114,53 @@ mod tests {
     }
 
     #[test]
+    fn what_hinders_snapshots_is_said_all_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let mut config = crate::intake::config::fixture::one_node();
+        fake_etcd::off(&mut config, &files::below(root.path(), PKI));
+        // Nobody listens there.
+        let target = format!("http://{}:1/snapshots/", config.control_node().unwrap().address);
+        config.snapshot_target = Some(Secret::new(target));
+        let directory = snapshot::directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("c-20200101T000000Z.db"), "").unwrap();
+        let node = crate::node::fixture::node(root.path(), Config::ControlPlane(config));
+        let job = prepare(&node).unwrap().unwrap();
+        let findings = job(&LastFound::default()).unwrap();
+        let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(found, ["snapshot-target.clear-text", "snapshot.failed", "snapshot.not-sent"]);
+        assert!(!findings.has_errors(), "the node does its part all the same");
+    }
+
+    #[test]
     fn only_the_newest_snapshot_is_sent_and_once() {
         let root = tempfile::tempdir().unwrap();
-        assert!(unsent(root.path()).unwrap().is_none());
+        let now = humantime::parse_rfc3339("2026-11-21T14:30:00Z").unwrap();
+        let unsent = || unsent(root.path(), now).unwrap();
+        assert!(unsent().is_none());
         let directory = snapshot::directory(root.path());
         fs::create_dir_all(&directory).unwrap();
         for name in ["c-20261121T083000Z.db", "c-20261121T143000Z.db"] {
             fs::write(directory.join(name), "").unwrap();
         }
-        let newest = unsent(root.path()).unwrap().unwrap();
+        let newest = unsent().unwrap();
         assert_eq!(newest.name(), "c-20261121T143000Z.db");
         fs::write(sent(root.path()), newest.name()).unwrap();
-        assert!(unsent(root.path()).unwrap().is_none());
+        assert!(unsent().is_none());
+    }
+
+    #[test]
+    fn after_a_clock_was_ahead_snapshots_are_taken_and_sent_as_before() {
+        let root = tempfile::tempdir().unwrap();
+        let now = humantime::parse_rfc3339("2026-11-21T14:30:00Z").unwrap();
+        let directory = snapshot::directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        let ahead = "c-20270601T000000Z.db";
+        fs::write(directory.join(ahead), "").unwrap();
+        fs::write(sent(root.path()), ahead).unwrap();
+        assert!(is_due(root.path(), now).unwrap());
+        fs::write(directory.join("c-20261121T143000Z.db"), "").unwrap();
+        assert!(!is_due(root.path(), now + Duration::from_secs(60)).unwrap(), "one every minute");
+        assert_eq!(unsent(root.path(), now).unwrap().unwrap().name(), "c-20261121T143000Z.db");
     }
 }

@@ -5,13 +5,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use contract::codes;
 use contract::finding::Findings;
 use contract::paths;
 use nix::sys::statvfs::statvfs;
 
+use super::ROOM;
+use super::job::{Job, failed};
 use crate::cluster::etcd::snapshot;
+use crate::host::files;
 use crate::node::context::NodeContext;
 
 /// From here on a file system is called nearly full, in per cent …
@@ -19,6 +24,9 @@ const NEARLY: u64 = 80;
 
 /// … and from here on almost full.
 const ALMOST: u64 = 90;
+
+/// The pause between two looks whether etcd is short of room.
+pub(super) const RELIEVE: Duration = Duration::from_secs(5);
 
 /// How many of the largest users are named.
 const NAMED: usize = 4;
@@ -60,18 +68,32 @@ const SCRATCH: Place = Place {
     action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
 };
 
-pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
-    let platform = &node.platform;
-    let mut findings = Findings::default();
-    for place in [&DATA, &SCRATCH] {
-        findings.extend(judge(place, &platform.path(place.point))?);
-    }
-    Ok(findings)
+/// From 80 % on every file is counted, which takes minutes on a slow disk.
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let root = node.root().to_owned();
+    Ok(Some(Box::new(move |_| {
+        let mut findings = Findings::default();
+        for place in [&DATA, &SCRATCH] {
+            findings.extend(judge(place, &files::below(&root, place.point))?);
+        }
+        Ok(findings)
+    })))
 }
 
-/// Makes room for etcd before its disk is full, quicker than anybody could.
-pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Findings> {
-    snapshot::relieve(node.platform.root()).map(|()| Findings::default())
+/// Makes room for etcd before its disk is full, quicker than anybody could. It goes on for good: the main loop may be busy
+/// for longer than a small disk takes to fill.
+pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    Ok(Some(relieving(node.root().to_owned())))
+}
+
+fn relieving(root: PathBuf) -> Job {
+    Box::new(move |report| {
+        loop {
+            let relieved = snapshot::relieve(&root);
+            report.set(relieved.map_or_else(|error| failed(ROOM, &error), |()| Findings::default()));
+            thread::sleep(RELIEVE);
+        }
+    })
 }
 
 /// How much of something is used.
@@ -163,9 +185,19 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// For the test of what a reset erases: the directories that are known to use the scratch partition.
+#[cfg(test)]
+pub(crate) fn scratch_users() -> impl Iterator<Item = String> {
+    SCRATCH.users.iter().map(|(directory, _)| format!("{}/{directory}", SCRATCH.point))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::host::fixture::{eventually, small_file_system};
+    use crate::maintenance::job::LastFound;
 
     const LITTLE: Use = Use { used: 1, free: 99 };
 
@@ -218,6 +250,36 @@ mod tests {
         let places: Vec<usize> =
             order.iter().map(|one| users.find(one).unwrap_or_else(|| panic!("{one}: {users}"))).collect();
         assert!(places.is_sorted(), "{users}");
+    }
+
+    #[test]
+    fn room_is_made_again_and_again_whatever_the_main_loop_does() {
+        let test = || {
+            let root = tempfile::tempdir().unwrap();
+            let _disk = small_file_system(&files::below(root.path(), paths::DATA));
+            let directory = snapshot::directory(root.path());
+            fs::create_dir(&directory).unwrap();
+            let plant = |day: u32| fs::write(directory.join(format!("c-202001{day}T000000Z.db")), "").unwrap();
+            let kept = || {
+                snapshot::list(root.path(), SystemTime::now())
+                    .unwrap()
+                    .iter()
+                    .map(|one| one.taken.clone())
+                    .collect::<Vec<_>>()
+            };
+            (10..13).for_each(plant);
+            let (job, report) = (relieving(root.path().to_owned()), LastFound::default());
+            let found = report.clone();
+            thread::spawn(move || job(&report));
+            eventually("room", || kept() == ["2020-01-12T00:00:00Z"]);
+            (20..23).for_each(plant);
+            eventually("room again", || kept() == ["2020-01-22T00:00:00Z"]);
+            assert!(found.findings().is_empty());
+            fs::remove_dir_all(directory).unwrap();
+            fs::write(files::below(root.path(), paths::SNAPSHOTS), "").unwrap();
+            eventually("a warning", || found.findings().to_string().contains(ROOM));
+        };
+        thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 
     #[test]

@@ -4,13 +4,13 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::properties::ControlNode;
 use contract::secret::Secret;
 
+use crate::cluster::REQUEST;
 use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
@@ -24,9 +24,6 @@ use crate::host::services::Services;
 use crate::intake::config::{Config, ControlPlane};
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
-
-/// How long one request to a service on this node may take, times the timeout factor.
-pub const REQUEST: Duration = Duration::from_secs(5);
 
 /// A running node.
 pub struct NodeContext {

@@ -1,6 +1,8 @@
-//! What the agent has to say about itself: one document that is written to a
-//! file for programs and for `kaas-agent status`, and from which the console
-//! page and systemd's status line are made.
+//! How the node is, for everybody to read: one document in a file, for programs and for `kaas-agent status`. The console
+//! page, systemd's status line, the journal and guestinfo are made from it.
+//!
+//! Everything above reports here through a [`Reporter`]; nothing here decides or changes anything on the node. Calls
+//! [`crate::host`], the status in guestinfo of [`crate::intake`], and types of [`crate::cluster`].
 
 mod console;
 mod page;

@@ -1,8 +1,9 @@
-//! What a node needs of its host system before it can be part of a cluster,
-//! through systemd's own interfaces. Each `ensure` looks first, then acts, and
-//! says whether it changed anything. Knows nothing of Kubernetes.
+//! What a node needs of its host system before it can be part of a cluster, through systemd's own interfaces: network,
+//! time, names, access, trust.
 //!
-//! `/etc` is in memory: all of this is laid again at each boot.
+//! Each `ensure` looks first, then acts, and says whether it changed anything. `/etc` is in memory: all of this is laid
+//! again at each boot. Knows nothing of Kubernetes. Everything above may call it; calls [`crate::host`] and
+//! [`crate::intake`] alone.
 
 pub mod access;
 pub mod address;

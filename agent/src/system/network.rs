@@ -415,6 +415,40 @@ pub(crate) mod tests {
         assert!(finding.seen.contains("02:00:00:00:00:02"), "{finding}");
     }
 
+    /// Programs that do their work without a word.
+    struct Content;
+
+    impl Runner for Content {
+        fn run(&self, _: &Command) -> Result<Vec<u8>, crate::host::command::Error> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// What stands against the first node's address on an adapter that sysfs lists, with its cable in or out.
+    fn stands_against(carrier: &str) -> Vec<String> {
+        let root = tempfile::tempdir().unwrap();
+        let adapter = crate::host::files::below(root.path(), "/sys/class/net/nowhere");
+        fs::create_dir_all(adapter.join("device")).unwrap();
+        for (file, text) in [("address", "02:00:00:00:00:01"), ("type", "1"), ("carrier", carrier)] {
+            fs::write(adapter.join(file), text).unwrap();
+        }
+        let mut config = config();
+        // Nobody waits for a cable here.
+        config.timeout_factor = 0;
+        let platform = Platform::detect(root.path()).unwrap();
+        let bus = crate::host::fake_systemd::FakeSystemd::new(root.path()).bus();
+        let findings = ensure(&platform, &Content, &bus, &Config::ControlPlane(config), true).unwrap_err();
+        assert!(!crate::host::files::below(root.path(), DIRECTORY).exists(), "an address was claimed");
+        findings.iter().map(|finding| finding.code.clone()).collect()
+    }
+
+    #[test]
+    fn an_adapter_without_a_cable_and_one_that_cannot_be_asked_are_named() {
+        assert_eq!(stands_against("0"), ["network.no-carrier"]);
+        // The kernel knows no adapter of this name.
+        assert_eq!(stands_against("1"), ["network.failed"]);
+    }
+
     #[test]
     fn files_are_written_once_and_those_of_former_interfaces_removed() {
         let directory = tempfile::tempdir().unwrap();

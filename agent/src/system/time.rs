@@ -84,7 +84,8 @@ mod tests {
         let platform = Platform::detect(directory.path()).unwrap();
         assert_eq!(unsynchronized(&platform, &[]), None);
         let servers = ["10.0.0.1".to_owned()];
-        assert!(unsynchronized(&platform, &servers).unwrap().seen.contains("10.0.0.1"));
+        let finding = unsynchronized(&platform, &servers).unwrap();
+        assert!(finding.code == "clock.unsynchronized" && finding.seen.contains("10.0.0.1"), "{finding}");
         let file = platform.path(SYNCHRONIZED);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "").unwrap();

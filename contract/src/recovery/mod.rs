@@ -8,11 +8,14 @@ mod key;
 mod sealed;
 
 pub use key::{PrivateKey, PublicKey};
-pub use sealed::{Sealed, find};
+pub use sealed::Sealed;
 
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
+
+/// Below it in etcd each node with a public key keeps its sealed copy, under its name.
+pub const KEPT_BELOW: &str = "/kaas/encryption/recovery/";
 
 /// What can go wrong with recovery keys. No message holds a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,15 +57,6 @@ pub struct Key {
 }
 
 impl Keys {
-    /// Takes over those of the others that are not there yet.
-    pub fn add(&mut self, others: Keys) {
-        for key in others.keys {
-            if self.keys.iter().all(|known| known.id != key.id) {
-                self.keys.push(key);
-            }
-        }
-    }
-
     /// The names.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|key| key.id.as_str())

@@ -1,6 +1,4 @@
-//! Keys that are sealed to one public key: a line of text that is found again anywhere in a snapshot.
-
-use std::io::{self, Read};
+//! Keys that are sealed to one public key: a line of text.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,9 +11,6 @@ use super::{Error, Keys, PrivateKey, PublicKey};
 
 /// What the line begins with, and what its content is bound to: another version has another one. It ends with a dot.
 const MARK: &str = "kaas-recovery-keys-1:";
-
-/// A longer line is none of ours, in bytes.
-const LONGEST: usize = 64 << 10;
 
 /// Encryption keys, sealed to one public key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,55 +70,4 @@ impl Sealed {
         let inside = line.strip_prefix(MARK.as_bytes())?.strip_suffix(b".")?;
         serde_json::from_slice(&BASE64_STANDARD.decode(inside).ok()?).ok()
     }
-}
-
-/// All that is sealed in a snapshot, or anything else that holds the lines: also those that the store had replaced and not
-/// yet written over.
-///
-/// # Errors
-/// The reader's.
-pub fn find(mut from: impl Read) -> io::Result<Vec<Sealed>> {
-    let (mut found, mut window): (Vec<Sealed>, Vec<u8>) = (Vec::new(), Vec::new());
-    let mut part = vec![0; 1 << 20];
-    loop {
-        let length = from.read(&mut part)?;
-        window.extend_from_slice(&part[..length]);
-        let rest = lines(&window, length == 0, &mut found);
-        window.drain(..rest);
-        if length == 0 {
-            return Ok(found);
-        }
-    }
-}
-
-/// Takes the lines out of a part of the file. Says from where on it has to be looked at again with what follows.
-fn lines(window: &[u8], last: bool, found: &mut Vec<Sealed>) -> usize {
-    let mark = MARK.as_bytes();
-    let mut at = 0;
-    while let Some(begin) = position(&window[at..], mark).map(|begin| at + begin) {
-        let body = &window[begin + mark.len()..];
-        let length =
-            body.iter().take(LONGEST).position(|byte| !(byte.is_ascii_alphanumeric() || b"+/=".contains(byte)));
-        match length {
-            Some(length) => {
-                let end = begin + mark.len() + length;
-                at = match Sealed::of_line(&window[begin..=end]) {
-                    Some(sealed) => {
-                        found.extend((!found.contains(&sealed)).then_some(sealed));
-                        end
-                    }
-                    // Another one may begin within what passed for it.
-                    None => begin + mark.len(),
-                };
-            }
-            None if !last && body.len() < LONGEST => return begin,
-            None => at = begin + mark.len(),
-        }
-    }
-    // A mark may be cut in two.
-    at.max(window.len().saturating_sub(mark.len()))
-}
-
-fn position(text: &[u8], word: &[u8]) -> Option<usize> {
-    text.windows(word.len()).position(|window| window == word)
 }

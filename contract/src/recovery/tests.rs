@@ -55,34 +55,3 @@ fn only_the_private_key_opens_what_is_sealed_to_its_public_one() {
     damaged.ciphertext.replace_range(..4, "AAAA");
     assert_eq!(damaged.open(&private), Err(Error::Damaged));
 }
-
-#[test]
-fn lines_are_found_wherever_they_stand_and_once() {
-    let public: PublicKey = PUBLIC.parse().unwrap();
-    let one = Sealed::new(&public, &keys(&["a"])).unwrap();
-    let other = Sealed::new(&public, &keys(&["b"])).unwrap();
-    let noise = vec![b'x'; (1 << 20) - 200];
-    let broken = "kaas-recovery-keys-1:AAAA.kaas-recovery-keys-1:";
-    let text = [
-        &noise[..],
-        // Across the end of what is read at once.
-        one.line().as_bytes(),
-        &noise[..1000],
-        b"\0kaas-recovery-keys-",
-        broken.as_bytes(),
-        other.line().as_bytes(),
-        one.line().as_bytes(),
-        &noise[..],
-        b"kaas-recovery-keys-1:QUJD",
-    ]
-    .concat();
-    assert_eq!(find(&text[..]).unwrap(), [one, other]);
-    assert_eq!(find(&b""[..]).unwrap(), []);
-}
-
-#[test]
-fn keys_are_added_once() {
-    let mut all = keys(&["a", "b"]);
-    all.add(keys(&["b", "c"]));
-    assert_eq!(all.ids().collect::<Vec<_>>(), ["a", "b", "c"]);
-}

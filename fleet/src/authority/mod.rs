@@ -17,13 +17,13 @@
 //! ([`Store::has_ended`]).
 
 mod attempt;
-mod folder;
+mod directory_store;
 mod hold;
 mod holder;
 mod standing;
 mod store;
 
-pub use folder::Folder;
+pub use directory_store::DirectoryStore;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
 pub(crate) use standing::sorted;

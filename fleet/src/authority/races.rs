@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::authority::Folder;
+use crate::authority::DirectoryStore;
 
 /// How long a confirmation is good here.
 const SHORT: Duration = Duration::from_millis(80);
@@ -42,7 +42,7 @@ impl Chance {
 /// Another store, or one in memory, that is slow, fails before or after it has done what it was asked for, and writes
 /// half of a file.
 struct Lossy {
-    within: Option<Folder>,
+    within: Option<DirectoryStore>,
     holds: Mutex<BTreeMap<u64, BTreeMap<String, String>>>,
     chance: Chance,
     /// Of how many calls one fails; none if 0.
@@ -260,7 +260,7 @@ async fn over_a_slow_store_in_memory_that_loses_and_cuts() {
 async fn over_a_folder() {
     let directory = tempfile::tempdir().unwrap();
     let store = |seed: u64| Lossy {
-        within: Some(Folder::at(directory.path().join(seed.to_string()))),
+        within: Some(DirectoryStore::at(directory.path().join(seed.to_string()))),
         holds: Mutex::default(),
         chance: Chance::of(seed),
         fails: 0,
@@ -273,7 +273,7 @@ fn of_threads_that_take_it_at_the_same_moment_one_has_it() {
     const THREADS: usize = 6;
     const ROUNDS: u64 = 50;
     let directory = tempfile::tempdir().unwrap();
-    let folder = Folder::at(directory.path().join("authority"));
+    let folder = DirectoryStore::at(directory.path().join("authority"));
     let (barrier, winners) = (Barrier::new(THREADS), AtomicUsize::new(0));
     let (barrier, winners, folder) = (&barrier, &winners, &folder);
     std::thread::scope(|scope| {

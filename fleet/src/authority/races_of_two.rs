@@ -2,11 +2,11 @@
 
 use super::tests::{folder, frozen, take};
 use super::*;
-use crate::authority::{Folder, standing};
+use crate::authority::{DirectoryStore, standing};
 
 /// A folder, and what happens at a moment of the command that uses it.
 struct Watched<'a> {
-    folder: &'a Folder,
+    folder: &'a DirectoryStore,
     /// What the first listing says, if that is an old one.
     old: Mutex<Option<Vec<u64>>>,
     /// Before this file is written others come and go until its number is removed, and one makes that anew.
@@ -18,7 +18,7 @@ struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    fn of(folder: &'a Folder) -> Self {
+    fn of(folder: &'a DirectoryStore) -> Self {
         Self { folder, old: Mutex::default(), pruned_before: None, loses: Mutex::default(), ended: None }
     }
 
@@ -78,7 +78,7 @@ impl Store for Watched<'_> {
 }
 
 /// So many take the deployment, from whomever, and give it back.
-async fn come_and_go(folder: &Folder, count: usize) {
+async fn come_and_go(folder: &DirectoryStore, count: usize) {
     for _ in 0..count {
         let hold = frozen(folder).await;
         hold.prune(None).await;

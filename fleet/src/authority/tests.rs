@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use super::*;
-use crate::authority::{Folder, standing};
+use crate::authority::{DirectoryStore, standing};
 
-pub(super) fn folder() -> (tempfile::TempDir, Folder) {
+pub(super) fn folder() -> (tempfile::TempDir, DirectoryStore) {
     let directory = tempfile::tempdir().unwrap();
-    let folder = Folder::at(directory.path().join("authority"));
+    let folder = DirectoryStore::at(directory.path().join("authority"));
     (directory, folder)
 }
 
-pub(super) async fn take(store: &Folder, over: TakeOver) -> anyhow::Result<Hold<'_>> {
+pub(super) async fn take(store: &DirectoryStore, over: TakeOver) -> anyhow::Result<Hold<'_>> {
     Hold::take_with(store, "a test", over, &|_| {}, Duration::from_secs(10), Duration::ZERO).await
 }
 
 /// Somebody on another machine, who cannot be asked whether he lives.
-async fn another(store: &Folder, number: u64) {
+async fn another(store: &DirectoryStore, number: u64) {
     let again = number > 1 && !store.numbers().await.unwrap().contains(&(number - 1));
     if again {
         assert!(store.make(number - 1).await.unwrap());
@@ -94,7 +94,7 @@ async fn when_nobody_can_say_nothing_is_confirmed() {
 }
 
 /// A hold whose confirmation is an old one at once, as a frozen command's is when it wakes up.
-pub(super) async fn frozen(store: &Folder) -> Hold<'_> {
+pub(super) async fn frozen(store: &DirectoryStore) -> Hold<'_> {
     let over = TakeOver::FromAnyone;
     Hold::take_with(store, "a test", over, &|_| {}, Duration::ZERO, Duration::ZERO).await.unwrap()
 }

@@ -108,6 +108,13 @@ pub trait Hypervisor: Send + Sync {
     /// When it carries one.
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()>;
 
+    /// The image of a digest that lies ready where [`Hypervisor::stage`] would lay it, whole, whoever has laid it there; none if
+    /// there is none. An import from it needs no file.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn staged(&self, digest: &str, like: &Vm, placement: &Placement) -> Result<Option<Staged>>;
+
     /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. Where the placement
     /// says nothing that is beside `like`, a VM whose place is taken. What is laid there is marked with the digest, and
     /// not with a deployment: several share it, and two that lay it at once do not disturb each other. It never appears

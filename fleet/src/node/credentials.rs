@@ -28,12 +28,19 @@ impl Credentials {
     pub fn read(kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let text = Zeroizing::new(text);
-        let read = Kubeconfig::parse(&text).with_context(|| format!("understanding {}", kubeconfig.display()))?;
+        Self::parse(&text).with_context(|| format!("understanding {}", kubeconfig.display()))
+    }
+
+    /// The same of a kubeconfig's text, wherever it is kept.
+    ///
+    /// # Errors
+    /// When it lacks a certificate, or names a server by another name than its address.
+    pub fn parse(kubeconfig: &str) -> anyhow::Result<Self> {
+        let read = Kubeconfig::parse(kubeconfig)?;
         if let Some(name) = read.server_name {
             bail!(
-                "{} names a tls-server-name, {name}, which is not supported here: give a kubeconfig with the address of \
-                 the Kubernetes API itself",
-                kubeconfig.display()
+                "it names a tls-server-name, {name}, which is not supported here: give a kubeconfig with the address of \
+                 the Kubernetes API itself"
             );
         }
         Ok(Self(read))

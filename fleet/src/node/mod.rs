@@ -38,7 +38,8 @@ pub struct Client {
     /// The Kubernetes API's address, as `https://address:port`.
     server: String,
     http: reqwest::Client,
-    network: Arc<Network>,
+    /// Where its connections live; none if that is wherever it is asked from.
+    network: Option<Arc<Network>>,
     /// How long a question and its whole answer may take.
     limit: Duration,
 }
@@ -143,10 +144,17 @@ impl Client {
         Self::on(kubeconfig, Some(namespace))
     }
 
+    /// A client for a program that has a runtime: its connections live there, and it starts no thread.
+    ///
+    /// # Errors
+    /// When the credentials are no certificate and its key.
+    pub fn new(credentials: &Credentials) -> anyhow::Result<Self> {
+        Ok(Self { server: credentials.server().to_owned(), http: credentials.client()?, network: None, limit: LIMIT })
+    }
+
     fn on(kubeconfig: &Path, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
-        let credentials = Credentials::read(kubeconfig)?;
-        let network = Arc::new(Network::start(namespace)?);
-        Ok(Self { server: credentials.server().to_owned(), http: credentials.client()?, network, limit: LIMIT })
+        let client = Self::new(&Credentials::read(kubeconfig)?)?;
+        Ok(Self { network: Some(Arc::new(Network::start(namespace)?)), ..client })
     }
 
     /// The same client, giving up on a question after `limit`.
@@ -160,8 +168,22 @@ impl Client {
     }
 
     /// Waits for an answer, for callers that are not asynchronous.
+    ///
+    /// # Panics
+    /// It was made with [`Client::new`]: whoever asks has a runtime to wait in.
     pub fn wait<T>(&self, asking: impl Future<Output = T>) -> T {
-        self.network.wait(asking)
+        self.network.as_ref().expect("a client with a thread of its own").wait(asking)
+    }
+
+    /// Does work where the connections live.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        match &self.network {
+            Some(network) => network.run(work).await,
+            None => work.await,
+        }
     }
 
     /// Asks a node's endpoint.
@@ -191,19 +213,18 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        self.network
-            .run(async {
-                let mut answer = request.send().await.map_err(unanswered)?;
-                let mut body = Vec::new();
-                while let Some(part) = answer.chunk().await.map_err(Answered::cut)? {
-                    body.extend_from_slice(&part);
-                    if body.len() > LARGEST {
-                        return Err(Answered::with(format!("the answer is longer than {} MiB", LARGEST >> 20)).into());
-                    }
+        self.run(async {
+            let mut answer = request.send().await.map_err(unanswered)?;
+            let mut body = Vec::new();
+            while let Some(part) = answer.chunk().await.map_err(Answered::cut)? {
+                body.extend_from_slice(&part);
+                if body.len() > LARGEST {
+                    return Err(Answered::with(format!("the answer is longer than {} MiB", LARGEST >> 20)).into());
                 }
-                Ok(Answer { status: answer.status().as_u16(), body })
-            })
-            .await
+            }
+            Ok(Answer { status: answer.status().as_u16(), body })
+        })
+        .await
     }
 }
 
@@ -212,10 +233,13 @@ pub(crate) mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
+    use contract::kubeconfig::Kubeconfig;
+    use contract::secret::Secret;
+
     use super::*;
 
     fn client(server: String) -> Client {
-        let network = Arc::new(Network::start(None).unwrap());
+        let network = Some(Arc::new(Network::start(None).unwrap()));
         Client { server, http: reqwest::Client::builder().no_proxy().build().unwrap(), network, limit: LIMIT }
     }
 
@@ -232,6 +256,41 @@ pub(crate) mod tests {
             });
             client.wait(client.ask_api(Method::GET, "/v1/node", None))
         })
+    }
+
+    /// A kubeconfig for this server, with a certificate that signs itself.
+    fn kubeconfig(server: &str) -> Kubeconfig {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+        Kubeconfig {
+            server: server.to_owned(),
+            server_name: None,
+            authority: certificate.clone(),
+            certificate,
+            key: Secret::new(key.serialize_pem()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_with_a_runtime_asks_with_credentials_from_no_file_and_without_a_thread() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("https://{}", listener.local_addr().unwrap());
+        let credentials = Credentials::parse(&kubeconfig(&server).render("admin")).unwrap();
+        let client = Client::new(&credentials).unwrap();
+        assert!(client.network.is_none());
+        // Who takes the connection and says nothing of TLS: the question has come out of this very runtime.
+        let taken = tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
+        client.ask_api(Method::GET, "/version", None).await.unwrap_err();
+        taken.await.unwrap();
+    }
+
+    #[test]
+    fn credentials_for_another_name_than_the_address_are_refused() {
+        let named = Kubeconfig { server_name: Some("kubernetes".to_owned()), ..kubeconfig("https://10.0.0.10:6443") };
+        let error = Credentials::parse(&named.render("admin")).unwrap_err().to_string();
+        assert!(error.contains("it names a tls-server-name, kubernetes"), "{error}");
+        let error = Credentials::parse("{}").unwrap_err().to_string();
+        assert!(error.contains("is missing"), "{error}");
     }
 
     #[test]

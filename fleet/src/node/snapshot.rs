@@ -34,7 +34,7 @@ impl Client {
     ) -> anyhow::Result<u64> {
         let address = format!("https://{}/v1/snapshot", SocketAddr::from((node, port)));
         let (http, output) = (self.http.clone(), output.to_owned());
-        let pulled = self.network.run(async move {
+        let pulled = self.run(async move {
             let pulled = tokio::time::timeout(limit, pull(&http, &address, &output)).await;
             pulled.unwrap_or_else(|_| bail!("the snapshot is not here after {} s", limit.as_secs()))
         });

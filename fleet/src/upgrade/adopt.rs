@@ -8,7 +8,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::Deployment;
-use super::fenced::Fenced;
+use super::guarded_hypervisor::GuardedHypervisor;
 use super::notice::Notice;
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Stamp, Vm};
@@ -82,14 +82,14 @@ impl Deployment<'_> {
         let stamped = async {
             // What was confirmed is looked at again: a VM may have been replaced meanwhile.
             let now = self.adoptable().await?;
-            let fenced = Fenced::new(self.hypervisor, &hold);
+            let guarded = GuardedHypervisor::new(self.hypervisor, &hold);
             for Adoption { node, vm, .. } in adoptions {
                 let same = now.iter().any(|other| other.node == *node && other.vm.reference == vm.reference);
                 if !same {
                     bail!("{node} does not run in the VM {vm} any more; nothing further was stamped");
                 }
                 let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
-                fenced.stamp(vm, &stamp).await.with_context(|| format!("stamping the VM {vm}"))?;
+                guarded.stamp(vm, &stamp).await.with_context(|| format!("stamping the VM {vm}"))?;
                 self.tell(&Notice::Stamped { node, vm });
             }
             Ok(())

@@ -1,10 +1,12 @@
 //! Decides an upgrade: a pure function from what is there and what is wanted to a plan.
 
+use contract::properties::ControlNode;
 use uuid::Uuid;
 
-use super::inventory::{Inventory, SeenNode};
+use super::cluster_seen::SeenNode;
+use super::inventory::Inventory;
 use super::judge;
-use super::plan::{Action, Member, Mode, Options, Plan, PlannedNode, Step, new_name};
+use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, new_name};
 use super::refusal::{Refusal, Refusals};
 use super::target::Target;
 
@@ -18,7 +20,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
         return Err(Refusals(judged.refusals));
     }
     let mut nodes: Vec<PlannedNode> =
-        inventory.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
+        inventory.cluster.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
     if nodes.is_empty() {
         let reason = format!("every control node runs {} already", target.image);
         return Err(Refusals(vec![Refusal { code: super::refusal::NOTHING, subject: "the OVA".to_owned(), reason }]));
@@ -27,12 +29,12 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
     let steps = forward(options.mode, nodes.len());
     let (target, options) = (target.clone(), options.clone());
-    let member = |node: &SeenNode| Member { name: node.name.clone(), address: node.address };
+    let member = |node: &SeenNode| ControlNode { name: node.name.clone(), address: node.address };
     Ok(Plan {
         id,
         deployment: inventory.deployment,
-        cluster: inventory.cluster,
-        members: inventory.nodes.iter().map(member).collect(),
+        cluster: inventory.cluster.id,
+        members: inventory.cluster.nodes.iter().map(member).collect(),
         target,
         options,
         grounds: judged.grounds,

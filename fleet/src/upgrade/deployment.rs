@@ -5,22 +5,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::entry::{Direction, Entry, Outcome, plan_of};
+use super::context::StepContext;
+use super::entry::plan_of;
+use super::guarded_hypervisor::GuardedHypervisor;
+use super::guarded_nodes::GuardedNodes;
+use super::hold_view::HoldView;
 use super::journal::{self, Journal};
-use super::kubernetes::Cancelled;
 use super::notice::Notice;
-use super::plan::Step;
-use super::progress::{Next, Progress};
-use super::reason::Reason;
 use super::run::{Arrived, Run};
 use super::salvage::{self, Damaged};
+use super::status::UpgradeStatus;
+use super::step_error::Cancelled;
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
-use super::{Inventory, Nodes, Options, Plan, Target, plan};
+use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};
 use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
 use crate::hypervisor::{Hypervisor, Placement};
 
@@ -47,65 +48,60 @@ pub struct Deployment<'a> {
     pub cancelled: watch::Receiver<bool>,
 }
 
-/// Where an upgrade stands.
-#[derive(Clone, Debug, Serialize)]
-pub struct UpgradeStatus {
-    /// Its plan.
-    pub id: Uuid,
-    /// The way that it goes.
-    pub direction: Direction,
-    /// The one node that the way is for, by its name; none for all.
-    pub only: Option<String>,
-    /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
-    pub left_out: Vec<String>,
-    /// Why it turned, if it did.
-    pub reason: Option<Reason>,
-    /// Its end, if it is reached.
-    pub outcome: Option<Outcome>,
-    /// Whether one node is back, and a person decides how to go on.
-    pub waits_for_a_person: bool,
-    /// Why it cannot go on now, if it cannot.
-    pub paused: Option<Reason>,
-    /// How many steps of the way are done.
-    pub done: usize,
-    /// How many there are.
-    pub total: usize,
-    /// The next step.
-    pub next: Option<Step>,
-    /// Who is at work on the deployment now.
-    pub held_by: Option<String>,
-    /// The plan.
-    pub plan: Plan,
-    /// The journal.
-    pub entries: Vec<Entry>,
-}
-
 impl Deployment<'_> {
+    /// A run on the deployment, which is held. `ova` is where the OVA is, if it is not where the plan says.
+    pub fn run<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> Run<'r> {
+        Run::new(self.context(hold, ova))
+    }
+
+    /// What the steps of a run work with.
+    pub(super) fn context<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
+        StepContext {
+            hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
+            nodes: GuardedNodes::new(self.nodes, hold),
+            hold,
+            snapshots: self.snapshots,
+            watch: self.watch,
+            pace: self.pace,
+            ova,
+            pause_limit: self.pause_limit,
+            cancelled: self.cancelled.clone(),
+        }
+    }
+
     /// Plans an upgrade; changes nothing.
     ///
     /// # Errors
     /// Why there is no plan: [`super::Refusals`] if it was judged.
     pub async fn plan(&self, ova: &Path, options: &Options) -> anyhow::Result<Plan> {
-        self.plan_to(&read(ova).await?, options, Standing::AsItIs).await
+        self.plan_to(&read(ova).await?, options, HoldView::AsItIs).await
     }
 
-    async fn plan_to(&self, target: &Target, options: &Options, standing: Standing<'_>) -> anyhow::Result<Plan> {
-        let inventory = self.inventory(&options.placement, standing).await?;
+    async fn plan_to(&self, target: &Target, options: &Options, view: HoldView<'_>) -> anyhow::Result<Plan> {
+        let inventory = self.inventory(&options.placement, view).await?;
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }
 
     /// What is there, and what the operator says of it.
-    pub(super) async fn inventory(&self, placement: &Placement, standing: Standing<'_>) -> anyhow::Result<Inventory> {
-        let own = if let Standing::Own(hold) = standing { Some(hold) } else { None };
-        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, own).await?;
-        let held_by = seen.held_by.clone().filter(|_| matches!(standing, Standing::AsItIs));
-        Ok(Inventory { other_cluster: self.other_cluster, held_by, ..seen })
+    async fn inventory(&self, placement: &Placement, view: HoldView<'_>) -> anyhow::Result<Inventory> {
+        let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, view.own()).await?;
+        Ok(Inventory { cluster: self.told(seen.cluster, view), ..seen })
+    }
+
+    /// The same of the cluster alone.
+    pub(super) async fn cluster_seen(&self, view: HoldView<'_>) -> anyhow::Result<ClusterSeen> {
+        Ok(self.told(ClusterSeen::take(self.nodes, self.store, view.own()).await?, view))
+    }
+
+    fn told(&self, seen: ClusterSeen, view: HoldView<'_>) -> ClusterSeen {
+        let held_by = seen.held_by.filter(|_| matches!(view, HoldView::AsItIs));
+        ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen }
     }
 
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
-    /// As [`Deployment::plan`]; or it cannot be gone on with. That everything went back is no error here.
+    /// As [`Deployment::plan`]; or it cannot be continued. That everything went back is no error here.
     pub async fn apply(
         &self,
         ova: &Path,
@@ -114,11 +110,11 @@ impl Deployment<'_> {
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         let target = read(ova).await?;
         // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
-        self.plan_to(&target, options, Standing::before(over)).await?;
+        self.plan_to(&target, options, HoldView::before(over)).await?;
         let hold = self.take("upgrade apply", over).await?;
         let gone = async {
             // Until now others could change what the plan rests on.
-            let plan = self.plan_to(&target, options, Standing::Own(&hold)).await?;
+            let plan = self.plan_to(&target, options, HoldView::Own(&hold)).await?;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Verb::Resume).await
         }
@@ -131,7 +127,7 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// When there is no upgrade, it has gone too far for the verb, somebody else is at work on it, or it cannot be
-    /// gone on with.
+    /// continued.
     pub async fn go_on(
         &self,
         verb: Verb,
@@ -206,7 +202,7 @@ impl Deployment<'_> {
     /// When there is none.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
-        status(entries, standing(self.store).await?.holder())
+        UpgradeStatus::of(entries, standing(self.store).await?.holder())
     }
 
     pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
@@ -242,13 +238,13 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         verb: Verb,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let run = Run::new(self, hold, ova);
+        let run = self.run(hold, ova);
         let gone = match run.ask(journal, verb).await? {
             Some(arrived) => Ok(arrived),
             None => run.go(journal).await,
         };
         run.show_last(journal).await;
-        let (arrived, mut status) = (gone?, status(journal.entries().to_vec(), None)?);
+        let (arrived, mut status) = (gone?, UpgradeStatus::of(journal.entries().to_vec(), None)?);
         // What could not be written down is said all the same.
         if let Arrived::Paused(reason) = &arrived {
             status.paused = Some(reason.clone());
@@ -272,27 +268,6 @@ impl Deployment<'_> {
     }
 }
 
-/// How a deployment is looked at that is to be planned for.
-#[derive(Clone, Copy)]
-pub(super) enum Standing<'a> {
-    /// Who is at work on it is in the way.
-    AsItIs,
-    /// It will be taken from whoever is at work on it.
-    TakenOver,
-    /// It is taken.
-    Own(&'a Hold<'a>),
-}
-
-impl Standing<'_> {
-    /// Before it is taken.
-    pub(super) fn before(over: TakeOver) -> Self {
-        match over {
-            TakeOver::FromTheDead => Self::AsItIs,
-            TakeOver::FromAnyone => Self::TakenOver,
-        }
-    }
-}
-
 /// The API calls the cluster otherwise than when the upgrade was planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -310,30 +285,4 @@ pub struct OtherCluster {
 async fn read(ova: &Path) -> anyhow::Result<Target> {
     let ova = ova.to_owned();
     tokio::task::spawn_blocking(move || Target::read(&ova)).await.context("verifying the OVA")?
-}
-
-fn status(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<UpgradeStatus> {
-    let plan = plan_of(&entries).context("a journal without a plan")?.clone();
-    let progress = Progress::of(&plan, &entries);
-    let (next, (done, total)) = (progress.next(&plan), progress.count(&plan));
-    let step = match next {
-        Next::Take { step, .. } => Some(step),
-        Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => None,
-    };
-    Ok(UpgradeStatus {
-        id: plan.id,
-        direction: progress.direction,
-        only: progress.only.map(|node| plan.nodes[node].name.clone()),
-        left_out: progress.left_out.iter().map(|node| plan.nodes[*node].name.clone()).collect(),
-        reason: progress.reason,
-        outcome: progress.outcome,
-        waits_for_a_person: matches!(next, Next::NodeIsBack(_)),
-        paused: progress.paused,
-        done,
-        total,
-        next: step,
-        held_by,
-        plan,
-        entries,
-    })
 }

@@ -1,17 +1,12 @@
-//! What is there before an upgrade: nodes, VMs, who is at work on the deployment, and the journal of an earlier
-//! upgrade. Looks, judges nothing.
-
-use std::net::Ipv4Addr;
+//! What is there before an upgrade: the cluster, and the VMs that it runs in. Looks, judges nothing.
 
 use anyhow::Context as _;
-use contract::node::Node;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::entry::{self, Direction, Entry, Outcome};
-use super::progress::Progress;
-use super::{Nodes, salvage};
-use crate::authority::{Hold, Store, standing};
+use super::Nodes;
+use super::cluster_seen::{ClusterSeen, SeenNode};
+use crate::authority::{Hold, Store};
 use crate::hypervisor::{Hypervisor, Kind, Placement, Vm};
 
 /// What was seen.
@@ -19,12 +14,9 @@ use crate::hypervisor::{Hypervisor, Kind, Placement, Vm};
 pub struct Inventory {
     /// The deployment that the hypervisor was asked about.
     pub deployment: Uuid,
-    /// The UID of the namespace kube-system.
-    pub cluster: Uuid,
-    /// The cluster of which the operator says that it is the deployment's, whatever was its before.
-    pub other_cluster: Option<Uuid>,
-    /// The control nodes, by name.
-    pub nodes: Vec<SeenNode>,
+    /// The cluster.
+    #[serde(flatten)]
+    pub cluster: ClusterSeen,
     /// The VMs that carry the deployment's stamp.
     pub vms: Vec<Vm>,
     /// All other VMs that have the BIOS UUID of one of them, or that a node says.
@@ -33,34 +25,6 @@ pub struct Inventory {
     pub denied: Option<String>,
     /// Why new VMs cannot be put where they are wanted.
     pub no_place: Option<String>,
-    /// Who is at work on the deployment now.
-    pub held_by: Option<String>,
-    /// The last upgrade of the deployment.
-    pub earlier: Option<Earlier>,
-}
-
-/// A control node.
-#[derive(Clone, Debug, Serialize)]
-pub struct SeenNode {
-    /// Its name in Kubernetes.
-    pub name: String,
-    /// Its address.
-    pub address: Ipv4Addr,
-    /// What it says of itself, or why it says nothing.
-    pub facts: Result<Node, String>,
-}
-
-/// An upgrade before this one.
-#[derive(Clone, Debug, Serialize)]
-pub struct Earlier {
-    /// Its plan.
-    pub id: Uuid,
-    /// The cluster that it was of.
-    pub cluster: Uuid,
-    /// The way that it went last.
-    pub direction: Direction,
-    /// Its end, if it has one.
-    pub outcome: Option<Outcome>,
 }
 
 impl Inventory {
@@ -75,33 +39,16 @@ impl Inventory {
         placement: &Placement,
         own: Option<&Hold<'_>>,
     ) -> anyhow::Result<Self> {
-        let mut seen = Vec::new();
-        for (name, address) in nodes.control_nodes().await? {
-            let facts = nodes.facts(address).await.map_err(|error| format!("{error:#}"));
-            seen.push(SeenNode { name, address, facts });
-        }
-        seen.sort_by(|a, b| a.name.cmp(&b.name));
+        let cluster = ClusterSeen::take(nodes, store, own).await?;
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
-        let others = others(hypervisor, &seen, &vms).await?;
+        let others = others(hypervisor, &cluster.nodes, &vms).await?;
         let (denied, no_place) = match hypervisor.preflight(placement).await {
             Ok(()) => (None, None),
             Err(error) if error.kind == Kind::Denied => (Some(error.to_string()), None),
             Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),
             Err(error) => return Err(error).context("asking the hypervisor what it permits"),
         };
-        let held_by = if own.is_some() { None } else { standing(store).await?.holder() };
-        Ok(Self {
-            deployment: hypervisor.deployment(),
-            cluster: nodes.cluster().await?,
-            other_cluster: None,
-            nodes: seen,
-            vms,
-            others,
-            denied,
-            no_place,
-            held_by,
-            earlier: salvage::read(store).await?.map(|entries| earlier(&entries)).transpose()?,
-        })
+        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, denied, no_place })
     }
 
     /// The deployment's VMs with a BIOS UUID.
@@ -122,10 +69,4 @@ async fn others(hypervisor: &dyn Hypervisor, nodes: &[SeenNode], vms: &[Vm]) -> 
         others.extend(found.into_iter().filter(|vm| vms.iter().all(|own| own.reference != vm.reference)));
     }
     Ok(others)
-}
-
-fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
-    let plan = entry::plan_of(entries).context("a journal without a plan")?;
-    let progress = Progress::of(plan, entries);
-    Ok(Earlier { id: plan.id, cluster: plan.cluster, direction: progress.direction, outcome: progress.outcome })
 }

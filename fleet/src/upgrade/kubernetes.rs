@@ -1,29 +1,25 @@
 //! Takes the control nodes to the next Kubernetes minor that their image carries, one after the other, once an
 //! image swap is committed. How far it is stands on the nodes themselves: doing it again goes on.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::kubernetes_upgrade;
 use contract::minor::Minor;
 use contract::node::Node;
-use serde::Serialize;
 use tokio::time::Instant;
 
-use super::deployment::Standing;
-use super::fenced_nodes::FencedNodes;
-use super::inventory::{Inventory, SeenNode};
-use super::judge::{self, Judged};
+use super::context::unless_ended;
+use super::guarded_nodes::GuardedNodes;
+use super::hold_view::HoldView;
+use super::kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 use super::notice::Notice;
 use super::plan::Evidence;
 use super::reason::{self, Reason};
-use super::refusal::{self as codes, Refusals};
-use super::run::unless_ended;
+use super::refusal as codes;
+use super::step_error::Cancelled;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
-use crate::hypervisor::Placement;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -36,139 +32,29 @@ pub struct KubernetesOptions {
     pub limit: Duration,
 }
 
-/// What would be done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KubernetesPlan {
-    /// The minor that the cluster is taken to.
-    pub to: String,
-    /// What it rests on.
-    pub grounds: Vec<Evidence>,
-    /// The nodes that are not there yet, in order.
-    pub nodes: Vec<KubernetesNode>,
-}
-
-/// A node that is to be upgraded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KubernetesNode {
-    /// Its name.
-    pub name: String,
-    /// Its address.
-    pub address: Ipv4Addr,
-    /// The version that it runs.
-    pub runs: String,
-    /// Whether its upgrade was begun before.
-    pub begun: bool,
-}
-
-/// Decides what is to be done. Pure.
-///
-/// # Errors
-/// All that is in the way.
-pub fn plan_kubernetes(inventory: &Inventory, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
-    let mut judged = Judged::default();
-    judge::cluster(&mut judged, inventory);
-    let mut all = Vec::new();
-    for node in &inventory.nodes {
-        let Some(facts) = judge::answering(&mut judged, node) else { continue };
-        if !is_begun(facts) {
-            judge::health(&mut judged, inventory.nodes.len(), node, facts);
-        }
-        all.push((node, facts));
-    }
-    let minors: BTreeSet<Minor> = all.iter().filter_map(|(_, facts)| Minor::of(&facts.kubernetes.version)).collect();
-    let Some((&oldest, &newest)) = minors.first().zip(minors.last()) else { return Err(Refusals(judged.refusals)) };
-    // Nodes of two minors: an upgrade that was begun.
-    let next = if oldest == newest { oldest.next() } else { newest };
-    let to = match wanted.map(|wanted| (wanted, wanted.parse())) {
-        None => next,
-        Some((_, Ok(minor))) => minor,
-        Some((wanted, Err(_))) => {
-            judged.refuse(codes::KUBERNETES_SKEW, wanted, "it is no Kubernetes minor such as 1.36");
-            next
-        }
-    };
-    if to != next && to != newest {
-        let reason = format!("the cluster runs Kubernetes {oldest}; the way leads to {next} only");
-        judged.refuse(codes::KUBERNETES_SKEW, &to.to_string(), reason);
-    } else {
-        carried(&mut judged, &all, to);
-    }
-    let mut nodes: Vec<(bool, KubernetesNode)> = all
-        .iter()
-        .filter(|(_, facts)| is_begun(facts) || Minor::of(&facts.kubernetes.version) != Some(to))
-        .map(|(node, facts)| (is_last(facts), planned(node, facts)))
-        .collect();
-    if nodes.is_empty() && judged.refusals.is_empty() {
-        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {to}"));
-    }
-    if !judged.refusals.is_empty() {
-        return Err(Refusals(judged.refusals));
-    }
-    // What was begun is ended first; who leads etcd or holds the address comes last.
-    nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
-    let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-    Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes })
-}
-
-fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: Minor) {
-    for (node, facts) in all {
-        let carried = facts.kubernetes.carried.iter().find(|version| Minor::of(version) == Some(to));
-        match carried {
-            Some(version) => {
-                let runs = &facts.kubernetes.version;
-                judged.holds(&node.name, format!("runs Kubernetes {runs}, its image carries {version}"));
-            }
-            None => {
-                let carried = facts.kubernetes.carried.join(" and ");
-                let reason =
-                    format!("its image carries Kubernetes {carried}, not {to}; swap it to one that does first");
-                judged.refuse(codes::KUBERNETES, &node.name, reason);
-            }
-        }
-    }
-}
-
-fn planned(node: &SeenNode, facts: &Node) -> KubernetesNode {
-    KubernetesNode {
-        name: node.name.clone(),
-        address: node.address,
-        runs: facts.kubernetes.version.clone(),
-        begun: is_begun(facts),
-    }
-}
-
-fn is_begun(facts: &Node) -> bool {
-    facts.kubernetes.upgrade.as_ref().is_some_and(|upgrade| upgrade.error.is_none())
-}
-
-fn is_last(facts: &Node) -> bool {
-    let leads = facts.etcd.as_ref().is_some_and(|etcd| etcd.leader);
-    leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
-}
-
 impl Deployment<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
     ///
     /// # Errors
     /// All that is in the way.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, Standing::AsItIs).await
+        self.planned_kubernetes(options, HoldView::AsItIs).await
     }
 
     async fn planned_kubernetes(
         &self,
         options: &KubernetesOptions,
-        standing: Standing<'_>,
+        view: HoldView<'_>,
     ) -> anyhow::Result<KubernetesPlan> {
-        let inventory = self.inventory(&Placement::default(), standing).await?;
-        let mut plan = plan_kubernetes(&inventory, options.to.as_deref())?;
+        let seen = self.cluster_seen(view).await?;
+        let mut plan = plan_kubernetes(&seen, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {
             let request = request(&plan.to, options, true);
-            let asked = match standing {
-                Standing::Own(hold) => {
-                    FencedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
+            let asked = match view {
+                HoldView::Own(hold) => {
+                    GuardedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
                 }
-                Standing::AsItIs | Standing::TakenOver => {
+                HoldView::AsItIs | HoldView::TakenOver => {
                     self.nodes.upgrade_kubernetes(first.address, &request).await?
                 }
             };
@@ -190,7 +76,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, Standing::before(over)).await?;
+        self.planned_kubernetes(options, HoldView::before(over)).await?;
         let hold = self.take("upgrade kubernetes", over).await?;
         let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
@@ -203,7 +89,7 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
         options: &KubernetesOptions,
     ) -> anyhow::Result<KubernetesPlan> {
-        let plan = self.planned_kubernetes(options, Standing::Own(hold)).await?;
+        let plan = self.planned_kubernetes(options, HoldView::Own(hold)).await?;
         self.upgrade_each(&plan, options, hold).await?;
         Ok(plan)
     }
@@ -254,7 +140,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
-        let nodes = FencedNodes::new(self.nodes, hold);
+        let nodes = GuardedNodes::new(self.nodes, hold);
         let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
         if let Asked::Refused(refused) = asked {
             bail!("it refuses: {refused}");
@@ -287,11 +173,6 @@ impl Deployment<'_> {
         }
     }
 }
-
-/// The operator has asked the command to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("asked to end; doing it again goes on")]
-pub struct Cancelled;
 
 fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upgrade::Request {
     kubernetes_upgrade::Request { to: to.to_owned(), drain_seconds: options.drain_seconds, check }

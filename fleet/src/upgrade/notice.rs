@@ -1,7 +1,7 @@
 //! What a run tells whoever watches it.
 
 use super::entry::{Direction, Order};
-use super::kubernetes::KubernetesNode;
+use super::kubernetes_plan::KubernetesNode;
 use super::plan::{Plan, Step};
 use super::reason::Reason;
 use crate::hypervisor::Vm;

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use crate::hypervisor::{DiskRef, Placement};
+use contract::properties::ControlNode;
 use contract::swap::Image;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -178,15 +179,6 @@ pub struct Evidence {
     pub evidence: String,
 }
 
-/// A control node, swapped or not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// Its name.
-    pub name: String,
-    /// Its address.
-    pub address: Ipv4Addr,
-}
-
 /// The plan of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -196,8 +188,8 @@ pub struct Plan {
     pub deployment: Uuid,
     /// The cluster: UID of the namespace kube-system.
     pub cluster: Uuid,
-    /// All control nodes: so many members etcd must have, all well, before one leaves.
-    pub members: Vec<Member>,
+    /// All control nodes, swapped or not: so many members etcd must have, all well, before one leaves.
+    pub members: Vec<ControlNode>,
     /// The image.
     pub target: Target,
     /// What was wanted.

@@ -2,47 +2,25 @@
 //! run; a node that is not found good on the new image goes back; re-running is the recovery from everything else.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::Instant;
-
-use super::act::{Did, old_of, place};
-use super::deployment::Deployment;
+use super::act::{StepOutcome, old_of, place};
+use super::context::StepContext;
 use super::entry::{Direction, Event, Order, Outcome};
-use super::fenced::Fenced;
-use super::fenced_nodes::FencedNodes;
 use super::journal::Journal;
-use super::nodes::Nodes as _;
 use super::notice::Notice;
 use super::pausing::Pausing;
 use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use super::reason::{self, Reason};
-use super::trouble::{Obstacle, Trouble, Turns, Wait};
-use crate::authority::{Hold, Lost, Snapshots};
-
-/// So many looks lie between two tries of a step that cannot be taken now.
-const LOOKS_PER_TRY: u32 = 5;
-/// For so many looks the cluster's API is left alone after it did not answer.
-const LOOKS_WHILE_AWAY: u32 = 30;
+use super::recorder::{LOOKS_PER_TRY, Recorder};
+use super::step_error::{Obstacle, StepError, Turns};
 
 /// Goes the way of one deployment's journal, under a hold. Whatever it changes, it changes behind the hold: it cannot
 /// be made without.
 pub struct Run<'a> {
-    pub(super) hypervisor: Fenced<'a>,
-    pub(super) nodes: FencedNodes<'a>,
-    pub(super) hold: &'a Hold<'a>,
-    pub(super) snapshots: &'a dyn Snapshots,
-    pub(super) watch: &'a (dyn Fn(&Notice<'_>) + Sync),
-    pub(super) pace: Duration,
-    ova: Option<PathBuf>,
-    pause_limit: Duration,
-    /// Until when the cluster's API is taken to be away.
-    away_until: Mutex<Option<Instant>>,
-    cancelled: watch::Receiver<bool>,
+    pub(super) context: StepContext<'a>,
+    recorder: Recorder,
 }
 
 /// Where a run has come to.
@@ -60,23 +38,12 @@ pub enum Arrived {
 }
 
 impl<'a> Run<'a> {
-    /// A run on a deployment that is held. `ova` is where the OVA is, if it is not where the plan says.
-    pub fn new(deployment: &Deployment<'a>, hold: &'a Hold<'a>, ova: Option<PathBuf>) -> Self {
-        Self {
-            hypervisor: Fenced::new(deployment.hypervisor, hold),
-            nodes: FencedNodes::new(deployment.nodes, hold),
-            hold,
-            snapshots: deployment.snapshots,
-            watch: deployment.watch,
-            pace: deployment.pace,
-            ova,
-            pause_limit: deployment.pause_limit,
-            away_until: Mutex::new(None),
-            cancelled: deployment.cancelled.clone(),
-        }
+    /// A run on a deployment that is held.
+    pub(super) fn new(context: StepContext<'a>) -> Self {
+        Self { context, recorder: Recorder::default() }
     }
 
-    /// Goes on until the way has ended, or cannot be gone on with.
+    /// Goes on until the way has ended, or cannot be continued.
     ///
     /// # Errors
     /// When somebody else has taken over. Resuming goes on from there.
@@ -102,7 +69,7 @@ impl<'a> Run<'a> {
     }
 
     /// The same; what is in the way of the step itself is no error here.
-    async fn try_step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> Result<Option<Arrived>, Trouble> {
+    async fn try_step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> Result<Option<Arrived>, StepError> {
         let plan = journal.plan().clone();
         let progress = journal.progress();
         let (step, index, total, again) = match progress.next(&plan) {
@@ -122,7 +89,7 @@ impl<'a> Run<'a> {
             Err(trouble) => trouble.obstacle()?,
         };
         pausing.settled = false;
-        pausing.look(&progress, step, self.most_of_a_look());
+        pausing.look(&progress, step, self.context.most_of_a_look());
         let turns = match obstacle.turns {
             Turns::AtOnce => true,
             Turns::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
@@ -153,14 +120,18 @@ impl<'a> Run<'a> {
         (index, total): (usize, usize),
         again: bool,
         pausing: &mut Pausing,
-    ) -> Result<(), Trouble> {
-        self.may_go_on().await?;
+    ) -> Result<(), StepError> {
+        self.context.may_go_on().await?;
         // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
         if !pausing.settled && step.action != Action::Keep {
-            self.hypervisor.settle().await.map_err(|error| error.context("waiting for what was begun before"))?;
+            self.context
+                .hypervisor
+                .settle()
+                .await
+                .map_err(|error| error.context("waiting for what was begun before"))?;
             pausing.settled = true;
         }
-        let disk = self.disk_to_move(plan, journal, step).await?;
+        let disk = self.context.disk_to_move(plan, journal, step).await?;
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
@@ -168,10 +139,10 @@ impl<'a> Run<'a> {
             self.note(journal, Event::Begun { step, disk }).await?;
         }
         if pausing.since.is_none() {
-            (self.watch)(&Notice::Step { plan, step, index, total, again });
+            (self.context.watch)(&Notice::Step { plan, step, index, total, again });
         }
-        let Did { note, vm, replaced } = self.act(plan, journal, step, again).await?;
-        (self.watch)(&Notice::Done { note: &note });
+        let StepOutcome { note, vm, replaced } = self.context.act(plan, journal, step, again).await?;
+        (self.context.watch)(&Notice::Done { note: &note });
         self.note(journal, Event::Done { step, note, vm, replaced }).await
     }
 
@@ -181,9 +152,15 @@ impl<'a> Run<'a> {
         journal: &mut Journal<'_>,
         direction: Direction,
         reason: Reason,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let (plan, only, order) = (journal.plan().clone(), None, Order::LastFirst);
-        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, order: &order, reason: &reason });
+        (self.context.watch)(&Notice::DirectionChanged {
+            plan: &plan,
+            direction,
+            only,
+            order: &order,
+            reason: &reason,
+        });
         let event = Event::DirectionChanged { direction, only, order, left_out: BTreeSet::new(), reason };
         self.note(journal, event).await
     }
@@ -195,7 +172,7 @@ impl<'a> Run<'a> {
         (only, order): (Option<usize>, Order),
         gone: BTreeSet<usize>,
         reason: Reason,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let (plan, direction) = (journal.plan().clone(), Direction::Back);
         let left_out = &journal.progress().left_out | &gone;
         let named = left_out.iter().map(|index| {
@@ -204,13 +181,25 @@ impl<'a> Run<'a> {
         });
         let words = named.chain([reason.words]).collect::<Vec<_>>().join("; ");
         let reason = Reason::new(&reason.code, words);
-        (self.watch)(&Notice::DirectionChanged { plan: &plan, direction, only, order: &order, reason: &reason });
+        (self.context.watch)(&Notice::DirectionChanged {
+            plan: &plan,
+            direction,
+            only,
+            order: &order,
+            reason: &reason,
+        });
         self.note(journal, Event::DirectionChanged { direction, only, order, left_out, reason }).await
     }
 
     /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
     /// was asked for.
-    async fn goes_back(&self, plan: &Plan, journal: &mut Journal<'_>, node: usize, why: Reason) -> Result<(), Trouble> {
+    async fn goes_back(
+        &self,
+        plan: &Plan,
+        journal: &mut Journal<'_>,
+        node: usize,
+        why: Reason,
+    ) -> Result<(), StepError> {
         let progress = journal.progress();
         let alone = plan.options.mode == Mode::Rolling
             && plan.options.on_failure == OnFailure::Node
@@ -220,13 +209,15 @@ impl<'a> Run<'a> {
             _ => (alone.then_some(node), Order::LastFirst),
         };
         let reason = why.of(&plan.nodes[node].name);
-        let gone = self.left_out(plan, &progress, only).await.map_err(|trouble| match trouble {
-            Trouble::Cannot(closed) => Trouble::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed }),
+        let gone = self.context.left_out(plan, &progress, only).await.map_err(|trouble| match trouble {
+            StepError::Cannot(closed) => {
+                StepError::Cannot(Obstacle { reason: closed.reason.of(&reason.words), ..closed })
+            }
             trouble => trouble,
         })?;
         // It goes back already: what was in the way is gone, if nobody is.
         if gone.is_empty() && progress.direction == Direction::Back {
-            return Err(Trouble::elsewhere(&reason.code, reason.words));
+            return Err(StepError::elsewhere(&reason.code, reason.words));
         }
         self.turn_back(journal, (only, order), gone, reason).await
     }
@@ -239,17 +230,17 @@ impl<'a> Run<'a> {
         step: Step,
         Obstacle { reason, passes, .. }: Obstacle,
         pausing: &mut Pausing,
-    ) -> Result<Option<Arrived>, Trouble> {
+    ) -> Result<Option<Arrived>, StepError> {
         let looked = pausing.looked.as_secs();
         let event = Event::Paused { step, reason: reason.clone(), looked };
         if pausing.reason.as_ref() != Some(&reason) {
-            (self.watch)(&Notice::Paused { reason: &reason });
+            (self.context.watch)(&Notice::Paused { reason: &reason });
             self.note(journal, event.clone()).await?;
             (pausing.reason, pausing.noted) = (Some(reason.clone()), looked);
         }
         let stands = !passes && pausing.is_final;
         pausing.is_final = !passes;
-        if stands || pausing.lasts() >= self.pause_limit {
+        if stands || pausing.lasts() >= self.context.pause_limit {
             // Whoever resumes goes on with the time that counts.
             if pausing.noted != looked {
                 self.note(journal, event).await?;
@@ -257,167 +248,30 @@ impl<'a> Run<'a> {
             return Ok(Some(Arrived::Paused(reason)));
         }
         for _ in 0..LOOKS_PER_TRY {
-            self.may_go_on().await?;
-            tokio::time::sleep(self.pace).await;
+            self.context.may_go_on().await?;
+            tokio::time::sleep(self.context.pace).await;
         }
         Ok(None)
     }
 
-    /// Adds an entry to the journal. While that cannot be written, nothing can follow: it is tried again, for as long
-    /// as the run may be paused.
-    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), Trouble> {
-        let started = Instant::now();
-        let mut said = false;
-        while let Err(error) = journal.append(event.clone()).await {
-            if error.is::<Lost>() {
-                return Err(Trouble::Stop(error));
-            }
-            let reason = Reason::new(reason::STORE, format!("{error:#}"));
-            if *self.cancelled.borrow() {
-                return Err(Trouble::Cancelled);
-            }
-            if started.elapsed() >= self.pause_limit {
-                return Err(Trouble::Unwritten(reason));
-            }
-            if !said {
-                (self.watch)(&Notice::Paused { reason: &reason });
-                said = true;
-            }
-            tokio::time::sleep(self.pace * LOOKS_PER_TRY).await;
-        }
-        self.show(journal).await;
-        Ok(())
+    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), StepError> {
+        self.recorder.note(&self.context, journal, event).await
     }
 
-    /// Whether this command is still the one, and wanted.
-    async fn may_go_on(&self) -> Result<(), Trouble> {
-        if *self.cancelled.borrow() {
-            return Err(Trouble::Cancelled);
-        }
-        self.hold.still().await.map_err(|lost| Trouble::Stop(lost.into()))
-    }
-
-    /// Does what takes long, for as long as this command is still the one, and wanted.
-    pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Trouble> {
-        Ok(unless_ended(work, self.pace, || self.may_go_on()).await??)
-    }
-
-    /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.
-    pub(super) async fn wait<T, F>(
-        &self,
-        what: &str,
-        limit: Duration,
-        mut look: impl FnMut() -> F + Send,
-    ) -> Result<T, Trouble>
-    where
-        T: Send,
-        F: Future<Output = Result<T, Wait>> + Send,
-    {
-        let (mut spent, mut last) = (Duration::ZERO, Instant::now());
-        let mut said = None;
-        loop {
-            self.may_go_on().await?;
-            let seen = look().await;
-            // A command that was stopped for an hour, or slept with its machine, has not looked for an hour.
-            spent += last.elapsed().min(self.most_of_a_look());
-            last = Instant::now();
-            match seen {
-                Ok(found) => return Ok(found),
-                Err(Wait::End(trouble)) => return Err(trouble),
-                Err(Wait::Again(why)) if spent >= limit => {
-                    return Err(why.of(format!("waited {} s for {what}", limit.as_secs())).into());
-                }
-                Err(Wait::Again(why)) => {
-                    if said.as_ref() != Some(&why) {
-                        (self.watch)(&Notice::Waiting { what, why: &why });
-                        said = Some(why);
-                    }
-                }
-            }
-            tokio::time::sleep(self.pace).await;
-        }
-    }
-
-    /// As how much time one look counts at most.
-    pub(super) fn most_of_a_look(&self) -> Duration {
-        self.pace * LOOKS_WHILE_AWAY
-    }
-
-    /// Where the OVA is.
-    pub(super) fn ova<'p>(&'p self, plan: &'p Plan) -> &'p Path {
-        self.ova.as_deref().unwrap_or(&plan.target.ova)
-    }
-
-    /// Lets the cluster show people the journal. While its API is away it is not asked at every entry; the next time
-    /// it gets all of it.
-    async fn show(&self, journal: &Journal<'_>) {
-        let away = |until: Option<Instant>| *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-        let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if until.is_some_and(|until| Instant::now() < until) {
-            return;
-        }
-        // A command that was frozen and overtaken shows nothing over what its successor shows.
-        if !self.hold.is_fresh() && self.hold.confirm().await.is_err() {
-            return;
-        }
-        match self.nodes.publish(&shown(journal)).await {
-            Ok(()) => away(None),
-            Err(error) => {
-                log::debug!("the cluster does not show the journal now: {error:#}");
-                away(Some(Instant::now() + self.pace * LOOKS_WHILE_AWAY));
-            }
-        }
-    }
-
-    /// The same at the end of a command, whether or not the API was away a moment ago; nothing if it was overtaken.
+    /// Lets the cluster show the journal at the end of a command, whether or not its API was away a moment ago.
     pub async fn show_last(&self, journal: &Journal<'_>) {
-        if self.hold.confirm().await.is_err() {
-            return;
-        }
-        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.show(journal).await;
+        self.recorder.show_last(&self.context, journal).await;
     }
-}
-
-/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands.
-pub(super) async fn unless_ended<T, E, F: Future<Output = Result<(), E>>>(
-    work: impl Future<Output = T>,
-    pace: Duration,
-    may_go_on: impl Fn() -> F,
-) -> Result<T, E> {
-    let ended = async {
-        loop {
-            if let Err(ended) = may_go_on().await {
-                return ended;
-            }
-            tokio::time::sleep(pace).await;
-        }
-    };
-    tokio::select! {
-        done = work => Ok(done),
-        ended = ended => Err(ended),
-    }
-}
-
-/// What the cluster shows of a journal: how far it is, and nothing that names VMs or disks.
-fn shown(journal: &Journal<'_>) -> String {
-    let (plan, progress) = (journal.plan(), journal.progress());
-    let (done, total) = progress.count(plan);
-    serde_json::json!({
-        "id": plan.id, "image": plan.target.image, "direction": progress.direction, "done": done, "total": total,
-        "outcome": progress.outcome, "paused": progress.paused,
-    })
-    .to_string()
 }
 
 /// Where a run ends with this trouble.
 ///
 /// # Errors
 /// When another command has taken over.
-pub(super) fn ended(trouble: Trouble) -> anyhow::Result<Arrived> {
+pub(super) fn ended(trouble: StepError) -> anyhow::Result<Arrived> {
     match trouble {
-        Trouble::Cannot(Obstacle { reason, .. }) | Trouble::Unwritten(reason) => Ok(Arrived::Paused(reason)),
-        Trouble::Cancelled => Ok(Arrived::Cancelled),
-        Trouble::Stop(error) => Err(error),
+        StepError::Cannot(Obstacle { reason, .. }) | StepError::Unwritten(reason) => Ok(Arrived::Paused(reason)),
+        StepError::Cancelled => Ok(Arrived::Cancelled),
+        StepError::Stop(error) => Err(error),
     }
 }

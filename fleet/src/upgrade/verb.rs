@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use anyhow::bail;
 use uuid::Uuid;
 
-use super::act::MOMENT;
+use super::context::MOMENT;
 use super::entry::{Direction, Entry, Order, Outcome};
 use super::journal::Journal;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::reason::{self, Reason};
 use super::run::{Arrived, Run, ended};
-use super::trouble::{Obstacle, Trouble, Wait};
+use super::step_error::{Obstacle, StepError, Wait};
 
-/// What is asked for when an upgrade is gone on with.
+/// What is asked for when an upgrade is continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Go on.
@@ -64,19 +64,19 @@ impl Run<'_> {
         let mut gone = BTreeSet::new();
         if direction == Direction::Back && turns {
             let open = || async {
-                self.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
-                    Trouble::Cannot(Obstacle { reason, passes: true, .. }) => Wait::Again(reason),
+                self.context.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                    StepError::Cannot(Obstacle { reason, passes: true, .. }) => Wait::NotYet(reason),
                     trouble => Wait::End(trouble),
                 })
             };
-            match self.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+            match self.context.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
                 Ok(of_nothing_is_left) => gone = of_nothing_is_left,
-                Err(Trouble::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
+                Err(StepError::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
             }
         }
         let order = match verb {
-            Verb::Rollback => self.order_back(journal.plan(), &progress).await,
+            Verb::Rollback => self.context.order_back(journal.plan(), &progress).await,
             Verb::RollbackAtOnce => Ok(Order::AtOnce),
             _ => Ok(Order::LastFirst),
         };

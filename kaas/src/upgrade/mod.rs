@@ -15,7 +15,7 @@ use std::time::Duration;
 use ::ova::signature::PublicKey;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use fleet::authority::{Folder, TakeOver};
+use fleet::authority::{DirectoryStore, TakeOver};
 use fleet::hypervisor::Placement;
 use fleet::node::Client;
 use fleet::upgrade::{
@@ -422,7 +422,7 @@ impl At {
             }
             (Err(error), Lacking::Fails) => return Err(error),
         };
-        let store = Folder::at(lab.upgrades());
+        let store = DirectoryStore::at(lab.upgrades());
         let (cancel, cancelled) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let acted = runtime.block_on(async {

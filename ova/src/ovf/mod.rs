@@ -11,6 +11,7 @@
 
 pub mod environment;
 
+mod capacity;
 mod check;
 mod devices;
 mod document;

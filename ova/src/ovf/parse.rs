@@ -5,6 +5,7 @@
 
 use roxmltree::Node;
 
+use super::capacity::{capacity, scale};
 use super::devices::resource;
 use super::document::{Look, OVF, ParseError, RASD, VMW, VSSD, envelope, number, wrong};
 use super::model::{
@@ -134,30 +135,6 @@ fn disks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Disk>, ParseError> {
             Ok(Disk { id: node.need_ovf("diskId")?.into(), capacity: capacity(node)?, file })
         })
         .collect()
-}
-
-pub(super) fn capacity<'a>(node: Node<'a, 'a>) -> Result<u64, ParseError> {
-    let units = node.ovf("capacityAllocationUnits").unwrap_or("byte");
-    let amount: u64 = number(node, node.need_ovf("capacity")?)?;
-    scale(units)
-        .and_then(|scale| amount.checked_mul(scale))
-        .ok_or_else(|| wrong(node, format!("{amount} times {units:?} is not a capacity in bytes")))
-}
-
-/// A programmatic unit (DSP0004 annex C.1) of bytes, such as `byte * 2^30`, as a factor.
-fn scale(units: &str) -> Option<u64> {
-    let units: String = units.split_whitespace().collect();
-    match units.as_str() {
-        "byte" | "" => Some(1),
-        // Names of older descriptors.
-        "KiloBytes" | "KB" => Some(1 << 10),
-        "MegaBytes" | "MB" => Some(1 << 20),
-        "GigaBytes" | "GB" => Some(1 << 30),
-        power => {
-            let (base, exponent) = power.strip_prefix("byte*")?.split_once('^')?;
-            base.parse::<u64>().ok()?.checked_pow(exponent.parse().ok()?)
-        }
-    }
 }
 
 fn networks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Network>, ParseError> {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use roxmltree::Node;
 
+use super::capacity::capacity;
 use super::document::{Look, ParseError, envelope, number, wrong};
-use super::parse::capacity;
 
 /// More files, or disks, than any package has.
 const MOST: usize = 1000;

@@ -11,8 +11,13 @@ use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
 use scenarios::lost_node::{agent, lose, power_on_blank, replace, take_out, three_members};
-use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario, Setting};
+use scenarios::places;
+use scenarios::put_server::PutServer;
+use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
+use scenarios::stranger::beside;
 use serde_json::Value;
+
+use crate::wire::nobody_hears;
 
 /// What the agent on a node refuses, and why.
 fn refused(scenario: &Scenario, node: &str, arguments: &[&str]) -> String {
@@ -50,9 +55,27 @@ fn planted(scenario: &Scenario) -> String {
     String::from_utf8(BASE64_STANDARD.decode(word).unwrap()).unwrap()
 }
 
+/// What a snapshot target gets has the word of the ConfigMap, and not that of the Secret.
+fn nowhere_in_what_is_sent_away(scenario: &Scenario) {
+    let server = PutServer::start(scenario, beside(endpoint::address(scenario, "cp1"), 1));
+    agent(scenario, "cp1", &["snapshot", "save"]);
+    let configure = |value: &str| {
+        let configure = format!("printf 'snapshot-target=%s\\n' '{value}' | kaas-agent configure --from -");
+        scenario.inside("cp1", &["sh", "-ec", &configure]);
+    };
+    configure(&server.url);
+    let sent = server.took();
+    let holds = |word: &str| sent.windows(word.len()).any(|part| part == word.as_bytes());
+    assert!(holds(SHOWN) && !holds(PLANTED), "{} bytes were sent", sent.len());
+    configure("");
+    scenario.reached("the snapshot target has no Secret");
+}
+
+/// What stands in a ConfigMap.
+const SHOWN: &str = "shown-4c1f9e7d2b6a8053";
+
 /// The word is found by the same search where it is, in a ConfigMap, and nowhere in the Secret's form.
 fn nowhere_in_clear(scenario: &Scenario) {
-    const SHOWN: &str = "shown-4c1f9e7d2b6a8053";
     scenario.kubectl(&["create", "configmap", "shown", &format!("--from-literal=word={SHOWN}")]);
     for node in ALL {
         let count = |word: &str| {
@@ -153,13 +176,16 @@ pub mod long {
         let lab = scenario.lab();
         let (identity, members) = (scenario.cluster_identity(), scenario.etcd_members("cp1").len());
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        plant(&scenario);
+        nobody_hears(&scenario, PLANTED, || {
+            plant(&scenario);
+            assert_eq!(planted(&scenario), PLANTED);
+        });
         let directory = tempfile::tempdir().unwrap();
         let backup = directory.path().join("control.db");
         let kubeconfig = lab.kubeconfig().unwrap();
         let pull = |node: &str, kubeconfig: &Path| {
             let address = endpoint::address(&scenario, node).to_string();
-            let mut command = lab.outside(&scenario::kaas(), ["backup", "--node", &address, "--output"]);
+            let mut command = lab.outside(&places::kaas(), ["backup", "--node", &address, "--output"]);
             command.arg(&backup).arg("--kubeconfig").arg(kubeconfig).output().unwrap()
         };
         // Another cluster's administrator gets nothing.
@@ -173,6 +199,7 @@ pub mod long {
         let snapshot = fs::read(&backup).unwrap();
         assert!(!snapshot.windows(PLANTED.len()).any(|part| part == PLANTED.as_bytes()), "a Secret is in the snapshot");
         nowhere_in_clear(&scenario);
+        nowhere_in_what_is_sent_away(&scenario);
         a_new_key_is_taken_up(&scenario);
         scenario.kubectl(&["create", "configmap", "after", "--from-literal=written=yes"]);
 
@@ -247,7 +274,7 @@ pub mod long {
         plant(&scenario);
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
-        let kaas = |arguments: &[&str]| lab.outside(&scenario::kaas(), arguments).output().unwrap();
+        let kaas = |arguments: &[&str]| lab.outside(&places::kaas(), arguments).output().unwrap();
         let kubeconfig = lab.kubeconfig().unwrap().display().to_string();
         let address = endpoint::address(&scenario, "cp1").to_string();
         let pulled =
@@ -285,8 +312,24 @@ pub mod long {
         });
     }
 
-    /// Two data disks are gone: the third node restores a snapshot alone, and
-    /// the others are replaced.
+    /// A node loses its power while a restore stops its control plane. It starts again with what it had.
+    fn is_cut_off_while_it_restores(scenario: &Scenario, node: &str, restore: &[&str]) {
+        let command = format!("kaas-agent {} >/run/restore 2>&1", restore.join(" "));
+        scenario.inside(node, &["systemd-run", "--quiet", "--collect", "sh", "-c", &command]);
+        scenario.wait("the restore to stop the control plane", MOMENT, || {
+            Ok(scenario
+                .lab()
+                .run_inside(node, &["cat", "/run/restore"], MOMENT)?
+                .contains("stopping the control plane"))
+        });
+        scenario.cut(node);
+        scenario.reached("the restore is cut off");
+        scenario.power_on(&[node]);
+        scenario.soon_says(node, "kaas: starting etcd");
+    }
+
+    /// Two data disks are gone: the third node restores a snapshot alone, after it was cut off while it did, and the others
+    /// are replaced.
     pub fn a_cluster_that_lost_its_quorum_is_restored_from_a_snapshot() {
         let scenario = Scenario::formed("restore");
         scenario.wait("the leader's node to have taken a snapshot by itself", MOMENT * 2, || {
@@ -311,6 +354,7 @@ pub mod long {
         let why = refused(&scenario, "cp3", &["restore", &snapshot, "--confirm", "another", "--alone"]);
         assert!(why.contains("nothing was changed"), "{why}");
 
+        is_cut_off_while_it_restores(&scenario, "cp3", &["restore", &snapshot, "--confirm", name, "--alone"]);
         let said = agent(&scenario, "cp3", &["restore", &snapshot, "--confirm", name, "--alone"]);
         assert!(said.contains("replace-member cp1") && said.contains("member.before-restore-"), "{said}");
         scenario.reached("the snapshot is restored");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use scenarios::lost_node::agent;
-use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
+use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
 use scenarios::store::{ETCDCTL, etcdctl};
 
 use crate::maintenance::has;
@@ -13,6 +13,9 @@ const FILLING: Duration = Duration::from_secs(1200);
 
 /// The alarm is lifted at the third look, one each two minutes: compacted, defragmented, lifted.
 const HEALING: Duration = Duration::from_secs(900);
+
+/// Of three nodes each is defragmented at a look of its own.
+const HEALING_THREE: Duration = Duration::from_secs(1800);
 
 /// Plants files that pass for snapshots of long ago until less than a seventh of the data disk is free.
 const FILL_WITH_SNAPSHOTS: &str = "
@@ -38,6 +41,27 @@ fn fill() -> String {
     )
 }
 
+/// What Kubernetes says of a node's condition Ready.
+fn says_ready(scenario: &Scenario, node: &str) -> String {
+    let path = r#"--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
+    scenario.kubectl(&["get", "node", node, path])
+}
+
+/// Fills the store through a node's member.
+fn fill_up(scenario: &Scenario, node: &str) {
+    let filled = scenario.inside_for(node, &["sh", "-ec", &fill()], FILLING);
+    scenario.reached(&format!("etcd refuses writes: {}", filled.trim()));
+    assert!(!etcdctl(scenario, node, &["alarm", "list"]).trim().is_empty());
+}
+
+/// Deletes what filled the store, and waits until the nodes have lifted its alarm.
+fn free(scenario: &Scenario, node: &str) {
+    etcdctl(scenario, node, &["del", "--prefix", "/filling/"]);
+    scenario.wait("the alarm to be lifted", HEALING_THREE, || {
+        Ok(etcdctl(scenario, node, &["alarm", "list"]).trim().is_empty() && !has(scenario, node, "etcd.no-space")?)
+    });
+}
+
 fn written(scenario: &Scenario, name: &str) -> String {
     scenario.kubectl(&["get", "configmap", name, "--output=jsonpath={.data.written}"])
 }
@@ -49,7 +73,7 @@ pub mod long {
     /// snapshots make room meanwhile, and all is read as before, also after the node has lost its power. Once objects are
     /// deleted the agent compacts, defragments and lifts the alarm by itself.
     pub fn a_full_store_is_read_and_serves_again_once_objects_are_deleted() {
-        let scenario = Scenario::prepare(&Setting::one("full"));
+        let scenario = Scenario::prepare(&Setting::one("fullstore"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         let lab = scenario.lab();
@@ -95,5 +119,33 @@ pub mod long {
         assert_eq!((written(&scenario, "before"), written(&scenario, "after")), ("yes".to_owned(), "yes".to_owned()));
         let size = scenario.inside("cp1", &["stat", "--format=%s", "/var/lib/etcd/member/snap/db"]);
         assert!(size.trim().parse::<u64>().unwrap() < 100 << 20, "the database was not defragmented: {size}");
+    }
+
+    /// A store is full while one of three nodes is off, which Kubernetes calls not ready. The two that are there lift the
+    /// alarm. Filled again, it is full when the third comes back: its kubelet can tell nobody that it is ready, its boot
+    /// waits, and it does its part for the store all the same.
+    pub fn a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back() {
+        let scenario = Scenario::formed("full-three");
+        scenario.cut("cp3");
+        scenario.wait("cp3 to count as lost", FORMING, || Ok(says_ready(&scenario, "cp3") == "Unknown"));
+        fill_up(&scenario, "cp1");
+        free(&scenario, "cp1");
+        scenario.kubectl(&["create", "configmap", "without", "--from-literal=written=yes"]);
+
+        fill_up(&scenario, "cp1");
+        scenario.power_on(&["cp3"]);
+        // It has what was written while it was away.
+        scenario.wait("etcd on cp3 to serve", FORMING, || {
+            let get = [&ETCDCTL[..], &["get", "--keys-only", "/filling/0"]].concat();
+            Ok(scenario.lab().run_inside("cp3", &get, MOMENT).is_ok_and(|said| said.contains("/filling/0")))
+        });
+        assert_eq!(says_ready(&scenario, "cp3"), "Unknown");
+        free(&scenario, "cp1");
+        scenario.all_ready(FORMING);
+        for node in ALL {
+            scenario.soon_says(node, "kaas: ready");
+        }
+        scenario.kubectl(&["create", "configmap", "with", "--from-literal=written=yes"]);
+        assert_eq!((written(&scenario, "without"), written(&scenario, "with")), ("yes".to_owned(), "yes".to_owned()));
     }
 }

@@ -9,6 +9,11 @@ use scenarios::scenario::{ALL, MOMENT, Scenario};
 use scenarios::stranger::{Stranger, beside, pod_address};
 use scenarios::workload::Workload;
 
+/// How long a claim of the virtual IP counts, in hundredths of a second: the longest time between two that there is, and
+/// the shortest that nodes use.
+const LASTING: u16 = 4000;
+const BRIEF: u16 = 100;
+
 /// A stranger finds of each node what the table of ports says, and neither he nor a pod gets anything else.
 pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload: &Workload<'_>) {
     let stranger = Stranger::beside_the_nodes(scenario);
@@ -18,7 +23,9 @@ pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload:
     administrators_are_those_who_are_named(scenario, &stranger);
     nobody_but_a_node_puts_packets_into_the_tunnel(scenario, &stranger, &pod, workload);
     nobody_but_a_node_moves_the_virtual_address(scenario, &stranger, &pod);
-    pods_send_no_raw_packets_and_settings_hold(scenario);
+    pods_send_no_raw_packets_and_settings_hold(scenario, workload);
+    pods_have_so_many_processes_and_no_more(scenario);
+    a_namespace_editor_takes_no_address_and_no_priority_of_the_systems(scenario);
     stranger.leave();
     pod.leave();
 }
@@ -35,11 +42,12 @@ fn open_to_everybody() -> BTreeSet<u16> {
 
 fn what_the_table_names_is_open_and_nothing_else(scenario: &Scenario, stranger: &Stranger) {
     let expected = open_to_everybody();
+    assert!(stranger.is_answered(beside(address(scenario, "cp1"), 1), 40_000), "nobody says that a port is closed");
     for node in ALL {
         let found = stranger.finds_open(address(scenario, node), 1..=u16::MAX);
         let others: Vec<_> = found.symmetric_difference(&expected).collect();
         assert!(others.is_empty(), "{node}: these ports are open, or closed, against the table: {others:?}");
-        // A closed port of UDP would say so.
+        // A closed port of UDP would say so, as that of the lab's bridge does.
         for port in [ports::VXLAN, ports::KUBELET, 53, 111, 5353, 40_000] {
             assert!(!stranger.is_answered(address(scenario, node), port), "{node} answers at {port}/UDP");
         }
@@ -134,24 +142,34 @@ fn nobody_but_a_node_moves_the_virtual_address(scenario: &Scenario, stranger: &S
     };
     let (holder, before) = (scenario.address_holder(), moves());
     for _ in 0..10 {
-        stranger.claims(virtual_address, stranger.address, &nodes);
+        stranger.claims(virtual_address, stranger.address, &nodes, LASTING);
         // The gateway's, which is the lab's bridge.
-        stranger.claims(virtual_address, beside(nodes[0], 1), &nodes);
-        pod.claims(virtual_address, pod.address, &nodes);
-        pod.claims(virtual_address, nodes[1], &nodes);
+        stranger.claims(virtual_address, beside(nodes[0], 1), &nodes, LASTING);
+        pod.claims(virtual_address, pod.address, &nodes, LASTING);
+        pod.claims(virtual_address, nodes[1], &nodes, LASTING);
         assert_eq!(scenario.address_holder(), holder);
     }
     assert_eq!(moves(), before, "the virtual IP has moved, if only for a moment");
+    // On one wire nothing tells a node from who takes its address: in a node's name a claim is believed, which shows that
+    // those above were well formed. It stands for a few seconds.
+    let other = ALL.into_iter().find(|node| *node != holder).expect("another node");
+    scenario.wait("a claim in a node's name to be believed", MOMENT, || {
+        stranger.claims(virtual_address, address(scenario, other), &[address(scenario, holder)], BRIEF);
+        Ok(moves() != before)
+    });
+    scenario.wait("the API to answer at the virtual IP again", MOMENT, || {
+        Ok(!scenario.lab().kubectl(&["get", "--raw=/livez"])?.is_empty())
+    });
     scenario.reached("nobody but a node moves the virtual IP");
 }
 
-fn pods_send_no_raw_packets_and_settings_hold(scenario: &Scenario) {
-    let of_the_pod = |file: &str| {
-        let read = format!(
-            "cd $(dirname $(grep --line-regexp --files-with-matches coredns /proc/[0-9]*/comm | head -1)); cat {file}"
-        );
-        scenario.inside("cp1", &["sh", "-c", &read])
-    };
+fn pods_send_no_raw_packets_and_settings_hold(scenario: &Scenario, workload: &Workload<'_>) {
+    let node = workload.node();
+    // Its pod asks for no rights and gives none up: it has what containerd gives. (Cluster DNS drops all by itself.)
+    let process = "crictl inspect --output go-template --template '{{.info.pid}}' $(crictl ps --quiet --name '^web$')";
+    let process = scenario.inside(&node, &["sh", "-ec", process]).trim().to_owned();
+    let of_the_pod = |file: &str| scenario.inside(&node, &["cat", &format!("/proc/{process}/{file}")]);
+    assert!(of_the_pod("cmdline").contains("/etc/web/Corefile"), "the process {process} is not the workload's");
     let value = |text: &str, name: &str| -> String {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {text}"));
         line.split_whitespace().next().unwrap_or_default().to_owned()
@@ -172,4 +190,62 @@ fn pods_send_no_raw_packets_and_settings_hold(scenario: &Scenario) {
         let found = scenario.inside("cp1", &["cat", &format!("/proc/sys/net/ipv4/conf/{setting}")]);
         assert_eq!(found.trim(), expected, "{setting}");
     }
+}
+
+fn pods_have_so_many_processes_and_no_more(scenario: &Scenario) {
+    let find = "cat $(dirname $(grep --line-regexp --files-with-matches coredns /proc/[0-9]*/comm | head -1))/cgroup";
+    let groups = scenario.inside("cp1", &["sh", "-c", find]);
+    // cgroups(7): the controller's own hierarchy, or the one of version 2.
+    let of =
+        |controller: &str| groups.lines().find_map(|line| line.split_once(&format!(":{controller}:"))).map(|at| at.1);
+    let (top, group) = match (of("pids"), of("")) {
+        (Some(group), _) => ("/sys/fs/cgroup/pids", group),
+        (None, Some(group)) => ("/sys/fs/cgroup", group),
+        (None, None) => panic!("no group of cluster DNS has a limit: {groups}"),
+    };
+    let limit = |group: &str| -> u64 {
+        let text = scenario.inside("cp1", &["cat", &format!("{top}{group}/pids.max")]);
+        text.trim().parse().unwrap_or_else(|_| panic!("{group} may have {text} processes"))
+    };
+    let (pod, _) = group.rsplit_once('/').expect("the container's group is in the pod's");
+    let at = group.find("/kubepods").expect("a group of pods");
+    let all = group[at + 1..].find('/').map_or(group, |end| &group[..at + 1 + end]);
+    assert_eq!(limit(pod), 4096);
+    let threads: u64 =
+        scenario.inside("cp1", &["cat", "/proc/sys/kernel/threads-max"]).trim().parse().expect("a number");
+    assert!(limit(all) < threads, "pods may have all processes of the node");
+}
+
+/// External IPs would take what goes to a node, to etcd or to a DNS server; the system's priorities, other pods' places.
+fn a_namespace_editor_takes_no_address_and_no_priority_of_the_systems(scenario: &Scenario) {
+    scenario.kubectl(&["create", "rolebinding", "eve", "--clusterrole=edit", "--user=eve"]);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let create = |object: &serde_json::Value| {
+        std::fs::write(file.path(), object.to_string()).expect("the object");
+        let path = file.path().to_str().expect("a path");
+        scenario.lab().kubectl(&["create", "--as=eve", "--dry-run=server", "--filename", path])
+    };
+    let service = |addresses: &[Ipv4Addr]| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "takes-the-store"},
+            "spec": {"selector": {"app": "eve"}, "ports": [{"port": ports::ETCD_CLIENT}], "externalIPs": addresses},
+        })
+    };
+    let refused = format!("{:#}", create(&service(&[address(scenario, "cp2")])).expect_err("a node's address"));
+    assert!(refused.contains("external IPs is denied"), "{refused}");
+    create(&service(&[])).expect("a service without external IPs");
+    let pod = |class: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "comes-first"},
+            "spec": {"priorityClassName": class, "containers": [{"name": "main", "image": "none"}]},
+        })
+    };
+    create(&pod("")).expect("a pod like others");
+    for class in ["system-node-critical", "system-cluster-critical"] {
+        // It is laid when all nodes are seen to run one image.
+        scenario.wait(&format!("a pod that calls itself {class} to be refused"), MOMENT, || {
+            Ok(create(&pod(class)).is_err_and(|error| format!("{error:#}").contains("are the system's own")))
+        });
+    }
+    scenario.kubectl(&["delete", "rolebinding", "eve"]);
 }

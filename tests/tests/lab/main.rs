@@ -17,6 +17,7 @@ mod swap;
 mod three_nodes;
 mod trust;
 mod upgrade;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ const SCENARIOS: &[Entry] = entries![
     maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
     maintenance::long::a_reset_node_begins_as_freshly_deployed,
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
+    full_store::long::a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back,
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,

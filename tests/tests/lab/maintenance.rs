@@ -59,8 +59,9 @@ pub fn a_waiting_nodes_bundle_holds_no_planted_secret(scenario: &Scenario, node:
     scenario.reached("the bundle is searched for the deployment secret");
 }
 
-/// A node of a cluster has private keys, those of the authorities above all. One is planted in the log of a pod that
-/// runs, as the kubelet removes those of others; no file of the bundle has a line of any of them.
+/// A node of a cluster has private keys, those of the authorities above all, and the keys of Secrets. One is planted in the
+/// log of a pod that runs, as the kubelet removes those of others; no file of the bundle has a line of any of them. Neither
+/// has an argument list, an environment or the journal.
 pub fn a_formed_nodes_bundle_holds_no_key(scenario: &Scenario, node: &str) {
     let sh = |script: &str| scenario.inside(node, &["sh", "-ec", script]);
     let lines = sh("cd /etc/kubernetes/pki
@@ -69,8 +70,28 @@ pub fn a_formed_nodes_bundle_holds_no_key(scenario: &Scenario, node: &str) {
         cat ca.key > $1/planted/0.log
         cat *.key etcd/*.key /var/lib/kubelet/pki/*.pem | sed -n '/BEGIN.*PRIVATE KEY/,/END/p' \
             | grep --extended-regexp '^[A-Za-z0-9+/=]{40,}$' > /run/key-lines
-        grep --count '' /run/key-lines");
-    assert!(lines.trim().parse::<u32>().unwrap() > 20, "{lines} lines of keys");
+        grep --count '' /run/key-lines
+        grep --only-matching --extended-regexp '\"secret\": *\"[^\"]{40,}' encryption.json | cut --delimiter='\"' --fields=4 \
+            > /run/more-lines
+        grep --count '' /run/more-lines
+        cat /etc/kubernetes/*.conf \
+            | sed -n 's/.*client-key-data\"\\{0,1\\}: *\"\\{0,1\\}\\([A-Za-z0-9+/=]*\\).*/\\1/p' >> /run/more-lines
+        grep --count '' /run/more-lines
+        cat /run/more-lines >> /run/key-lines");
+    let [private, of_secrets, all_more] =
+        lines.lines().map(|count| count.parse::<u32>().unwrap()).collect::<Vec<_>>()[..]
+    else {
+        panic!("{lines}")
+    };
+    assert!(private > 20 && of_secrets > 0 && all_more > of_secrets, "lines of keys: {lines}");
+    let shown = |where_to_look: &str| {
+        let search = "grep --fixed-strings --files-with-matches --no-messages --file=/run/key-lines";
+        sh(&format!("cd /; {search} {where_to_look} || true")).trim().to_owned()
+    };
+    assert!(shown("--recursive var/log/pods").contains("/planted/0.log"), "the search finds nothing");
+    assert_eq!(shown("proc/[0-9]*/cmdline proc/[0-9]*/environ"), "", "a key is in an argument list or environment");
+    let journal = "journalctl --output=cat | grep --fixed-strings --count --file=/run/key-lines || true";
+    assert_eq!(sh(journal).trim(), "0", "a key is in the journal");
     gather_a_bundle(scenario, node);
     let planted = sh("cat /var/tmp/bundle/containers/kube-system_kube-apiserver-*/planted/0.log");
     assert!(planted.contains("[removed]"), "{planted}");
@@ -79,8 +100,8 @@ pub fn a_formed_nodes_bundle_holds_no_key(scenario: &Scenario, node: &str) {
     assert_eq!(found.trim(), "", "a line of a private key is in the bundle");
     let found = sh("grep --recursive --files-with-matches 'PRIVATE KEY' /var/tmp/bundle || true");
     assert_eq!(found.trim(), "", "a private key is in the bundle");
-    sh("rm -r /run/key-lines /var/log/pods/*/planted /var/tmp/bundle*");
-    scenario.reached("the bundle is searched for private keys");
+    sh("rm -r /run/key-lines /run/more-lines /var/log/pods/*/planted /var/tmp/bundle*");
+    scenario.reached("bundle, journal, arguments and environments are searched for keys");
 }
 
 /// A support bundle, unpacked in the node's `/var/tmp/bundle`.

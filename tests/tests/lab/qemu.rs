@@ -55,6 +55,24 @@ fn has_vsphere_drivers(scenario: &Scenario, vm: &str) {
     });
 }
 
+/// Each setting of ours holds on a kernel of the node's own, whatever other files say and whoever came later.
+fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
+    let said = scenario.lab().run_inside(vm, &["cat", "/usr/lib/sysctl.d/60-kaas.conf"], WORK).unwrap();
+    let lines = said.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
+    let named = lines.map(|(name, value)| (name.trim_start_matches('-'), value.trim()));
+    // A setting with a star is one for each adapter: the scenario of strangers reads those.
+    let settings: Vec<_> = named.filter(|(name, _)| !name.contains('*')).collect();
+    assert!(settings.contains(&("kernel.sysrq", "0")) && settings.len() > 20, "{settings:?}");
+    // The bridge's are there once its module is loaded: with the first pod at the latest.
+    let read = |name: &str| {
+        let file = format!("/proc/sys/{}", name.replace('.', "/"));
+        Ok::<_, anyhow::Error>(scenario.lab().run_inside(vm, &["cat", &file], WORK)?.trim().to_owned())
+    };
+    for (name, value) in settings {
+        scenario.wait(&format!("{name} to be {value}"), WORK, || Ok(read(name)? == value));
+    }
+}
+
 pub mod long {
     use super::*;
 
@@ -105,6 +123,7 @@ pub mod long {
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         has_vsphere_drivers(&scenario, "cp1");
+        the_kernel_is_set_as_the_image_says(&scenario, "cp1");
         let workload = Workload::start(&scenario, "cp1", WORK);
         workload.is_reached_by_name_from("cp1");
 

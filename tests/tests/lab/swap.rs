@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use agent::host::disk::{Identity, Slots, identity};
+use agent::host::disk::{Identity, Slots, slots};
 use lab::NewVm;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
 use scenarios::endpoint;
+use scenarios::lab_command::LabCommand;
 use scenarios::other_image::OtherImage;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 use serde_json::Value;
@@ -43,9 +44,8 @@ pub mod short {
     /// as it comes.
     pub fn a_node_is_swapped_to_another_image_and_back_by_hand() {
         let other = OtherImage::make("99.0.0");
-        let scenario = Scenario::prepare(&Setting::one("swap"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let (scenario, kubeconfig, commands) = Scenario::by_command("swap");
+        the_kubeconfig_opens_the_api_from_this_machine(&scenario, &kubeconfig);
         scenario.soon_says("cp1", "kaas: ready");
         an_administrator_finds_the_tools_and_nobody_else_gets_rights(&scenario);
         keys_at_the_console_restart_nothing(&scenario);
@@ -65,14 +65,49 @@ pub mod short {
         let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
         assert_eq!(scenario.kubectl(&written), "yes");
 
-        shut_down(&scenario, "cp1-b");
-        move_disk(&scenario, "cp1-b", "cp1");
-        scenario.power_on(&["cp1"]);
+        commands.run("off", &["cp1-b"]);
+        commands.run("move-disk", &["cp1-b", "cp1"]);
+        commands.run("on", &["cp1"]);
         scenario.says("cp1", "kaas: ready", FORMING);
         assert_eq!(scenario.kept("cp1"), before);
         let facts = node(&scenario, "cp1", "cp1");
         assert_eq!((&facts["generation"], &facts["swap"]), (&3.into(), &Value::Null), "{facts:#}");
         assert_eq!(scenario.kubectl(&written), "yes");
+        the_kubeconfig_opens_the_api_from_this_machine(&scenario, &kubeconfig);
+        the_labs_commands_do_as_they_say(&scenario, &commands);
+        scenario.end_by_command(commands);
+    }
+
+    /// The door to the API is a process of its own, which has outlived `kaas lab up`.
+    fn the_kubeconfig_opens_the_api_from_this_machine(scenario: &Scenario, kubeconfig: &Path) {
+        let mut kubectl = Command::new(scenario.lab().kubectl_program().unwrap());
+        kubectl.arg(format!("--kubeconfig={}", kubeconfig.display())).args(["get", "nodes", "--output=name"]);
+        scenario.wait("kubectl on this machine to see the node", MOMENT, || {
+            let output = kubectl.output()?;
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Ok(said.trim() == "node/cp1")
+        });
+    }
+
+    /// On a lab whose second VM is off and has no data disk.
+    fn the_labs_commands_do_as_they_say(scenario: &Scenario, commands: &LabCommand) {
+        let state_of = |vm: &str| {
+            let status = commands.run("status", &[]);
+            let line = status.lines().map(|line| line.split('\t').collect::<Vec<_>>()).find(|line| line[0] == vm);
+            line.unwrap_or_else(|| panic!("no {vm} in {status}"))[1].to_owned()
+        };
+        assert_eq!((state_of("cp1"), state_of("cp1-b")), ("on".to_owned(), "off".to_owned()));
+        scenario.wait("`kaas lab status` to call the node Ready", MOMENT, || {
+            Ok(commands.run("status", &[]).contains("Ready: cp1"))
+        });
+        assert_eq!(commands.run("exec", &["cp1", "--", "hostname"]).trim(), "cp1");
+        assert_eq!(commands.run("kubectl", &["--", "get", "nodes", "--output=name"]).trim(), "node/cp1");
+        assert!(commands.run("console", &["cp1"]).contains("kaas: ready"));
+        commands.run("destroy", &["cp1-b"]);
+        assert_eq!(scenario.lab().vms().unwrap(), ["cp1"]);
+        commands.run("cut", &["cp1"]);
+        assert_eq!(state_of("cp1"), "off");
     }
 }
 
@@ -163,7 +198,7 @@ pub mod long {
         // As if it had been made after a clean shutdown: any VM may take it, as far as the copy itself knows.
         let identity = Slots::read(&copy).unwrap().newest().unwrap().clone();
         for _ in 0..2 {
-            identity::write(&copy, &Identity { holder: None, ..identity.clone() }).unwrap();
+            slots::write(&copy, &Identity { holder: None, ..identity.clone() }).unwrap();
         }
         scenario.power_on(&["cp3"]);
         scenario.says("cp3", "kaas: ready", FORMING);

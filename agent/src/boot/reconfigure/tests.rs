@@ -230,6 +230,18 @@ fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
 }
 
 #[test]
+fn a_property_that_is_not_known_is_refused_by_its_name() {
+    let node = Node::new().saved();
+    let saved = node.config();
+    let Err(Error::Refused(findings)) = node.apply(&[("timeout-factor", "4"), ("dns-server", "10.0.0.2")]) else {
+        panic!("it was changed")
+    };
+    assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["property.unknown"]);
+    assert!(findings.to_string().contains("dns-server"), "{findings}");
+    assert_eq!(node.config(), saved);
+}
+
+#[test]
 fn the_role_stays_once_the_data_disk_knows_it() {
     let node = Node::new().saved();
     let file = node.path().join("usr/lib/kaas/image.json");

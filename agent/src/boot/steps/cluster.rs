@@ -2,7 +2,6 @@
 //! still need of the first node then is maintenance's.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -11,17 +10,20 @@ use contract::finding::Findings;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::run;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::data_version;
+use crate::cluster::etcd::guard;
 use crate::cluster::etcd::member::{self, Beginning};
+use crate::cluster::etcd::quota;
 use crate::cluster::etcd::restore::{self, Restored};
+use crate::cluster::etcd::snapshot;
 use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
 use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
 use crate::host::disk;
 use crate::host::disk::ownership::{Candidate, own_use};
 use crate::host::files;
-use crate::node::context::REQUEST;
 use crate::status::{self, Phase, Reporter};
 use crate::system::access;
 use crate::upgrade::swap::adopt;
@@ -69,7 +71,7 @@ impl StepContext {
     }
 
     /// On a first node that works while others have yet to join: etcd's quorum may need one that has no keys yet, so
-    /// they are met before it starts. That this cannot be done now keeps the node from nothing; maintenance tries again.
+    /// they are met before it starts. A failure does not stop the node: maintenance tries again.
     fn reopen_rendezvous(&mut self, record: Record) -> StepOutcome {
         let opened = self.secret.take().map(|secret| self.node.open_rendezvous(&secret, record));
         match opened {
@@ -103,7 +105,7 @@ impl StepContext {
         }
     }
 
-    /// Who gets in does not hang on it: without, the server shows its bare key.
+    /// Gives the SSH server its certificate. SSH works without one: clients are then asked to trust the server's own key.
     fn certify_ssh(&self) -> anyhow::Result<bool> {
         let (config, platform) = (self.node.control_plane()?, &self.node.platform);
         if config.node.ssh_authorized_keys.is_empty() {
@@ -132,13 +134,26 @@ impl StepContext {
     }
 
     pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
+        // Somebody else has started this agent: the restore itself stopped the one before.
+        if guard::is_restoring(self.node.root())? {
+            return Err(StepError::Waiting(
+                "waiting for the end of a restore that is under way on this node".to_owned(),
+            ));
+        }
         let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
         if stopped {
             restore::settle(self.node.root(), &self.node.records)?;
         }
+        if let Err(error) = snapshot::relieve(self.node.root()) {
+            log::warn!("making room for etcd: {error:#}");
+        }
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";
-            let action = "Replace this node: remove its member with the other nodes, then deploy it again with a blank data disk";
+            let action = format!(
+                "On another control node: `kaas-agent replace-member {}`; then deploy this VM anew with a blank data disk and \
+                 the code as its deployment secret",
+                self.node.config.node().name
+            );
             return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
         }
         if stopped {
@@ -148,6 +163,7 @@ impl StepContext {
         if stopped && (self.progress.formed || !self.node.records.rendezvous()?.admitted()) {
             self.is_the_true_disk()?;
         }
+        let before = self.generation()?;
         self.take_the_disk()?;
         if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
             log::info!("etcd was cut off before it began: it starts over");
@@ -160,8 +176,9 @@ impl StepContext {
             false
         } else {
             let beginning = self.beginning(&record, joining)?;
-            let disk = size(&self.node.path(etcd::DATA)).context("measuring the data disk")?;
-            let configuration = member::configuration(self.node.control_plane()?, &beginning, disk)
+            let others = if joining { self.others_database()? } else { 0 };
+            let quota = quota::settle(self.node.root(), &self.node.records, others, before, self.generation()?)?;
+            let configuration = member::configuration(self.node.control_plane()?, &beginning, quota)
                 .context("this node has no etcd member")?;
             files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
         };
@@ -220,6 +237,11 @@ impl StepContext {
         self.node.endpoint.swaps().taken()
     }
 
+    /// How many VMs have taken the data disk over.
+    fn generation(&self) -> anyhow::Result<u64> {
+        Ok(self.identity.as_ref().context("the data disk is not mounted")?.generation)
+    }
+
     /// How this node's member comes into its cluster.
     fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, StepError> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
@@ -235,6 +257,13 @@ impl StepContext {
         let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
         Beginning::of_joining(config, cluster, &members)
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
+    }
+
+    /// The size of the largest database of another member, which a node that joins is sent: in bytes.
+    fn others_database(&self) -> anyhow::Result<u64> {
+        let (config, pki) = (self.node.control_plane()?, self.node.pki());
+        let status = |peer| EtcdClient::new(peer, &pki, config.timeout(REQUEST)).ok()?.status().ok();
+        Ok(config.peers().filter_map(status).map(|status| status.db_size).max().unwrap_or_default())
     }
 
     /// Says which members do not even listen.
@@ -282,7 +311,7 @@ impl StepContext {
             let state = disk::DiskState::Formed;
             let formed = disk::Identity { cluster_id: cluster, state, publisher, ..identity.clone() };
             if formed != *identity {
-                disk::identity::write(path, &formed).context("marking the data disk as a cluster's")?;
+                disk::slots::write(path, &formed).context("marking the data disk as a cluster's")?;
                 self.identity = Some(formed);
             }
         }
@@ -305,12 +334,6 @@ impl StepContext {
     pub(super) fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
     }
-}
-
-/// The size of the file system at `path`, in bytes.
-fn size(path: &Path) -> nix::Result<u64> {
-    let seen = nix::sys::statvfs::statvfs(path)?;
-    Ok(seen.blocks() * seen.fragment_size())
 }
 
 /// Shows what the rendezvous waits for, and goes on waiting.

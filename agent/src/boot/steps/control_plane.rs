@@ -63,10 +63,10 @@ impl StepContext {
             etcd: &etcd,
             runner: self.node.runner(),
         };
-        // All nodes of a cluster that forms have one image. Before this one has credentials, it has stored nothing that
-        // could be in clear; afterwards it may work for long while others have yet to join.
+        // All nodes of a cluster that forms have one image. Once this one has credentials, it may work for long while
+        // others have yet to join.
         if !self.progress.credentials && self.node.records.rendezvous()?.is_forming() {
-            node.begin(true, now)?;
+            node.begin_blank(now)?;
         }
         Ok(node.lay(now)??.changed().into())
     }
@@ -147,7 +147,8 @@ impl StepContext {
     }
 
     pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {
-        let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform));
+        let version = self.node.kubernetes_version()?;
+        let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform, version));
         let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;
         let started = self.node.services().start_with(proxy::UNIT, changed)?;

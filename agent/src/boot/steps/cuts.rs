@@ -1,6 +1,7 @@
 //! Whole boots of a node, each step by the product's own dispatch ([`StepContext::run`]). The power is cut after each
-//! thing that forming saves, and the node starts again: it always becomes the one node of the one cluster that it decided
-//! on. And nodes of three, whose others are away or lost.
+//! thing that forming saves, and the node starts again: it always becomes the one node of the one cluster that it
+//! decided on. And nodes of three, whose others are away or lost; nodes that must not start their etcd, or not go on the
+//! network.
 //!
 //! Only programs, services and other machines are stand-ins, in a network namespace where the node has its own address;
 //! and what takes a machine's disks and adapters is left out ([`of_the_machine`]). (Each write of the data disk's
@@ -11,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -31,7 +33,7 @@ use crate::cluster::kubernetes::kubeadm::tests::Fake;
 use crate::cluster::pki::{self, Authorities};
 use crate::cluster::records::Records;
 use crate::cluster::rendezvous::{Membership, Proof, Record, Rendezvous, Settings};
-use crate::host::command::{self, Command, Runner};
+use crate::host::command::{self, Command, Host, Runner};
 use crate::host::disk::{self, DataDisk, Disk, DiskState, Identity, Slots};
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files::{self, power};
@@ -54,11 +56,7 @@ fn of_the_machine(step: &Step) -> bool {
 }
 
 /// Runs a test where the addresses of three nodes are its own.
-fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
-        return;
-    }
+pub(super) fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
     let namespace = Namespace::new(name);
     namespace.ip("link set lo up");
     for number in 1..=3 {
@@ -68,16 +66,20 @@ fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
 }
 
 /// A machine below a directory, and what stands around it.
-struct Machine {
+pub(super) struct Machine {
     directory: TempDir,
     config: ControlPlane,
     secret: Secret,
     image: ImageFacts,
     etcd: FakeEtcd,
+    /// Whether the API calls the node ready.
+    pub(super) ready: Arc<AtomicBool>,
+    /// A program that fails whenever it is run.
+    broken: Option<&'static str>,
 }
 
 impl Machine {
-    fn new(mut config: ControlPlane) -> Self {
+    pub(super) fn new(mut config: ControlPlane) -> Self {
         config.node.interfaces[0].gateway = None;
         // In memory, where it is there: all that is saved is flushed, thousands of times.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -97,15 +99,16 @@ impl Machine {
         let pki = files::below(root, PKI);
         fs::create_dir_all(&pki).unwrap();
         serve_health();
-        serve_api(node.address, &pki.join("apiserver"));
+        let ready = Arc::new(AtomicBool::new(true));
+        serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready));
         let etcd = FakeEtcd::start_one(&node, &pki);
         let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
-        let machine = Self { directory, config, secret, image: image(), etcd };
+        let machine = Self { directory, config, secret, image: image(), etcd, ready, broken: None };
         machine.lay_blank();
         machine
     }
 
-    fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &Path {
         self.directory.path()
     }
 
@@ -128,7 +131,7 @@ impl Machine {
             fs::create_dir_all(self.root().join(made)).unwrap();
         }
         File::create(self.disk()).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();
-        disk::identity::write(&self.disk(), &disk::fixture::identity()).unwrap();
+        disk::slots::write(&self.disk(), &disk::fixture::identity()).unwrap();
         self.etcd.begin_anew();
     }
 
@@ -159,8 +162,17 @@ impl Machine {
         self.etcd.serve(node, 2, &pki);
     }
 
-    /// One boot, from the decision to the last step. What is in memory is gone before.
-    fn boot(&self) -> anyhow::Result<(Goal, StepContext)> {
+    /// One boot, from the decision to the last step.
+    pub(super) fn boot(&self) -> anyhow::Result<(Goal, StepContext)> {
+        let mut context = self.decide()?;
+        for step in steps(&context) {
+            take(&mut context, &step)?;
+        }
+        Ok((context.plan.goal, context))
+    }
+
+    /// A boot up to the decision. What is in memory is gone before.
+    pub(super) fn decide(&self) -> anyhow::Result<StepContext> {
         for entry in fs::read_dir(self.root().join("run/kaas"))? {
             let path = entry?.path();
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
@@ -179,7 +191,7 @@ impl Machine {
         let disk = Disk { path: self.disk(), size: disk::MINIMUM_SIZE, sector: 512, read_only: false };
         let data_disk = DataDisk::Ours { disk, identity: self.identity() };
         let reporter = Reporter::new(self.root(), Status::default());
-        let programs = Box::new(Programs { root: self.root().to_owned() });
+        let programs = Box::new(Programs { root: self.root().to_owned(), broken: self.broken });
         let host = (FakeSystemd::new(self.root()).bus(), programs as _);
         let node = NodeContext::new(platform, self.image.clone(), config, data_disk, reporter, host);
         let secret = match records.config()? {
@@ -188,12 +200,13 @@ impl Machine {
         };
         let mut context = StepContext::new(node, secret, progress, plan);
         context.identity = Some(self.identity());
-        let steps = context.plan.steps.clone();
-        for step in steps.iter().filter(|step| !of_the_machine(step)) {
-            take(&mut context, step)?;
-        }
-        Ok((context.plan.goal, context))
+        Ok(context)
     }
+}
+
+/// The steps of a plan that are done here.
+pub(super) fn steps(context: &StepContext) -> Vec<Step> {
+    context.plan.steps.iter().filter(|step| !of_the_machine(step)).cloned().collect()
 }
 
 /// Takes a step as the boot flow does, but without its patience for failures.
@@ -229,12 +242,13 @@ fn serve_health() {
     });
 }
 
-/// An API server that calls the node ready.
-fn serve_api(address: Ipv4Addr, base: &Path) {
-    let answer = |path: &str, _: &Value| match path {
+/// An API server that calls the node ready, or not.
+fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
+    let answer = move |path: &str, _: &Value| match path {
         "/readyz" => (200, json!("ok")),
         "/api/v1/nodes" => {
-            let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+            let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
+            let status = json!({"conditions": [{"type": "Ready", "status": says}]});
             (200, json!({"items": [{"metadata": {"name": "node1"}, "status": status}]}))
         }
         other => panic!("{other} is not asked of the API here"),
@@ -245,11 +259,15 @@ fn serve_api(address: Ipv4Addr, base: &Path) {
 /// The host's programs: kubeadm lays what it would, the others are content.
 struct Programs {
     root: PathBuf,
+    broken: Option<&'static str>,
 }
 
 impl Runner for Programs {
     fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
         let line = command.to_string();
+        if self.broken.is_some_and(|broken| line.split(' ').next() == Some(broken)) {
+            return Host.run(&Command::new("false"));
+        }
         match line.split_once("kubeadm init phase ") {
             Some((_, phase)) if phase.starts_with("upload-config") || phase.starts_with("mark-control-plane") => {
                 Ok(Vec::new())
@@ -423,5 +441,64 @@ fn a_member_that_was_replaced_while_it_was_away_starts_no_etcd() {
         let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
         assert!(refused.contains("disk.superseded") && refused.contains("replace-member node1"), "{refused}");
         assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
+    });
+}
+
+#[test]
+fn a_copy_of_a_data_disk_that_another_vm_has_starts_no_etcd() {
+    in_a_namespace("cloned", || {
+        let (machine, _) = member();
+        machine.another_answers("node3");
+        let own = NodeRecord::of_disk(&machine.identity(), "build", &machine.records()).unwrap();
+        assert!(own.holder.is_some());
+        let cloned = NodeRecord { holder: Some(Uuid::from_u128(98)), ..own };
+        let (node, pki) = (machine.config.control_node().unwrap(), files::below(machine.root(), PKI));
+        let etcd = EtcdClient::new(node, &pki, Duration::from_secs(60)).unwrap();
+        etcd.put("/kaas/nodes/node1", &serde_json::to_vec(&cloned).unwrap()).unwrap();
+        let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(refused.contains("disk.cloned"), "{refused}");
+        assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
+    });
+}
+
+#[test]
+fn a_member_whose_data_are_gone_starts_no_blank_etcd() {
+    in_a_namespace("gone", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        let member = files::below(machine.root(), "/var/lib/etcd/member");
+        fs::remove_dir_all(&member).unwrap();
+        let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(
+            refused.contains("etcd.data-lost") && refused.contains("`kaas-agent replace-member node1`"),
+            "{refused}"
+        );
+        assert!(!member.exists(), "a blank one was started");
+    });
+}
+
+#[test]
+fn a_node_whose_firewall_cannot_be_laid_stays_off_the_network() {
+    in_a_namespace("open", || {
+        let mut machine = Machine::new(one_node());
+        machine.broken = Some("nft");
+        let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(refused.contains("firewall.failed"), "{refused}");
+        // Adapters are not the test's, but their step comes after that of the firewall, and so does all that forms a node.
+        let config = machine.whole();
+        let observed = Observed {
+            image: machine.image.clone(),
+            disk: Found::Ours(machine.disk()),
+            progress: machine.records().progress().unwrap(),
+            rendezvous_closed: false,
+            upgrading: None,
+        };
+        let steps = plan::decide(&config, &observed).unwrap().steps;
+        let at = |wanted: fn(&Step) -> bool| steps.iter().position(wanted).unwrap();
+        assert!(at(|step| matches!(step, Step::Firewall)) < at(|step| matches!(step, Step::Network)));
+        assert_eq!((machine.cluster(), machine.authority()), (None, None));
+
+        machine.broken = None;
+        assert_eq!(machine.boot().unwrap().0, Goal::Form, "it is tried again");
     });
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::finding::Findings;
+use contract::finding::{Finding, Findings};
 use contract::image;
 
 use super::{StepContext, StepError, StepOutcome};
@@ -16,6 +16,7 @@ use crate::cluster::rendezvous::Record;
 use crate::cluster::surroundings;
 use crate::host::disk::{self, DataDisk, DiskState, Identity, MachineId, Owner};
 use crate::host::files;
+use crate::host::vmware::backdoor::Port;
 use crate::intake::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::intake::environment::medium;
 use crate::intake::preflight::Clock;
@@ -54,7 +55,7 @@ impl StepContext {
             ..identity.clone()
         };
         if identity.state == DiskState::Unformed && named != identity {
-            disk::identity::write(&disk.path, &named).context("writing the node's name to the data disk")?;
+            disk::slots::write(&disk.path, &named).context("writing the node's name to the data disk")?;
         }
         self.identity = Some(if identity.state == DiskState::Unformed { named } else { identity });
         Ok(StepOutcome::Changed)
@@ -92,7 +93,7 @@ impl StepContext {
             host_name: node.clone(),
             ..identity.clone()
         };
-        disk::identity::write(path, &named).context("naming the data disk")?;
+        disk::slots::write(path, &named).context("naming the data disk")?;
         self.identity = Some(named);
         Ok(true)
     }
@@ -103,14 +104,10 @@ impl StepContext {
         let (ejected, warnings) = medium::eject(&self.node.platform, self.node.runner());
         self.warn(warnings);
         let Some(mut guestinfo) = GuestInfo::of_this_machine() else { return Ok(ejected.into()) };
-        match guestinfo.scrub() {
-            Ok(scrubbed) => Ok((ejected || scrubbed != Scrubbed::Nothing).into()),
-            Err(error) => {
-                self.warn(Findings::from(codes::GUESTINFO_NOT_SCRUBBED.finding(
-                    "guestinfo",
-                    format!("the secrets of the OVF environment are still there: {error}"),
-                    "Remove guestinfo.ovfEnv from the VM's settings",
-                )));
+        match scrubbed(&mut guestinfo) {
+            Ok(scrubbed) => Ok((ejected || scrubbed).into()),
+            Err(finding) => {
+                self.warn(finding.into());
                 Ok(ejected.into())
             }
         }
@@ -208,9 +205,21 @@ fn renewed(before: &Findings, clock: Findings) -> Findings {
     all
 }
 
+/// Removes the secrets from guestinfo. Says whether there were any.
+fn scrubbed<P: Port>(guestinfo: &mut GuestInfo<P>) -> Result<bool, Finding> {
+    guestinfo.scrub().map(|scrubbed| scrubbed != Scrubbed::Nothing).map_err(|error| {
+        codes::GUESTINFO_NOT_SCRUBBED.finding(
+            "guestinfo",
+            format!("the secrets of the OVF environment are still there: {error}"),
+            "Remove guestinfo.ovfEnv from the VM's settings",
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
 
     #[test]
     fn what_is_found_of_the_clock_takes_the_place_of_what_was() {
@@ -223,5 +232,16 @@ mod tests {
         assert_eq!(once, both);
         assert_eq!(renewed(&once, host.into()), both, "a second attempt does not say it twice");
         assert_eq!(renewed(&both, Findings::default()), before, "it was mended meanwhile");
+    }
+
+    #[test]
+    fn a_hypervisor_that_keeps_the_secrets_is_named() {
+        let secrets = include_str!("../../intake/environment/fixtures/three-nodes.xml");
+        let mut hypervisor = Hypervisor::with("guestinfo.ovfEnv", secrets);
+        hypervisor.writable = false;
+        let finding = scrubbed(&mut GuestInfo::new(hypervisor)).unwrap_err();
+        assert_eq!(finding.code, "guestinfo.not-scrubbed");
+        assert!(finding.seen.contains("Permission denied"), "{finding}");
+        assert!(scrubbed(&mut GuestInfo::new(Hypervisor::with("guestinfo.ovfEnv", secrets))).unwrap());
     }
 }

@@ -8,6 +8,8 @@ mod control_plane;
 mod cuts;
 mod error;
 mod host;
+#[cfg(test)]
+mod waits;
 
 use std::time::{Instant, SystemTime};
 

@@ -1,11 +1,13 @@
 //! What the cluster needs besides its control plane, as Kubernetes objects:
-//! cluster DNS and the rights of the host services. Pure; applying is
+//! cluster DNS, the rights of the host services and who may have the system's priorities. Pure; applying is
 //! [`crate::cluster::kubernetes::api::apply`]'s.
 
 mod coredns;
+mod priority;
 mod rights;
 
 use contract::image::ImageFacts;
+use contract::pod_security::PodSecurity;
 use serde_json::Value;
 
 use crate::intake::config::ControlPlane;
@@ -21,6 +23,11 @@ pub const BUILD: &str = "kaas.local/build";
 /// Cluster DNS. On each node it is the one that the node's own image carries.
 pub fn cluster_dns(config: &ControlPlane, image: &ImageFacts) -> Vec<Value> {
     coredns::objects(config, &image.build)
+}
+
+/// Who may have the priorities of the system's own pods, where this level is enforced.
+pub fn priorities(level: PodSecurity) -> Vec<Value> {
+    priority::objects(level)
 }
 
 #[cfg(test)]

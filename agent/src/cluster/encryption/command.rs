@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -12,14 +12,12 @@ use serde_json::json;
 use super::key_set::{KeySet, Next};
 use super::recover;
 use super::store::Store;
+use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
-
-/// How long etcd may take to answer, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// What can be done with the encryption of Secrets.
 #[derive(Subcommand)]
@@ -38,7 +36,7 @@ pub enum Encryption {
 }
 
 impl Encryption {
-    /// Does it and says so.
+    /// Does what the command line says and prints what came of it.
     ///
     /// # Errors
     /// Why it could not be done.
@@ -57,7 +55,12 @@ impl Encryption {
 fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(seen) = store.read()? else {
         match output {
-            Output::Json => writeln!(out, "{:#}", json!({"keys": [], "write": null, "clear": true, "waiting": []}))?,
+            Output::Json => writeln!(
+                out,
+                "{:#}",
+                json!({"keys": [], "write": null, "clear": true, "generation": 0, "since": null, "under-way": false,
+                    "waiting": []})
+            )?,
             Output::Text => writeln!(out, "{NOT_YET}")?,
         }
         return Ok(());
@@ -131,6 +134,28 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
 mod tests {
     use super::*;
     use crate::cluster::encryption::key_set::WrappedKey;
+    use crate::intake::config::fixture::three_nodes;
+    use crate::upgrade::swap::fake_etcd::FakeEtcd;
+    use std::time::Duration;
+
+    #[test]
+    fn programs_find_the_same_fields_before_there_is_a_key() {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
+        let _etcd = FakeEtcd::start(&mut config, root.path());
+        let etcd = EtcdClient::new(config.control_node().unwrap(), root.path(), Duration::from_secs(60)).unwrap();
+        let store = Store(&etcd);
+        let fields = || -> Vec<String> {
+            let mut out = Vec::new();
+            status(&config, &store, Output::Json, &mut out).unwrap();
+            let said: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            said.as_object().unwrap().keys().cloned().collect()
+        };
+        let before = fields();
+        let key = WrappedKey { id: "k1".to_owned(), wrapped: String::new() };
+        store.make(&KeySet::first("a", key, true, SystemTime::UNIX_EPOCH)).unwrap();
+        assert_eq!(fields(), before);
+        assert!(before.contains(&"under-way".to_owned()), "{before:?}");
+    }
 
     #[test]
     fn each_step_is_told() {

@@ -1,5 +1,5 @@
-//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the operator,
-//! and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
+//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the
+//! operator, and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How long the API server may take to write a Secret, times the timeout factor.
 const WRITING: Duration = Duration::from_secs(30);
 
+/// Below it API servers keep all that they store (`--etcd-prefix`).
+const REGISTRY: &str = "/registry/";
+
 /// A node of a cluster whose etcd answers.
 pub struct Node<'a> {
     /// The system's root, `/` outside of tests.
@@ -41,12 +44,12 @@ pub struct Node<'a> {
 pub enum Laid {
     /// In clear: there are no keys.
     Clear {
-        /// Whether that is news.
+        /// Whether the file changed.
         changed: bool,
     },
     /// By the record's keys.
     Keys {
-        /// Whether that is news.
+        /// Whether the file changed.
         changed: bool,
         /// The record with its keys.
         readable: Box<Readable>,
@@ -54,7 +57,7 @@ pub enum Laid {
 }
 
 impl Laid {
-    /// Whether the file is another than it was.
+    /// Whether the file changed.
     pub fn changed(&self) -> bool {
         match self {
             Self::Clear { changed } | Self::Keys { changed, .. } => *changed,
@@ -76,13 +79,30 @@ impl Node<'_> {
         self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
     }
 
-    /// Makes the first key of a cluster: at its forming it is written with at once. Whoever comes first makes it.
+    /// Makes the first key of a cluster whose Secrets are in clear. Whoever comes first makes it.
     ///
     /// # Errors
     /// There is no quorum, or the authorities cannot be read.
-    pub fn begin(&self, forming: bool, now: SystemTime) -> anyhow::Result<()> {
+    pub fn begin(&self, now: SystemTime) -> anyhow::Result<()> {
+        self.make_first(false, now)
+    }
+
+    /// Makes the first key of a cluster that forms, before its first API server starts: it is written with at once. A
+    /// store that some API server has used may hold Secrets in clear, whatever this node remembers: it may be a restored
+    /// one. There the first key comes once all nodes can read it ([`Self::begin`]).
+    ///
+    /// # Errors
+    /// There is no quorum, or the authorities cannot be read.
+    pub fn begin_blank(&self, now: SystemTime) -> anyhow::Result<()> {
+        if self.etcd.page(REGISTRY, None, 1)?.is_empty() {
+            self.make_first(true, now)?;
+        }
+        Ok(())
+    }
+
+    fn make_first(&self, blank: bool, now: SystemTime) -> anyhow::Result<()> {
         let (key, authority) = recover::new_key(self.root)?;
-        self.store().make(&KeySet::first(&authority, key, forming, now))
+        self.store().make(&KeySet::first(&authority, key, blank, now))
     }
 
     /// Lays what the API server reads, and keeps the operator's copy in the store.
@@ -173,8 +193,8 @@ impl Node<'_> {
                 property,
                 "there is none: if all control nodes are lost, no snapshot gives a Secret back",
                 format!(
-                    "Make a key pair on your own machine (kaas recovery new), and set the public key on each control node: \
-                     kaas-agent configure {property}=KEY"
+                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control \
+                     node: `kaas-agent configure {property}=KEY`"
                 ),
             )
         })
@@ -202,7 +222,7 @@ fn unreadable(ids: &[String]) -> Finding {
     codes::ENCRYPTION_KEY_MISSING.finding(
         "encryption of Secrets",
         format!("the store is another cluster's, which encrypted its Secrets with {}", ids.join(" and ")),
-        "Open the keys that the snapshot carries with your private key (kaas recovery open), and restore again with them: \
-         kaas-agent restore FILE --recovered-keys KEYS",
+        "Open the keys that the snapshot carries with your private key (`kaas recovery open`), and restore again with them: \
+         `kaas-agent restore FILE --recovered-keys KEYS`",
     )
 }

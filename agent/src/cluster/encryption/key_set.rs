@@ -32,7 +32,7 @@ pub struct KeySet {
 pub struct WrappedKey {
     /// Its name.
     pub id: String,
-    /// Itself, wrapped.
+    /// The key, wrapped by the authority, in base64.
     pub wrapped: String,
 }
 
@@ -83,24 +83,19 @@ impl KeySet {
         Self { authority: authority.to_owned(), keys, ..self.changed(now) }
     }
 
-    /// What comes next, when these nodes have said of which generation the set is that their API servers have loaded.
+    /// What comes next. `loaded` holds for each node which generation of the set its API server has loaded.
     pub fn next(&self, nodes: &[&str], loaded: &BTreeMap<String, u64>, now: SystemTime) -> Next {
+        let next = if let Some(incoming) = self.incoming() {
+            Next::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) })
+        } else if self.has_former() {
+            let keys = self.keys.iter().filter(|key| Some(&key.id) == self.write.as_ref()).cloned().collect();
+            Next::Rewrite(Self { keys, clear: false, ..self.changed(now) })
+        } else {
+            return Next::Rest;
+        };
         let behind = |node: &&&str| loaded.get(**node).is_none_or(|generation| *generation < self.generation);
         let behind: Vec<String> = nodes.iter().filter(behind).map(|node| (*node).to_owned()).collect();
-        if let Some(incoming) = self.incoming() {
-            if !behind.is_empty() {
-                return Next::Wait(behind);
-            }
-            return Next::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) });
-        }
-        if !self.has_former() {
-            return Next::Rest;
-        }
-        if !behind.is_empty() {
-            return Next::Wait(behind);
-        }
-        let keys = self.keys.iter().filter(|key| Some(&key.id) == self.write.as_ref()).cloned().collect();
-        Next::Rewrite(Self { keys, clear: false, ..self.changed(now) })
+        if behind.is_empty() { next } else { Next::Wait(behind) }
     }
 
     /// How long ago it was changed last; none if that is in the future: then a clock was wrong.

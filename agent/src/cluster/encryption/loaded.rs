@@ -10,7 +10,7 @@ use crate::host::command::Runner;
 
 const METRIC: &str = "apiserver_encryption_config_controller_last_config_info{";
 
-/// Whether the API server at `address` works by this content.
+/// Whether the API server at `address` has loaded this content.
 ///
 /// # Errors
 /// It does not answer.

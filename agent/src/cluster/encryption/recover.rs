@@ -19,7 +19,7 @@ use crate::host::files;
 pub struct Readable {
     /// The record.
     pub seen: Seen,
-    /// Its keys.
+    /// Its keys, in clear.
     pub keys: Keys,
 }
 
@@ -27,7 +27,7 @@ pub struct Readable {
 pub enum Found {
     /// There is no record: Secrets are in clear.
     Nothing,
-    /// All of them.
+    /// All keys could be unwrapped.
     Readable(Box<Readable>),
     /// Another cluster's authority has wrapped them, and not all of them were given to a restore: their names.
     Unreadable(Vec<String>),

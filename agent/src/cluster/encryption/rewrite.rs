@@ -1,9 +1,10 @@
-//! Writes Secrets again that etcd holds otherwise than encrypted with the key that is written with. What etcd holds is
-//! looked at, so that the end is seen and not believed.
+//! Has the API server write the Secrets again that are not encrypted with the current key yet. Which these are is read
+//! from etcd itself, so it is certain when none is left.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::answer;
 use crate::cluster::kubernetes::api::Api;
 
 /// Where the API server keeps Secrets in etcd.
@@ -20,7 +21,7 @@ fn prefix(id: &str) -> String {
     format!("k8s:enc:secretbox:v1:{id}:")
 }
 
-/// The Secrets that etcd holds otherwise than encrypted with the key of this name.
+/// The Secrets that etcd does not hold encrypted with the key of this name.
 ///
 /// # Errors
 /// There is no quorum, or a key is no Secret's.
@@ -54,7 +55,7 @@ pub fn again(api: &Api, secrets: &[Name]) -> anyhow::Result<()> {
         let answer = api.merge(&format!("/api/v1/namespaces/{namespace}/secrets/{name}"), &serde_json::json!({}))?;
         match answer.code {
             200 | 404 | 409 => {}
-            code => bail!("writing the Secret {namespace}/{name} again: the API server answers {code}"),
+            _ => return Err(answer::refused(&answer).context(format!("writing the Secret {namespace}/{name} again"))),
         }
     }
     Ok(())

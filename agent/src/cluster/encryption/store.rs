@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use contract::recovery::Sealed;
+use contract::recovery::{KEPT_BELOW, Sealed};
 use serde::{Deserialize, Serialize};
 
 use super::key_set::KeySet;
@@ -13,13 +13,11 @@ use crate::cluster::etcd::client::EtcdClient;
 const KEYS: &str = "/kaas/encryption/keys";
 /// Below it each node says what its API server has loaded.
 const NODES: &str = "/kaas/encryption/nodes/";
-/// Below it each node with a public key keeps a sealed copy.
-const RECOVERY: &str = "/kaas/encryption/recovery/";
 
 /// The record as it was read.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// It.
+    /// Its content.
     pub set: KeySet,
     /// The revision of etcd that changed it last.
     revision: u64,
@@ -86,7 +84,7 @@ impl Store<'_> {
     /// # Errors
     /// There is no quorum.
     pub fn sealed(&self, node: &str) -> anyhow::Result<Option<Sealed>> {
-        let line = self.0.get(&format!("{RECOVERY}{node}"))?;
+        let line = self.0.get(&format!("{KEPT_BELOW}{node}"))?;
         Ok(line.and_then(|line| Sealed::of_line(&line)))
     }
 
@@ -95,7 +93,7 @@ impl Store<'_> {
     /// # Errors
     /// There is no quorum, or no room.
     pub fn keep_sealed(&self, node: &str, sealed: Option<&Sealed>) -> anyhow::Result<()> {
-        let key = format!("{RECOVERY}{node}");
+        let key = format!("{KEPT_BELOW}{node}");
         match sealed {
             Some(sealed) => self.0.put(&key, sealed.line().as_bytes()),
             None => self.0.delete(&key),

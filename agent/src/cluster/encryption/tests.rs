@@ -20,7 +20,7 @@ use super::wrap;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::recovered::Recovered;
 use crate::cluster::kubernetes::{PKI, secrets};
-use crate::cluster::pki::Authorities;
+use crate::cluster::pki::{Authorities, fixed_authority};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Error, Runner};
 use crate::host::files;
@@ -56,6 +56,8 @@ struct World {
     roots: Vec<TempDir>,
     etcd: FakeEtcd,
     loaded: Loaded,
+    /// The Secret that an admission webhook refuses to have written again, if it does.
+    refused: Arc<Mutex<Option<&'static str>>>,
     now: SystemTime,
 }
 
@@ -84,6 +86,7 @@ impl World {
         let authorities = Authorities::read(&pki(&roots[0])).unwrap();
         let nodes = config.cluster.control_nodes.clone();
         let loaded = Loaded::default();
+        let refused = Arc::<Mutex<Option<&'static str>>>::default();
         let mut configs = Vec::new();
         for (node, root) in nodes.iter().zip(&roots) {
             authorities.ensure(&pki(root)).unwrap();
@@ -96,8 +99,12 @@ impl World {
             let clear = secrets::content(&Keys::default(), None, true);
             loaded.lock().unwrap().insert(node.address.to_string(), clear.to_vec());
             let (store, loaded, address) = (etcd.clone(), Arc::clone(&loaded), node.address.to_string());
+            let refused = Arc::clone(&refused);
             let answer = move |path: &str, _: &Value| {
                 let name = path.strip_prefix("/api/v1/namespaces/default/secrets/").expect("a Secret");
+                if *refused.lock().unwrap() == Some(name) {
+                    return (403, Value::Null);
+                }
                 let by = providers(&loaded.lock().unwrap()[&address])[0].clone();
                 store.set(&format!("/registry/secrets/default/{name}"), &written(&by));
                 (200, Value::Null)
@@ -108,7 +115,8 @@ impl World {
                 Box::new(answer),
             );
         }
-        let world = Self { configs, roots, etcd, loaded, now: SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31);
+        let world = Self { configs, roots, etcd, loaded, refused, now };
         for name in ["a", "b", "c"] {
             world.etcd.set(&format!("/registry/secrets/default/{name}"), "in clear");
         }
@@ -174,10 +182,11 @@ impl World {
         panic!("the record does not come to rest: {:?}", self.set());
     }
 
-    fn begin(&self, index: usize, forming: bool) {
+    fn begin(&self, index: usize, blank: bool) {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
-        Node { root, config, etcd: &etcd, runner: &runner }.begin(forming, self.now).unwrap();
+        let node = Node { root, config, etcd: &etcd, runner: &runner };
+        if blank { node.begin_blank(self.now) } else { node.begin(self.now) }.unwrap();
     }
 
     fn offer(&self) {
@@ -217,6 +226,23 @@ fn clear_text_becomes_a_key_and_a_key_the_next_one() {
     world.all_secrets_are_by(&two);
     assert_ne!(one.write, two.write);
     assert!(two.keys.iter().all(|key| Some(&key.id) != one.write.as_ref()), "the former key is still there");
+}
+
+#[test]
+fn a_secret_that_a_webhook_refuses_holds_the_change_up_and_is_named() {
+    let world = World::new();
+    *world.refused.lock().unwrap() = Some("b");
+    world.begin(0, false);
+    let mut said = Vec::new();
+    for index in [0, 1, 2].into_iter().cycle().take(30) {
+        // What a node's maintenance says of it: `maintenance.failed`.
+        said.extend(world.minute(index).err().map(|error| (index, format!("{error:#}"))));
+    }
+    let expected = "writing the Secret default/b again: the API server answers 403";
+    assert!(said.len() > 1 && said.iter().all(|(index, error)| *index == 0 && error == expected), "{said:?}");
+    assert!(world.set().unwrap().clear, "the change went on without it");
+    *world.refused.lock().unwrap() = None;
+    world.all_secrets_are_by(&world.until_rest());
 }
 
 #[test]
@@ -265,6 +291,7 @@ fn whatever_is_cut_off_goes_on() {
 #[test]
 fn a_cluster_that_forms_never_writes_in_clear() {
     let world = World::new();
+    world.etcd.begin_anew();
     world.begin(1, true);
     let etcd = world.client(2);
     let runner = Metrics(Arc::clone(&world.loaded));
@@ -274,6 +301,23 @@ fn a_cluster_that_forms_never_writes_in_clear() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(providers(&std::fs::read(&path).unwrap()), [world.set().unwrap().write]);
+}
+
+#[test]
+fn a_node_that_forms_and_meets_a_restored_store_locks_nobody_out_of_what_is_in_clear() {
+    let world = World::new();
+    // The third node has yet to join while the others have restored a snapshot from before there were keys.
+    world.begin(2, true);
+    assert!(world.set().is_none(), "a first key that no other API server can read");
+    // Even without a Secret: whose API server has been here may write one in clear at any time.
+    world.etcd.begin_anew();
+    world.etcd.set("/registry/namespaces/default", "{}");
+    world.begin(2, true);
+    assert!(world.set().is_none());
+    world.begin(2, false);
+    let set = world.set().unwrap();
+    assert_eq!((set.clear, &set.write), (true, &None));
+    world.all_secrets_are_by(&world.until_rest());
 }
 
 #[test]
@@ -322,6 +366,7 @@ fn readable(world: &World, index: usize) -> (KeySet, Keys) {
 #[test]
 fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
     let world = World::new();
+    world.etcd.begin_anew();
     world.begin(0, true);
     let (lost, keys) = readable(&world, 0);
     // New control nodes with authorities of their own: the first one was given the keys.
@@ -360,6 +405,14 @@ fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
     assert!(own.unwrap("k0", &wrapped).is_err() && own.unwrap(&key.id, "AAAA").is_err());
     assert!(strange.unwrap(&key.id, &wrapped).is_err());
     assert_ne!(own.authority(), strange.authority());
+}
+
+#[test]
+fn what_an_earlier_image_has_wrapped_is_unwrapped() {
+    let wrapping = wrap::Wrapping::of(&fixed_authority()).unwrap();
+    assert_eq!(wrapping.authority(), "8c0cc17a04942cc4f8e0fe0b302606d3");
+    let key = wrapping.unwrap("k1", "AAECAwQFBgcICQoLxF2aMfsgVB/3FJXn55HXg4oG/JQ=").unwrap();
+    assert_eq!(key.secret.expose(), "AAAA");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use anyhow::{Context as _, anyhow, ensure};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
-use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use contract::recovery::Key;
@@ -11,37 +10,30 @@ use contract::secret::Secret;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::cluster::pki::Certified;
+use crate::cluster::pki::{Certified, derive};
+use crate::host::{hex, tls};
 
 /// What the derived key is for: nothing else is derived from the authority with these words.
 const PURPOSE: &[u8] = b"kaas encryption keys 1";
 
-/// What wraps and unwraps.
+/// Wraps and unwraps keys with a key that is derived from an authority's.
 pub(super) struct Wrapping {
     key: RandomizedNonceKey,
     authority: String,
 }
 
 impl Wrapping {
-    /// By the authority of etcd's certificates.
+    /// Derives the key from `authority`, which signs etcd's certificates.
     ///
     /// # Errors
     /// Its key or its certificate is not understood.
     pub(super) fn of(authority: &Certified) -> anyhow::Result<Self> {
-        let der = |pem: &str| {
-            x509_parser::pem::parse_x509_pem(pem.as_bytes()).map(|(_, pem)| pem.contents).map_err(|_| anyhow!("no PEM"))
-        };
-        let private = Zeroizing::new(der(authority.key.expose()).context("reading the key of etcd's authority")?);
-        let mut derived = Zeroizing::new([0; 32]);
-        Salt::new(HKDF_SHA256, PURPOSE)
-            .extract(&private)
-            .expand(&[PURPOSE], &AES_256_GCM)
-            .and_then(|key| key.fill(&mut derived[..]))
-            .map_err(|_| anyhow!("deriving a key from etcd's authority failed"))?;
+        let derived = derive(authority, PURPOSE, PURPOSE).context("deriving a key from etcd's authority")?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, &derived[..]).map_err(|_| anyhow!("setting up AES failed"))?;
-        let certificate = der(&authority.certificate).context("reading the certificate of etcd's authority")?;
-        let sum = Sha256::digest(&certificate);
-        Ok(Self { key, authority: sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect() })
+        let certificates = tls::certificates(&authority.certificate);
+        let certificates = certificates.context("reading the certificate of etcd's authority")?;
+        let certificate = certificates.first().context("etcd's authority has no certificate")?;
+        Ok(Self { key, authority: hex::lower(&Sha256::digest(certificate)[..16]) })
     }
 
     /// Names the authority: the beginning of its certificate's SHA-256.

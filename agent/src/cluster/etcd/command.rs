@@ -3,21 +3,19 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::Subcommand;
 
 use super::client::EtcdClient;
 use super::snapshot::{self, Contents, Snapshot};
+use crate::cluster::REQUEST;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
-
-/// How long etcd may take to say how it is, times the timeout factor.
-const REQUEST: Duration = Duration::from_secs(5);
 
 /// What can be done with snapshots.
 #[derive(Subcommand)]
@@ -99,7 +97,7 @@ pub fn take(
 }
 
 fn list(root: &Path, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
-    let snapshots = snapshot::list(root)?;
+    let snapshots = snapshot::list(root, SystemTime::now())?;
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&snapshots)?)?,
         Output::Text if snapshots.is_empty() => {

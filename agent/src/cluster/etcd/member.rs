@@ -20,30 +20,9 @@ use crate::intake::config::ControlPlane;
 
 const PKI: &str = "/etc/kubernetes/pki";
 
-/// The largest quota, in bytes: "8 GiB is a suggested maximum size for normal environments and etcd warns at startup if
-/// the configured value exceeds it" (etcd.io, System limits; `MaxQuotaBytes` in server/storage/quota.go).
-const LARGEST_QUOTA: u64 = 8 << 30;
-
-/// … and the smallest, where a file system says nothing of use.
-const SMALLEST_QUOTA: u64 = 512 << 20;
-
-/// Of the data disk this much is not divided, in bytes: the log that etcd keeps at least (`--max-wals`, five files of
-/// 64 MiB and the next one), the agent's records, and what stays free.
-const ASIDE: u64 = 1 << 30;
-
-/// What is left has room for a database that has reached its quota, its copy while it is defragmented, and the newest
-/// snapshot; the fourth share is for a log that is at its longest.
-const SHARES: u64 = 4;
-
 /// After this many writes etcd lets go of the log before them. The default of 10,000, each of up to 1.5 MiB
 /// (`--max-request-bytes`), would fill a small disk without the database growing at all.
-const LOG: u64 = 1000;
-
-/// Above this size of its database etcd refuses writes, in bytes, on a data disk of `disk` bytes. etcd's own default
-/// is 2 GiB; a small disk has less, so that etcd says that it is full before the disk is: it does not survive that.
-fn quota(disk: u64) -> u64 {
-    (disk.saturating_sub(ASIDE) / SHARES).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
-}
+pub(super) const LOG: u64 = 1000;
 
 /// How a member comes into its cluster. Once it has data, etcd goes by these alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,8 +63,8 @@ impl Beginning {
 }
 
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
-/// JSON, which YAML includes, on a data disk of `disk` bytes. `None` if this node is not in the list.
-pub fn configuration(config: &ControlPlane, beginning: &Beginning, disk: u64) -> Option<Value> {
+/// JSON, which YAML includes, with a quota of `quota` bytes. `None` if this node is not in the list.
+pub fn configuration(config: &ControlPlane, beginning: &Beginning, quota: u64) -> Option<Value> {
     let node = config.control_node().ok()?;
     let security = |certificate: &str| {
         json!({
@@ -110,7 +89,7 @@ pub fn configuration(config: &ControlPlane, beginning: &Beginning, disk: u64) ->
         "initial-cluster-token": beginning.token,
         "heartbeat-interval": 100 * timeout,
         "election-timeout": 1000 * timeout,
-        "quota-backend-bytes": quota(disk),
+        "quota-backend-bytes": quota,
         "snapshot-count": LOG,
         "client-transport-security": security("server"),
         "peer-transport-security": security("peer"),
@@ -178,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_configuration_of_the_first_of_three_nodes() {
-        let settings = configuration(&three_nodes(), &forming(&three_nodes()), 32 << 30).unwrap();
+        let settings = configuration(&three_nodes(), &forming(&three_nodes()), 7936 << 20).unwrap();
         insta::assert_snapshot!(format!("{settings:#}"));
     }
 
@@ -207,20 +186,6 @@ mod tests {
         let mut config = three_nodes();
         config.node.name = "other".into();
         assert_eq!(configuration(&config, &forming(&config), 0), None);
-    }
-
-    #[test]
-    fn at_the_quota_there_is_room_for_the_log_a_copy_and_the_newest_snapshot() {
-        for (disk, mib) in [(4, 768), (8, 1792), (16, 3840), (32, 7936), (64, 8192), (2048, 8192)] {
-            let disk: u64 = disk << 30;
-            assert_eq!(quota(disk), mib << 20);
-            let (copy, snapshot) = (quota(disk), quota(disk));
-            assert!(quota(disk) + copy + snapshot + ASIDE <= disk, "{disk}");
-            // The longest log, before the database is defragmented.
-            let log = LOG * (3 << 19);
-            assert!(quota(disk) + snapshot + log + ASIDE / 2 <= disk, "{disk}");
-        }
-        assert_eq!(quota(0), SMALLEST_QUOTA);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //! All members start together as one static cluster, so that forming needs no
 //! member to be added or promoted. Knows nothing of Kubernetes.
 
+mod answers;
 pub mod client;
 pub mod command;
 pub mod data_version;
+pub mod guard;
 mod log;
 pub mod member;
+pub mod quota;
 pub mod recovered;
 pub mod replace;
 pub mod restore;

@@ -11,7 +11,8 @@
 //! The new data are made whole beside the old ones, which stay; only renames come after that. What was restored is noted
 //! in the member's own directory, so that data and note change places together: a member with the data from before
 //! never passes for a restored one, nor the other way round. Cut off at any moment, the next start of the agent settles
-//! whose data the node goes on with: see [`settle`]. The command may then be given again.
+//! whose data the node goes on with: see [`settle`]. The command may then be given again. As long as it runs, nobody
+//! else restores and the agent does not start etcd, see [`guard`].
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,12 +28,13 @@ use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DATA, UNIT, listens, peer_url, recovered, snapshot};
+use super::{DATA, UNIT, guard, listens, peer_url, recovered, snapshot};
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
 use crate::host::bus;
 use crate::host::command::{Command, Host, Runner};
 use crate::host::files;
+use crate::host::hex;
 use crate::host::services::{AGENT, Services};
 use crate::intake::config::ControlPlane;
 
@@ -102,6 +104,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let cluster = records.rendezvous()?.state().cluster();
     let cluster = cluster.filter(|_| config.control_node().is_ok());
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
+    let _alone = guard::lock(root)?;
     let restoring = Restoring::prepare(config, cluster, options, &Host)?;
     let recovered = options.recovered_keys.as_deref().map(recovered::given).transpose()?;
     if options.alone {
@@ -109,6 +112,8 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     }
     let contents = &restoring.contents;
     writeln!(out, "the snapshot is in order: revision {}, {} keys", contents.revision, contents.total_key)?;
+    restoring.find_room(root)?;
+    guard::outlive_the_terminal()?;
     let bus = bus::system()?;
     let services = Services::new(&bus);
     // Before the store needs them; where it does not, they are forgotten.
@@ -116,8 +121,9 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         records.begin_entry(&recovered)?;
     }
     writeln!(out, "stopping the control plane")?;
-    let kept =
-        stop(root, config, &services).and_then(|()| restoring.put_in_place(root, &records, &Host, SystemTime::now()));
+    let etcd = || services.state(UNIT);
+    let kept = stop(root, config, &services)
+        .and_then(|()| restoring.put_in_place(root, &records, &Host, &etcd, SystemTime::now()));
     // Also where it failed: the node then goes on with what it had.
     services.start(AGENT)?;
     if let Some(kept) = kept? {
@@ -145,8 +151,7 @@ impl Restoring {
             bail!("this node belongs to the cluster {name:?}, not to {:?}: nothing was changed", options.confirm);
         }
         let file = &options.snapshot;
-        let sum = files::sha256(file).with_context(|| format!("reading {}", file.display()))?;
-        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = hex::lower(&files::sha256(file).with_context(|| format!("reading {}", file.display()))?);
         let contents = snapshot::examine(runner, file)?;
         let code = match &options.code {
             None => format!("{}-{}", &Uuid::new_v4().simple().to_string()[..16], &sum[..16]),
@@ -165,19 +170,52 @@ impl Restoring {
         Ok(Self { file: file.clone(), contents, node, members, code, token })
     }
 
+    /// Sees whether the new data fit beside the old ones, without what an earlier restore has left half made.
+    fn find_room(&self, root: &Path) -> anyhow::Result<()> {
+        remove(&files::below(root, DATA).join(MAKING)).context("clearing up")?;
+        let size = fs::metadata(&self.file).with_context(|| format!("measuring {}", self.file.display()))?.len();
+        guard::find_room(root, size)
+    }
+
     /// Makes the new data and puts them in the place of the old ones, which are
-    /// kept: says where. etcd must not be running.
+    /// kept: says where. `etcd` says the state of etcd's unit, which must not run. Where the new data cannot be made,
+    /// nothing is left of them.
     fn put_in_place(
         &self,
         root: &Path,
         records: &Records,
         runner: &dyn Runner,
+        etcd: &dyn Fn() -> anyhow::Result<String>,
         now: SystemTime,
     ) -> anyhow::Result<Option<PathBuf>> {
         settle(root, records).context("settling an earlier restore")?;
         let data = files::below(root, DATA);
         let (making, made, member) = (data.join(MAKING), data.join(MADE), data.join(MEMBER));
-        remove(&making).context("clearing up")?;
+        let at = humantime::format_rfc3339_seconds(now).to_string();
+        let ready = self.make(&making, &at, runner).and_then(|()| match etcd()?.as_str() {
+            "inactive" | "failed" => Ok(()),
+            state => bail!("etcd was started meanwhile ({state}): the node goes on with the data that it had"),
+        });
+        if let Err(error) = ready {
+            // etcd may need that room.
+            if let Err(left) = remove(&making) {
+                log::warn!("removing {}: {left}", making.display());
+            }
+            return Err(error);
+        }
+        let kept = data.join(format!("{}{at}", guard::KEPT));
+        files::put_in_place(&making.join(MEMBER), &made).context("making the new data whole")?;
+        let had = member.try_exists().context("looking for the old data")?;
+        if had {
+            files::put_in_place(&member, &kept).context("keeping the old data")?;
+        }
+        files::put_in_place(&made, &member).context("putting the new data in place")?;
+        settle(root, records)?;
+        Ok(had.then_some(kept))
+    }
+
+    /// Makes the new data, and the note of what they are.
+    fn make(&self, making: &Path, at: &str, runner: &dyn Runner) -> anyhow::Result<()> {
         let members: Vec<String> =
             self.members.iter().map(|node| format!("{}={}", node.name, peer_url(node))).collect();
         let command = Command::new("etcdutl")
@@ -191,20 +229,9 @@ impl Restoring {
             .arg(format!("--bump-revision={BUMP}"))
             .arg("--mark-compacted");
         runner.run(&command).context("restoring the snapshot")?;
-        let at = humantime::format_rfc3339_seconds(now).to_string();
-        let kept = data.join(format!("member.before-restore-{at}"));
         let members = self.members.iter().map(|node| node.name.clone()).collect();
-        let note = serde_json::to_vec_pretty(&Restored { token: self.token.clone(), members, at })?;
-        files::write_atomically(&making.join(MEMBER).join(NOTE), &note, 0o600).context("noting what is restored")?;
-        files::put_in_place(&making.join(MEMBER), &made).context("making the new data whole")?;
-        let had = member.try_exists().context("looking for the old data")?;
-        if had {
-            files::put_in_place(&member, &kept).context("keeping the old data")?;
-        }
-        files::put_in_place(&made, &member).context("putting the new data in place")?;
-        settle(root, records)?;
-        remove(&making).context("clearing up")?;
-        Ok(had.then_some(kept))
+        let note = serde_json::to_vec_pretty(&Restored { token: self.token.clone(), members, at: at.to_owned() })?;
+        files::write_atomically(&making.join(MEMBER).join(NOTE), &note, 0o600).context("noting what is restored")
     }
 
     /// What the administrator does next.
@@ -239,11 +266,14 @@ impl Restoring {
 /// | before the old data have given way     | the old data, as if nothing had been restored |
 /// | after that                             | the new data                 |
 ///
+/// What was half made is removed: it may be as large as the store.
+///
 /// # Errors
 /// The file system's, or a note that is not understood; doing it again goes on.
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
+    remove(&data.join(MAKING)).context("clearing up a restore that was cut off")?;
     if made.try_exists()? {
         match member.try_exists()? {
             true => remove(&made).context("clearing up a restore that was cut off")?,
@@ -317,6 +347,29 @@ mod tests {
     #[derive(Default)]
     struct Etcdutl(Mutex<Vec<String>>);
 
+    /// Stops half-way, as on a full disk.
+    struct CutOff;
+
+    impl Runner for CutOff {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            let _ = Etcdutl::default().run(command);
+            Err(Error::Start { command: command.to_string(), source: io::ErrorKind::StorageFull.into() })
+        }
+    }
+
+    /// etcd's unit while it is stopped.
+    fn inactive() -> anyhow::Result<String> {
+        Ok("inactive".to_owned())
+    }
+
+    /// A node below `root` that has data, and a restore of it.
+    fn about_to_restore(root: &Path) -> Restoring {
+        fs::create_dir_all(root.join("var/lib/etcd/member/wal")).unwrap();
+        fs::write(root.join("var/lib/etcd/member/old"), "").unwrap();
+        let options = options(&root.join("s.db"));
+        Restoring::prepare(&three_nodes(), CLUSTER, &options, &Etcdutl::default()).unwrap()
+    }
+
     impl Runner for Etcdutl {
         fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
             let line = command.to_string();
@@ -351,7 +404,7 @@ mod tests {
         let options = options(&root.path().join("s.db"));
         let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
         let now = humantime::parse_rfc3339("2026-11-21T14:30:05Z").unwrap();
-        let kept = restoring.put_in_place(root.path(), &records, &runner, now).unwrap().unwrap();
+        let kept = restoring.put_in_place(root.path(), &records, &runner, &inactive, now).unwrap().unwrap();
         assert!(kept.ends_with("member.before-restore-2026-11-21T14:30:05Z") && kept.join("wal").is_dir());
         assert!(data.join("member/new").exists() && !data.join("restoring").exists());
         let restored = records.entry::<Restored>().unwrap().unwrap();
@@ -375,7 +428,7 @@ mod tests {
         let member = root.join("var/lib/etcd/member");
         let (old, new) = (member.join("old").exists(), member.join("new").exists());
         assert!(old != new && member.join("wal").is_dir(), "old: {old}, new: {new}");
-        assert!(!root.join("var/lib/etcd").join(MADE).exists());
+        assert!(!root.join("var/lib/etcd").join(MADE).exists() && !root.join("var/lib/etcd").join(MAKING).exists());
         let token = Records::new(root).entry::<Restored>().unwrap().map(|restored| restored.token);
         (new, token)
     }
@@ -398,14 +451,14 @@ mod tests {
                 let runner = Etcdutl::default();
                 let options = options(&root.path().join("s.db"));
                 let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
-                let restore = || restoring.put_in_place(root.path(), &records, &runner, now);
+                let restore = || restoring.put_in_place(root.path(), &records, &runner, &inactive, now);
                 let (done, cut) = files::power::with(things, restore);
                 let (new, token) = goes_on_with(root.path());
                 let expected = if new { Some(restoring.token.as_str()) } else { before };
                 assert_eq!(token.as_deref(), expected, "after {things} things");
                 // Given again, the command completes it, and the data from before are kept.
                 let later = now + Duration::from_secs(60);
-                restoring.put_in_place(root.path(), &records, &runner, later).unwrap();
+                restoring.put_in_place(root.path(), &records, &runner, &inactive, later).unwrap();
                 assert_eq!(goes_on_with(root.path()), (true, Some(restoring.token.clone())), "after {things} things");
                 let kept = |name: &str| data.join(format!("member.before-restore-2026-11-21T14:3{name}")).join("old");
                 assert!(kept("0:05Z").exists() || kept("1:05Z").exists(), "after {things} things");
@@ -416,6 +469,47 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_restore_that_fails_leaves_the_disk_as_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let (records, restoring) = (Records::new(root.path()), about_to_restore(root.path()));
+        let data = root.path().join("var/lib/etcd");
+        let refused = restoring.put_in_place(root.path(), &records, &CutOff, &inactive, SystemTime::now()).unwrap_err();
+        assert!(format!("{refused:#}").starts_with("restoring the snapshot: "), "{refused:#}");
+        let left: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [MEMBER]);
+        assert_eq!(goes_on_with(root.path()), (false, None));
+        // The power went away in the midst of it.
+        fs::create_dir_all(data.join(MAKING).join("member/snap")).unwrap();
+        assert_eq!(goes_on_with(root.path()), (false, None));
+    }
+
+    #[test]
+    fn a_member_that_was_started_meanwhile_keeps_its_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let (records, restoring) = (Records::new(root.path()), about_to_restore(root.path()));
+        let (runner, active) = (Etcdutl::default(), || Ok("active".to_owned()));
+        let refused = restoring.put_in_place(root.path(), &records, &runner, &active, SystemTime::now()).unwrap_err();
+        assert!(refused.to_string().contains("etcd was started meanwhile"), "{refused}");
+        assert_eq!(goes_on_with(root.path()), (false, None));
+    }
+
+    #[test]
+    fn what_an_earlier_restore_left_is_no_reason_to_refuse_one_for_want_of_room() {
+        let root = tempfile::tempdir().unwrap();
+        let restoring = about_to_restore(root.path());
+        let making = root.path().join("var/lib/etcd").join(MAKING);
+        fs::create_dir_all(making.join("member")).unwrap();
+        restoring.find_room(root.path()).unwrap();
+        assert!(!making.exists());
+        // More than any disk has: the file is empty but for its length.
+        fs::File::options().write(true).open(&restoring.file).unwrap().set_len(15 << 40).unwrap();
+        fs::create_dir(root.path().join("var/lib/etcd/member.before-restore-2026-11-21T14:30:05Z")).unwrap();
+        let refused = restoring.find_room(root.path()).unwrap_err().to_string();
+        assert!(refused.contains(" take 15728640 MiB ") && refused.contains("256 MiB have to stay free"), "{refused}");
+        assert!(refused.contains("/member.before-restore-2026-11-21T14:30:05Z, snapshots in /data/"), "{refused}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Snapshots of the store: taken from this node's own member, verified, kept
 //! on the data disk with a limit to their number. Knows nothing of when one is due.
 
+use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -21,7 +22,7 @@ use crate::host::files;
 pub const KEPT: usize = 12;
 
 /// What stays free on the data disk beside a new snapshot at least, in bytes: etcd's own log goes on.
-const RESERVE: u64 = 256 << 20;
+pub const RESERVE: u64 = 256 << 20;
 
 /// A snapshot on the data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,11 +64,12 @@ pub fn directory(root: &Path) -> PathBuf {
     files::below(root, paths::SNAPSHOTS)
 }
 
-/// All snapshots on the data disk, the newest first.
+/// All snapshots on the data disk, the newest first. What is from the future at `now` comes after all others: a clock was
+/// wrong, and it is not known how old they are.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn list(root: &Path) -> io::Result<Vec<Snapshot>> {
+pub fn list(root: &Path, now: SystemTime) -> io::Result<Vec<Snapshot>> {
     let entries = match fs::read_dir(directory(root)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -76,9 +78,13 @@ pub fn list(root: &Path) -> io::Result<Vec<Snapshot>> {
     for entry in entries {
         let entry = entry?;
         let Some(taken) = taken(&entry.file_name().to_string_lossy()) else { continue };
-        snapshots.push(Snapshot { path: entry.path(), taken, size: entry.metadata()?.len() });
+        match entry.metadata() {
+            // It has made room meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            metadata => snapshots.push(Snapshot { path: entry.path(), taken, size: metadata?.len() }),
+        }
     }
-    snapshots.sort_by(|one, other| other.taken.cmp(&one.taken));
+    snapshots.sort_by_cached_key(|one| (one.age(now).is_none(), Reverse(one.taken.clone())));
     Ok(snapshots)
 }
 
@@ -120,12 +126,10 @@ pub fn take(
         .mode(0o700)
         .create(&directory)
         .context("making the directory of snapshots")?;
-    let disk = nix::sys::statvfs::statvfs(&directory).context("looking at the free space")?;
-    let bytes = |blocks: u64| disk.fragment_size() * blocks;
-    make_room(root, size, (bytes(disk.blocks_available()), bytes(disk.blocks())))?;
+    make_room(root, size, room(&directory).context("looking at the free space")?, now)?;
     let path = directory.join(name(cluster, now));
     let contents = save(node, root, runner, &path)?;
-    prune(root)?;
+    prune(root, now)?;
     let taken = humantime::format_rfc3339_seconds(now).to_string();
     let snapshot = Snapshot { size: fs::metadata(&path)?.len(), path, taken };
     Ok((snapshot, contents))
@@ -133,9 +137,9 @@ pub fn take(
 
 /// Removes the oldest snapshots, if that helps, until `size` bytes fit on the
 /// data disk with a fifth of it left free: of `whole` bytes `free` are.
-fn make_room(root: &Path, size: u64, (free, whole): (u64, u64)) -> anyhow::Result<()> {
+fn make_room(root: &Path, size: u64, (free, whole): (u64, u64), now: SystemTime) -> anyhow::Result<()> {
     let needed = size.saturating_add(RESERVE.max(whole / 5));
-    let older: Vec<Snapshot> = list(root)?.into_iter().skip(2).collect();
+    let older: Vec<Snapshot> = list(root, now)?.into_iter().skip(2).collect();
     let gained: u64 = older.iter().map(|snapshot| snapshot.size).sum();
     if free.saturating_add(gained) < needed {
         bail!("a snapshot takes {} MiB, and only {} MiB are free on the data disk", size >> 20, free >> 20);
@@ -148,7 +152,7 @@ fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow
     while free < needed
         && let Some(oldest) = older.pop()
     {
-        fs::remove_file(&oldest.path).with_context(|| format!("removing {}", oldest.path.display()))?;
+        files::remove(&oldest.path).with_context(|| format!("removing {}", oldest.path.display()))?;
         log::warn!("removed the snapshot {} to make room", oldest.name());
         free += oldest.size;
     }
@@ -161,17 +165,25 @@ fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow
 /// # Errors
 /// The disk cannot be measured, or snapshots cannot be removed.
 pub fn relieve(root: &Path) -> anyhow::Result<()> {
-    let disk = nix::sys::statvfs::statvfs(&files::below(root, paths::DATA)).context("looking at the free space")?;
-    let bytes = |blocks: u64| disk.fragment_size() * blocks;
-    relieve_of(root, (bytes(disk.blocks_available()), bytes(disk.blocks())))
+    relieve_of(root, room(&files::below(root, paths::DATA)).context("looking at the free space")?, SystemTime::now())
 }
 
-fn relieve_of(root: &Path, (free, whole): (u64, u64)) -> anyhow::Result<()> {
+/// How many bytes of the file system at `path` are free, and how many it has.
+///
+/// # Errors
+/// It cannot be measured.
+pub fn room(path: &Path) -> io::Result<(u64, u64)> {
+    let disk = nix::sys::statvfs::statvfs(path)?;
+    let bytes = |blocks: u64| disk.fragment_size() * blocks;
+    Ok((bytes(disk.blocks_available()), bytes(disk.blocks())))
+}
+
+fn relieve_of(root: &Path, (free, whole): (u64, u64), now: SystemTime) -> anyhow::Result<()> {
     let needed = RESERVE.max(whole / 10);
     if free >= needed {
         return Ok(());
     }
-    remove_oldest(list(root)?.into_iter().skip(1).collect(), free, needed)
+    remove_oldest(list(root, now)?.into_iter().skip(1).collect(), free, needed)
 }
 
 /// Saves the store as this node's member has it, verified, whole or not at all. While there is a
@@ -227,9 +239,9 @@ pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
 ///
 /// # Errors
 /// The file system's.
-fn prune(root: &Path) -> io::Result<()> {
-    for old in list(root)?.iter().skip(KEPT) {
-        fs::remove_file(&old.path)?;
+fn prune(root: &Path, now: SystemTime) -> io::Result<()> {
+    for old in list(root, now)?.iter().skip(KEPT) {
+        files::remove(&old.path)?;
     }
     const ABANDONED: Duration = Duration::from_secs(3600);
     for entry in fs::read_dir(directory(root))? {
@@ -306,7 +318,7 @@ mod tests {
         fs::create_dir_all(directory(root.path())).unwrap();
         let contents = save(&node, root.path(), &Etcd::new(true), &path).unwrap();
         assert_eq!(contents, Contents { revision: 7, total_key: 3, version: "3.6.0".into() });
-        let [snapshot] = &list(root.path()).unwrap()[..] else { panic!("not one snapshot") };
+        let [snapshot] = &list(root.path(), now).unwrap()[..] else { panic!("not one snapshot") };
         assert_eq!(snapshot.name(), "my-cluster-20261121T143005Z.db");
         assert_eq!(fs::metadata(&snapshot.path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(snapshot.age(now + Duration::from_secs(5)), Some(Duration::from_secs(5)));
@@ -325,6 +337,7 @@ mod tests {
     #[test]
     fn only_the_newest_are_kept_and_other_files_left_alone() {
         let root = tempfile::tempdir().unwrap();
+        let now = at("2026-11-22T00:00:00Z");
         let directory = directory(root.path());
         fs::create_dir_all(&directory).unwrap();
         for hour in 0..15 {
@@ -333,8 +346,8 @@ mod tests {
         for other in ["mine.db", "c-20261321T000000Z.db", "c-20261121T000000.db", ".c-20261121T990000Z.db.new"] {
             fs::write(directory.join(other), "").unwrap();
         }
-        prune(root.path()).unwrap();
-        let kept = list(root.path()).unwrap();
+        prune(root.path(), now).unwrap();
+        let kept = list(root.path(), now).unwrap();
         assert_eq!(kept.len(), KEPT);
         assert_eq!((kept[0].taken.as_str(), kept[11].taken.as_str()), ("2026-11-21T14:00:00Z", "2026-11-21T03:00:00Z"));
         assert_eq!(names(&directory).len(), KEPT + 4);
@@ -343,6 +356,7 @@ mod tests {
     #[test]
     fn older_snapshots_make_room_but_not_in_vain_and_never_the_newest_two() {
         let root = tempfile::tempdir().unwrap();
+        let now = at("2026-11-22T00:00:00Z");
         let directory = directory(root.path());
         fs::create_dir_all(&directory).unwrap();
         for hour in 0..5 {
@@ -350,21 +364,44 @@ mod tests {
             file.set_len(100 << 20).unwrap();
         }
         let whole = 10 << 30;
-        make_room(root.path(), 100 << 20, (3 << 30, whole)).unwrap();
-        assert_eq!(list(root.path()).unwrap().len(), 5);
-        let error = make_room(root.path(), 1 << 30, ((2 << 30) + (700 << 20), whole)).unwrap_err().to_string();
+        make_room(root.path(), 100 << 20, (3 << 30, whole), now).unwrap();
+        assert_eq!(list(root.path(), now).unwrap().len(), 5);
+        let error = make_room(root.path(), 1 << 30, ((2 << 30) + (700 << 20), whole), now).unwrap_err().to_string();
         assert_eq!(error, "a snapshot takes 1024 MiB, and only 2748 MiB are free on the data disk");
-        assert_eq!(list(root.path()).unwrap().len(), 5);
-        make_room(root.path(), 1 << 30, ((2 << 30) + (900 << 20), whole)).unwrap();
-        let left = list(root.path()).unwrap();
+        assert_eq!(list(root.path(), now).unwrap().len(), 5);
+        make_room(root.path(), 1 << 30, ((2 << 30) + (900 << 20), whole), now).unwrap();
+        let left = list(root.path(), now).unwrap();
         assert_eq!((left.len(), left[2].taken.as_str()), (3, "2026-11-21T02:00:00Z"));
         // In an emergency all but the newest, and no more than it takes.
-        relieve_of(root.path(), (1 << 30, whole)).unwrap();
-        assert_eq!(list(root.path()).unwrap().len(), 3);
-        relieve_of(root.path(), ((1 << 30) - (50 << 20), whole)).unwrap();
-        assert_eq!(list(root.path()).unwrap().len(), 2);
-        relieve_of(root.path(), (0, whole)).unwrap();
-        let [newest] = &list(root.path()).unwrap()[..] else { panic!("not one snapshot") };
+        relieve_of(root.path(), (1 << 30, whole), now).unwrap();
+        assert_eq!(list(root.path(), now).unwrap().len(), 3);
+        relieve_of(root.path(), ((1 << 30) - (50 << 20), whole), now).unwrap();
+        assert_eq!(list(root.path(), now).unwrap().len(), 2);
+        relieve_of(root.path(), (0, whole), now).unwrap();
+        let [newest] = &list(root.path(), now).unwrap()[..] else { panic!("not one snapshot") };
         assert_eq!(newest.taken, "2026-11-21T04:00:00Z");
+    }
+
+    #[test]
+    fn what_is_from_the_future_counts_as_the_oldest() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        let now = at("2026-11-22T00:00:00Z");
+        let lay = |name: &str| fs::write(directory.join(format!("c-{name}.db")), "").unwrap();
+        for hour in 0..KEPT {
+            lay(&format!("20261121T{hour:02}0000Z"));
+        }
+        lay("20270601T000000Z");
+        lay("20280601T000000Z");
+        let taken = || list(root.path(), now).unwrap().into_iter().map(|one| one.taken).collect::<Vec<_>>();
+        assert_eq!((taken()[0].as_str(), taken()[KEPT + 1].as_str()), ("2026-11-21T11:00:00Z", "2027-06-01T00:00:00Z"));
+        // None of the true ones goes for it …
+        prune(root.path(), now).unwrap();
+        assert_eq!((taken().len(), taken()[KEPT - 1].as_str()), (KEPT, "2026-11-21T00:00:00Z"));
+        // … and the true one is what stays in an emergency.
+        lay("20270601T000000Z");
+        relieve_of(root.path(), (0, 10 << 30), now).unwrap();
+        assert_eq!(taken(), ["2026-11-21T11:00:00Z"]);
     }
 }

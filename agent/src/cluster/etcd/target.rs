@@ -39,6 +39,8 @@ impl Target {
         }
         let directory = Url::parse(&text).context("understanding the snapshot target")?;
         let mut client = Client::builder().no_proxy().connect_timeout(CONNECT * factor).read_timeout(SILENCE * factor);
+        // Elsewhere nothing would be sent again, and a sign-in page that answers there has stored nothing.
+        client = client.redirect(reqwest::redirect::Policy::none());
         if let Some(proxy) = proxy {
             let direct = || NoProxy::from_string(&proxy.exclusions.join(","));
             if let Some(address) = &proxy.http {
@@ -143,6 +145,25 @@ mod tests {
         serving.join().unwrap();
         assert!(refused.contains("507 Insufficient Storage") && refused.contains("/clusters/one/"), "{refused}");
         assert!(!refused.contains("hunter2"), "{refused}");
+    }
+
+    /// As a proxy does whose session has ended.
+    #[test]
+    fn a_server_that_shows_elsewhere_has_stored_nothing() {
+        let page = TcpListener::bind("127.0.0.1:0").unwrap();
+        let elsewhere = page.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = page.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        });
+        let answer =
+            format!("HTTP/1.1 303 See Other\r\nLocation: http://{elsewhere}/login\r\nContent-Length: 0\r\n\r\n");
+        let (port, serving) = server(answer.leak());
+        let directory = tempfile::tempdir().unwrap();
+        let refused = format!("{:#}", target(port).send(&snapshot(directory.path())).unwrap_err());
+        serving.join().unwrap();
+        assert!(refused.contains("303 See Other"), "{refused}");
     }
 
     #[test]

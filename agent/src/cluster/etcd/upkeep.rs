@@ -14,8 +14,37 @@ const WORTH: u64 = 256 << 20;
 /// Above this share of the quota, in percent, a person is told, and an alarm is not lifted.
 const FULL: u64 = 80;
 
-/// A control node and what its member says of itself, if it answers.
-pub type Seen<'a> = (&'a ControlNode, Option<Status>);
+/// A control node and how its member is.
+pub type Seen<'a> = (&'a ControlNode, Member);
+
+/// How a member looks from another node.
+#[derive(Clone, Debug)]
+pub enum Member {
+    /// It answers: what it says of itself.
+    Answers(Box<Status>),
+    /// It listens and does not answer, as one that is being defragmented.
+    Busy,
+    /// It does not even listen: it may never come back.
+    Away,
+}
+
+impl Member {
+    /// What a member has said, or whether it at least `listens`.
+    pub fn of(said: Option<Status>, listens: impl FnOnce() -> bool) -> Self {
+        match said {
+            Some(status) => Self::Answers(Box::new(status)),
+            None if listens() => Self::Busy,
+            None => Self::Away,
+        }
+    }
+
+    fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Answers(status) => Some(status),
+            Self::Busy | Self::Away => None,
+        }
+    }
+}
 
 /// What is to be done, at most one thing at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,22 +80,27 @@ fn full(status: &Status) -> bool {
     status.db_size_quota > 0 && status.db_size > status.db_size_quota / 100 * FULL
 }
 
-/// Decides for the node whose member is `own`. Only with all members well: one that is being defragmented does not
-/// answer. The leader comes last.
+/// Decides for the node whose member is `own`. The leader comes last.
+///
+/// Only with all members well, and none that is being defragmented. When out of space, those that are there and have a
+/// vote go on without the others: writes are refused anyway, and the ones that are away may not come back. A member that
+/// comes back full raises the alarm again, and has its turn.
 pub fn decide(seen: &[Seen<'_>], own: &Status, alarms: &[Alarm]) -> Task {
     let out_of_space = is_out_of_space(alarms);
-    let well = |status: &Status| {
-        let errors = if out_of_space { 0 } else { status.errors.len() };
-        status.has_leader() && !status.is_learner && errors == 0
+    let is_well =
+        |status: &&Status| status.has_leader() && !status.is_learner && (out_of_space || status.errors.is_empty());
+    let well: Vec<&Status> = seen.iter().filter_map(|(_, member)| member.status()).filter(is_well).collect();
+    let is_own = |status: &Status| status.header.member_id == own.header.member_id;
+    let are_enough = match out_of_space {
+        true => well.iter().any(|status| is_own(status)) && !seen.iter().any(|(_, it)| matches!(it, Member::Busy)),
+        false => well.len() == seen.len(),
     };
-    let all: Option<Vec<&Status>> =
-        seen.iter().map(|(_, status)| status.as_ref().filter(|status| well(status))).collect();
-    let Some(all) = all.filter(|_| !alarms.iter().any(|alarm| alarm.kind == CORRUPT)) else {
+    if !are_enough || alarms.iter().any(|alarm| alarm.kind == CORRUPT) {
         return Task::Rest;
-    };
-    match all.iter().filter(|status| pays(status, out_of_space)).min_by_key(|status| status.is_leader()) {
-        Some(next) if next.header.member_id == own.header.member_id => Task::Defragment,
-        None if own.is_leader() && out_of_space && !all.iter().any(|status| full(status)) => Task::Lift,
+    }
+    match well.iter().filter(|status| pays(status, out_of_space)).min_by_key(|status| status.is_leader()) {
+        Some(next) if is_own(next) => Task::Defragment,
+        None if own.is_leader() && out_of_space && !well.iter().any(|status| full(status)) => Task::Lift,
         _ => Task::Rest,
     }
 }
@@ -80,7 +114,7 @@ pub const CORRUPT: &str = "CORRUPT";
 pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
     let mut findings = Findings::default();
     let name = |member: u64| {
-        let named = seen.iter().find(|(_, status)| status.as_ref().is_some_and(|s| s.header.member_id == member));
+        let named = seen.iter().find(|(_, it)| it.status().is_some_and(|status| status.header.member_id == member));
         named.map_or_else(|| format!("member {member:x}"), |(node, _)| node.name.clone())
     };
     let of = |kind: &str| -> Vec<String> {
@@ -92,7 +126,7 @@ pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
             out_of_space.join(", "),
             "etcd has reached its quota and refuses writes",
             "Delete objects that are not needed: deleting still works. The agent compacts and defragments, and lifts \
-             the alarm when all members are below 80 % of the quota. If all are needed, enlarge the data disks and \
+             the alarm when all members that answer are below 80 % of the quota. If all are needed, enlarge the data disks and \
              restart the nodes one after the other: the quota follows the disk",
         ));
     }
@@ -105,8 +139,8 @@ pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
              cluster from a snapshot",
         ));
     }
-    for (node, status) in seen {
-        let Some(status) = status.as_ref().filter(|status| full(status) && out_of_space.is_empty()) else { continue };
+    for (node, member) in seen {
+        let Some(status) = member.status().filter(|status| full(status) && out_of_space.is_empty()) else { continue };
         let (size, quota, used) = (status.db_size >> 20, status.db_size_quota >> 20, status.db_size_in_use >> 20);
         findings.push(codes::ETCD_NEARLY_FULL.finding(
             &node.name,
@@ -167,12 +201,25 @@ mod tests {
 
     /// What each node decides, who all see the same.
     fn each(nodes: &[ControlNode], statuses: &[Status; 3], alarms: &[Alarm]) -> [Task; 3] {
-        let all = statuses.clone().map(Some);
+        let all = statuses.clone().map(answers);
         [0, 1, 2].map(|own| decide(&seen(nodes, &all), &statuses[own], alarms))
     }
 
-    fn seen<'a>(nodes: &'a [ControlNode], statuses: &[Option<Status>]) -> Vec<Seen<'a>> {
-        nodes.iter().zip(statuses.iter().cloned()).collect()
+    fn seen<'a>(nodes: &'a [ControlNode], members: &[Member]) -> Vec<Seen<'a>> {
+        nodes.iter().zip(members.iter().cloned()).collect()
+    }
+
+    fn answers(status: Status) -> Member {
+        Member::Answers(Box::new(status))
+    }
+
+    /// A member of a store that is full, as the second one has said.
+    fn alarmed((member, size, used): (u64, u64, u64)) -> Status {
+        Status { errors: vec!["memberID:2 alarm:NOSPACE ".into()], ..status(member, size, used) }
+    }
+
+    fn no_space() -> [Alarm; 1] {
+        [Alarm { member: 2, kind: NOSPACE.into() }]
     }
 
     #[test]
@@ -193,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_follower_that_has_nothing_to_gain_asks_nobody() {
-        let alarms = [Alarm { member: 1, kind: NOSPACE.into() }];
+        let alarms = no_space();
         assert!(concerns_all(&status(1, 100, 90), &[]) && concerns_all(&status(2, 1000, 400), &[]));
         assert!(!concerns_all(&status(2, 1000, 900), &[]) && !concerns_all(&status(2, 1000, 900), &alarms));
         assert!(concerns_all(&status(2, 4000, 3000), &alarms));
@@ -202,11 +249,11 @@ mod tests {
     #[test]
     fn nothing_is_defragmented_while_a_member_is_away_ill_or_learning() {
         let nodes = nodes();
-        let full = |member| Some(status(member, 1000, 400));
+        let full = |member| answers(status(member, 1000, 400));
         let own = status(2, 1000, 400);
-        let ill = Some(Status { errors: vec!["etcdserver: no leader".into()], ..status(3, 1000, 400) });
-        let learner = Some(Status { is_learner: true, ..status(3, 1000, 400) });
-        for third in [None, ill, learner] {
+        let ill = answers(Status { errors: vec!["etcdserver: no leader".into()], ..status(3, 1000, 400) });
+        let learner = answers(Status { is_learner: true, ..status(3, 1000, 400) });
+        for third in [Member::Away, Member::Busy, ill, learner] {
             assert_eq!(decide(&seen(&nodes, &[full(1), full(2), third]), &own, &[]), Task::Rest);
         }
         let all = [full(1), full(2), full(3)];
@@ -218,15 +265,10 @@ mod tests {
     #[test]
     fn a_full_store_is_emptied_member_by_member_and_then_serves_again() {
         let nodes = nodes();
-        let alarms = [Alarm { member: 2, kind: NOSPACE.into() }];
-        let alarmed = |member, size, used| Status {
-            errors: vec!["memberID:2 alarm:NOSPACE ".into()],
-            ..status(member, size, used)
-        };
         let (full, small) = ((4000, 3000), (3000, 3000));
         let decided = |sizes: [(u64, u64); 3]| {
-            let statuses = [0, 1, 2].map(|at| alarmed(at as u64 + 1, sizes[at].0, sizes[at].1));
-            each(&nodes, &statuses, &alarms)
+            let statuses = [0, 1, 2].map(|at| alarmed((at as u64 + 1, sizes[at].0, sizes[at].1)));
+            each(&nodes, &statuses, &no_space())
         };
         assert_eq!(decided([full, full, small]), [Task::Rest, Task::Defragment, Task::Rest]);
         assert_eq!(decided([full, small, small]), [Task::Defragment, Task::Rest, Task::Rest]);
@@ -236,10 +278,42 @@ mod tests {
     }
 
     #[test]
+    fn a_full_store_waits_for_nobody_who_may_never_come_back() {
+        let nodes = nodes();
+        let (full, small) = ((4000, 3000), (3000, 3000));
+        let decided = |sizes: [(u64, u64); 2], third: &Member| {
+            let statuses = [0, 1].map(|at| alarmed((at as u64 + 1, sizes[at].0, sizes[at].1)));
+            let [one, two] = statuses.clone().map(answers);
+            let all = seen(&nodes, &[one, two, third.clone()]);
+            statuses.map(|own| decide(&all, &own, &no_space()))
+        };
+        let third = alarmed((3, 4000, 3000));
+        let (cut_off, learner) = (Status { leader: 0, ..third.clone() }, Status { is_learner: true, ..third });
+        for gone in [Member::Away, answers(cut_off.clone()), answers(learner)] {
+            assert_eq!(decided([full, full], &gone), [Task::Rest, Task::Defragment], "{gone:?}");
+            assert_eq!(decided([full, small], &gone), [Task::Defragment, Task::Rest], "{gone:?}");
+            assert_eq!(decided([small, small], &gone), [Task::Lift, Task::Rest], "{gone:?}");
+        }
+        // It has its turn now, and the others theirs afterwards.
+        assert_eq!(decided([full, full], &Member::Busy), [Task::Rest; 2]);
+        assert_eq!(decided([small, small], &Member::Busy), [Task::Rest; 2]);
+        // Who has no leader does nothing.
+        let alone = seen(&nodes, &[Member::Away, Member::Away, answers(cut_off.clone())]);
+        assert_eq!(decide(&alone, &cut_off, &no_space()), Task::Rest);
+    }
+
+    #[test]
+    fn a_member_that_listens_and_says_nothing_is_busy() {
+        assert!(matches!(Member::of(None, || true), Member::Busy));
+        assert!(matches!(Member::of(None, || false), Member::Away));
+        assert!(matches!(Member::of(Some(status(1, 2, 1)), || panic!("it has answered")), Member::Answers(_)));
+    }
+
+    #[test]
     fn findings_name_the_node_and_what_to_do() {
         let nodes = nodes();
         let alarms = [Alarm { member: 2, kind: NOSPACE.into() }, Alarm { member: 77, kind: CORRUPT.into() }];
-        let statuses = [Some(status(1, 3900, 3800)), Some(status(2, 100, 50)), None];
+        let statuses = [answers(status(1, 3900, 3800)), answers(status(2, 100, 50)), Member::Away];
         insta::assert_snapshot!(findings(&seen(&nodes, &statuses), &alarms));
         insta::assert_snapshot!(findings(&seen(&nodes, &statuses), &[]));
     }

@@ -74,6 +74,13 @@ impl HostPorts {
         Ok(Self(ports.filter_map(|port| Some((port.host_port, protocol(&port.protocol)?))).collect()))
     }
 
+    /// What they ask for together.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// Each port with its protocol, as nft(8) calls it.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u16)> {
         self.0.iter().map(|(port, protocol)| {
@@ -112,6 +119,10 @@ mod tests {
         ]});
         let ports = HostPorts::of_pods(list.to_string().as_bytes()).unwrap();
         assert_eq!(ports.iter().collect::<Vec<_>>(), [("udp", 53), ("tcp", 80), ("tcp", 9000)]);
+        let more = HostPorts::of_pods(
+            br#"{"items": [{"spec": {"hostNetwork": true, "containers": [{"ports": [{"hostPort": 81}]}]}}]}"#,
+        );
+        assert_eq!(ports.and(more.unwrap()).iter().count(), 4);
         assert!(HostPorts::of_pods(b"{}").is_err());
     }
 }

@@ -16,6 +16,8 @@ use crate::intake::config::ControlPlane;
 pub struct Rules {
     /// The other control nodes.
     peers: Vec<Ipv4Addr>,
+    /// Of the control node that serves the API.
+    virtual_address: Option<Ipv4Addr>,
     /// The port of the pod network's tunnel.
     tunnel: u16,
     pods: Ipv4Net,
@@ -27,11 +29,15 @@ pub struct Rules {
 /// The protocol's number (RFC 9568, section 5.1.1.4).
 const VRRP: u8 = 112;
 
+/// Whose TCP ports nodes and pods reach.
+const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes];
+
 impl Rules {
     /// The rules of a node.
     pub fn of(config: &ControlPlane) -> Self {
         Self {
             peers: config.peers().map(|peer| peer.address).collect(),
+            virtual_address: config.cluster.virtual_address,
             tunnel: config.cluster.vxlan_port,
             pods: config.cluster.pod_cidr,
             services: config.cluster.service_cidr,
@@ -49,8 +55,9 @@ impl Rules {
         .concat()
     }
 
-    /// Who says that he is a node or a pod comes the way that leads to it: neither a pod nor a second network passes for a
-    /// node. Loopback and services have no business outside, whatever `route_localnet` and the services' rules say.
+    /// A packet with the address of a node or a pod must come in on the device that leads there: neither a pod nor a host
+    /// of a second network passes for a node. Addresses of loopback and of services are not reached from outside, whatever
+    /// `route_localnet` and kube-proxy's rules allow.
     fn prerouting(&self) -> Vec<String> {
         let mut insiders: Vec<Ipv4Net> = self.peers.iter().copied().map(Ipv4Net::from).collect();
         insiders.push(self.pods);
@@ -61,6 +68,8 @@ impl Rules {
             format!("iifname {} ip saddr != {} drop", pods_devices(), self.pods),
             format!("iifname != \"{BRIDGE}\" ip daddr {} drop", self.services),
             format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)),
+            // A NodePort of that number would lead the tunnel's packets to its pods: what is not tracked is not translated.
+            format!("fib daddr type local udp dport {} notrack", self.tunnel),
         ]
     }
 
@@ -78,17 +87,14 @@ impl Rules {
         rules.push(format!("udp dport {} drop", self.tunnel));
         rules.push("ct state established,related accept".to_owned());
 
-        let for_all = tcp(Caller::Everybody);
-        let for_administrators = tcp(Caller::Administrators);
-        let within = [tcp(Caller::NodesAndPods), tcp(Caller::AdministratorsAndNodes)].concat();
-        let of_control_nodes = tcp(Caller::ControlNodes);
-        rules.push(format!("tcp dport {} accept", set(&for_all)));
+        let within = tcp(&WITHIN);
+        rules.push(format!("tcp dport {} accept", set(&tcp(&[Caller::Everybody]))));
         let theirs = self.administrators_match();
-        let administrated = [for_administrators, tcp(Caller::AdministratorsAndNodes)].concat();
+        let administrated = tcp(&[Caller::Administrators, Caller::AdministratorsAndNodes]);
         rules.push(format!("{theirs}tcp dport {} accept", set(&administrated)));
         if let Some(peers) = self.peers() {
-            rules
-                .push(format!("ip saddr {peers} tcp dport {} accept", set(&[&of_control_nodes[..], &within].concat())));
+            let among_nodes = tcp(&[&WITHIN[..], &[Caller::ControlNodes]].concat());
+            rules.push(format!("ip saddr {peers} tcp dport {} accept", set(&among_nodes)));
         }
         rules.push(format!("{} tcp dport {} accept", of_a_node(), set(&within)));
         rules.push(format!("iifname {} tcp dport {} accept", pods_devices(), set(&within)));
@@ -106,16 +112,23 @@ impl Rules {
         rules
     }
 
-    /// Packets of pods, and what services send on, come to other nodes with this node's address: what may not be said
-    /// there by them is stopped here.
+    /// Packets of pods, and those that services send on, reach other nodes with this node's address. So what pods may not
+    /// send to a node is stopped here.
     fn forward(&self) -> Vec<String> {
         let mut rules = vec!["ct state established,related accept".to_owned()];
         rules.push(format!("udp dport {} drop", self.tunnel));
         if let Some(peers) = self.peers() {
-            rules.push(format!("ip daddr {peers} tcp dport {} drop", set(&tcp(Caller::ControlNodes))));
             rules.push(format!("ip daddr {peers} ip protocol {VRRP} drop"));
-            let within = [tcp(Caller::NodesAndPods), tcp(Caller::AdministratorsAndNodes)].concat();
-            rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {peers} tcp dport {} drop", set(&within)));
+            rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {peers} tcp dport {} drop", set(&tcp(&WITHIN))));
+        }
+        let nodes: Vec<Ipv4Addr> = self.peers.iter().copied().chain(self.virtual_address).collect();
+        if !nodes.is_empty() {
+            let mut theirs = tcp(&[Caller::ControlNodes]);
+            if !self.administrators.is_empty() {
+                // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
+                theirs.extend(tcp(&[Caller::Administrators]));
+            }
+            rules.push(format!("ip daddr {} tcp dport {} drop", set(&nodes), set(&theirs)));
         }
         rules.push(format!("iifname \"{BRIDGE}\" accept"));
         rules.push(format!("iifname \"{DEVICE}\" oifname \"{BRIDGE}\" accept"));
@@ -150,9 +163,9 @@ fn all_tcp() -> Vec<u16> {
     ports::TABLE.iter().filter(|port| port.protocol == Protocol::Tcp).filter_map(|port| port.number).collect()
 }
 
-/// The TCP ports of a caller.
-fn tcp(caller: Caller) -> Vec<u16> {
-    let ports = ports::TABLE.iter().filter(|port| port.caller == caller && port.protocol == Protocol::Tcp);
+/// The TCP ports of these callers.
+fn tcp(callers: &[Caller]) -> Vec<u16> {
+    let ports = ports::TABLE.iter().filter(|port| callers.contains(&port.caller) && port.protocol == Protocol::Tcp);
     ports.filter_map(|port| port.number).collect()
 }
 

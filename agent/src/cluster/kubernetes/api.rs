@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::ports;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{ADMINISTRATOR, PROGRAMS};
+use super::{ADMINISTRATOR, PROGRAMS, answer};
 use crate::cluster::pki::{Leaf, read_kubeconfig};
 use crate::host::command::{Command, Runner};
 use crate::host::files;
@@ -60,8 +61,14 @@ impl Api {
         Self::new(address, &files::below(root, ADMINISTRATOR), timeout)
     }
 
-    pub(super) fn get(&self, path: &str) -> anyhow::Result<Answer> {
-        self.client.get(path)
+    /// What is at a path, as it was sent.
+    pub(super) fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        answer::body(self.client.get(path)?)
+    }
+
+    /// The object at a path.
+    pub(super) fn read<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        serde_json::from_slice(&self.get(path)?).context("understanding the API server's answer")
     }
 
     pub(super) fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<Answer> {
@@ -91,10 +98,8 @@ impl Api {
     /// # Errors
     /// It does not answer, or not with a version.
     pub fn version(&self) -> anyhow::Result<String> {
-        let answer = self.client.get("/version")?;
-        let version: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
-        let version = version.as_ref().and_then(|version| version["gitVersion"].as_str());
-        version.map(str::to_owned).with_context(|| format!("the API server answers {} and no version", answer.code))
+        let version: serde_json::Value = self.read("/version").context("asking for the version")?;
+        version["gitVersion"].as_str().map(str::to_owned).context("the API server answers with no version")
     }
 
     /// The cluster's nodes, in name order.
@@ -102,11 +107,7 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with a list of nodes.
     pub fn nodes(&self) -> anyhow::Result<Vec<Node>> {
-        let answer = self.client.get("/api/v1/nodes")?;
-        if answer.code != 200 {
-            bail!("listing nodes: {}: {}", answer.code, String::from_utf8_lossy(&answer.body));
-        }
-        let list: List = serde_json::from_slice(&answer.body).context("understanding the list of nodes")?;
+        let list: List = self.read("/api/v1/nodes").context("listing the nodes")?;
         let mut nodes: Vec<Node> = list.items.into_iter().map(Node::from).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(nodes)

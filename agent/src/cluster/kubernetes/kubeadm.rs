@@ -22,6 +22,7 @@ use crate::cluster::etcd;
 use crate::cluster::pki;
 use crate::host::command::{Command, Runner};
 use crate::host::files;
+use crate::host::hex;
 use crate::host::platform::Platform;
 use crate::intake::config::ControlPlane;
 
@@ -168,7 +169,7 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
             // One that is not there yet will differ when it is.
             hash.update(fs::read(files::below(root, Path::new(DIRECTORY).join(name))).unwrap_or_default());
         }
-        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        hex::lower(&hash.finalize()[..16])
     };
     READ_AT_START.iter().map(|(component, names)| (*component, mark(names))).collect()
 }

@@ -45,6 +45,10 @@ const CHECKPOINTS: [&str; 6] = [
 /// pods cannot reach the stub on loopback.
 const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
 
+/// So many processes and threads are kept free of pods for etcd, the runtime and the agent, and no pod has more. The
+/// kernel allows some 31,000 with 4 GiB of memory (`kernel.threads-max`).
+const PIDS: u32 = 4096;
+
 /// The kubelet's configuration as JSON, which YAML includes. `dns` is the address of cluster DNS.
 pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: &Platform) -> Value {
     let mut kubelet = json!({
@@ -76,7 +80,13 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         "runtimeRequestTimeout": format!("{}s", 120 * timeout_factor),
         "nodeStatusUpdateFrequency": format!("{}s", 10 * timeout_factor.min(4)),
         // etcd, the runtime and the agent live beside the pods.
-        "systemReserved": {"cpu": "200m", "memory": "400Mi"},
+        "systemReserved": {"cpu": "200m", "memory": "400Mi", "pid": PIDS.to_string()},
+        // No pod takes all processes, and before all pods together have what is theirs, those that take most are evicted:
+        // the static pods share it with them, and the kubelet leaves those alone.
+        "podPidsLimit": PIDS,
+        "evictionHard": {"pid.available": (2 * PIDS).to_string()},
+        // Without it, naming one threshold leaves out all the usual ones.
+        "mergeDefaultEvictionSettings": true,
     });
     if let Some(cgroup) = platform.cgroup_root() {
         kubelet["cgroupRoot"] = json!(cgroup);

@@ -6,11 +6,14 @@
 //! asked of another node, no token expires, and each phase can be run again
 //! after a power cut.
 
+pub mod answer;
 pub mod api;
 pub mod containerd;
+mod external_ips;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
+mod pages;
 pub mod pods;
 pub mod policy;
 pub mod proxy;

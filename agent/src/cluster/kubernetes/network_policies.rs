@@ -1,6 +1,6 @@
 //! The NetworkPolicies of the cluster, which nobody enforces: the API server takes them without a word about that.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use contract::codes;
 use contract::finding::Findings;
 use serde::Deserialize;
@@ -42,11 +42,8 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with a list of them.
     pub fn network_policies(&self) -> anyhow::Result<Findings> {
-        let answer = self.get(&format!("/apis/networking.k8s.io/v1/networkpolicies?limit={NAMED}"))?;
-        if answer.code != 200 {
-            bail!("listing the NetworkPolicies: {}", answer.code);
-        }
-        judge(&answer.body)
+        let list = self.get(&format!("/apis/networking.k8s.io/v1/networkpolicies?limit={NAMED}"));
+        judge(&list.context("listing the NetworkPolicies")?)
     }
 }
 
@@ -84,6 +81,8 @@ mod tests {
         assert_eq!(judged(&json!({"metadata": {"resourceVersion": "7"}, "items": []})), [""; 0]);
         let one = json!({"metadata": {}, "items": [item("deny")]});
         assert_eq!(judged(&one), ["nothing enforces shop/deny"]);
+        let findings = judge(one.to_string().as_bytes()).unwrap();
+        assert!(findings.iter().all(|finding| finding.code == "network-policy.not-enforced"), "{findings}");
         let many = json!({"metadata": {"continue": "x", "remainingItemCount": 12}, "items": [item("a"), item("b")]});
         assert_eq!(judged(&many), ["nothing enforces shop/a, shop/b and 12 more"]);
         assert!(judge(b"{}").is_err());

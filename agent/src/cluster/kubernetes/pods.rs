@@ -1,14 +1,23 @@
 //! The pods of a node as its drain sees them: which ones it moves, what it deletes for good, and what keeps one from
 //! leaving. The rules are those of `kubectl drain` (`k8s.io/kubectl/pkg/drain`, `filters.go`), which does the work.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use contract::swap::Losses;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::answer::{reason, refused};
 use super::api::Api;
-use crate::host::https::Answer;
+use super::pages::pages;
+use crate::host::https::LONGEST;
+
+/// Selects pods whose containers may still run.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// How many are asked for at once …
+const PAGE: usize = 5;
+/// … so that as many of the largest that etcd takes (1.5 MiB, its `--max-request-bytes`) fit into an answer that is read.
+const _: () = assert!(PAGE * (3 << 19) <= LONGEST);
 
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -54,8 +63,7 @@ impl Api {
     /// The API does not answer, or has no such node.
     pub fn cordoned(&self, node: &str) -> anyhow::Result<bool> {
         let path = format!("/api/v1/nodes/{node}");
-        let answer = self.get(&path).and_then(|answer| understood::<Value>(&answer));
-        let node = answer.with_context(|| format!("asking for the node {node}"))?;
+        let node: Value = self.read(&path).with_context(|| format!("asking for the node {node}"))?;
         Ok(node["spec"]["unschedulable"].as_bool().unwrap_or_default())
     }
 
@@ -64,25 +72,19 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with a list of pods.
     pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
-        let ended = "status.phase!=Succeeded,status.phase!=Failed";
-        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{ended}");
-        let answer = self.get(&path).and_then(|answer| understood::<List>(&answer));
-        let list = answer.with_context(|| format!("listing the pods of {node}"))?;
+        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{NOT_ENDED}");
+        let list: List = self.read(&path).with_context(|| format!("listing the pods of {node}"))?;
         let moved = list.items.into_iter().filter(|item| !item.stays());
         Ok(moved.map(Pod::from).collect())
     }
 
-    /// The pods of a node that are in its own network, as the API server lists them.
+    /// The pods of a node that are in its own network and have not ended, as the API server lists them, page by page.
     ///
     /// # Errors
-    /// The API does not answer, or not with a list.
-    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<u8>> {
-        let selector = format!("spec.nodeName={node},spec.hostNetwork=true");
-        let answer = self.get(&format!("/api/v1/pods?fieldSelector={selector}"))?;
-        match answer.code {
-            200 => Ok(answer.body),
-            code => bail!("listing the pods in the network of {node}: {code}: {}", reason(&answer)),
-        }
+    /// The API does not answer, or not with lists.
+    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+        let listed = pages(&in_the_network_of(node), |path| self.get(path));
+        listed.with_context(|| format!("listing the pods in the network of {node}"))
     }
 
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
@@ -113,39 +115,13 @@ impl Api {
             200 | 201 | 404 => Ok(None),
             // 403: an admission webhook's word; 500: more than one budget covers the pod.
             403 | 429 | 500 => Ok(Some(reason(&answer))),
-            code => bail!("asking whether {namespace}/{name} may be evicted: {code}: {}", reason(&answer)),
+            _ => Err(refused(&answer).context(format!("asking whether {namespace}/{name} may be evicted"))),
         }
     }
 }
 
-/// The reason in a `Status` (`k8s.io/apimachinery`, `meta/v1`): its causes name the budget.
-fn reason(answer: &Answer) -> String {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Status {
-        message: String,
-        details: Details,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Details {
-        causes: Vec<Cause>,
-    }
-    #[derive(Deserialize)]
-    struct Cause {
-        #[serde(default)]
-        message: String,
-    }
-    let Status { message, details } = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let causes: Vec<String> = details.causes.into_iter().map(|cause| cause.message).collect();
-    if causes.is_empty() { message } else { causes.join("; ") }
-}
-
-fn understood<T: DeserializeOwned>(answer: &Answer) -> anyhow::Result<T> {
-    if answer.code != 200 {
-        bail!("the API server answers {}: {}", answer.code, reason(answer));
-    }
-    serde_json::from_slice(&answer.body).context("understanding the API server's answer")
+fn in_the_network_of(node: &str) -> String {
+    format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}&limit={PAGE}")
 }
 
 #[derive(Deserialize)]
@@ -248,16 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_eviction_names_its_budget() {
-        // As Kubernetes 1.36 answers.
-        let body = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
-            "message":"Cannot evict pod as it would violate the pod's disruption budget.","reason":"TooManyRequests",
-            "details":{"causes":[{"reason":"DisruptionBudget",
-                "message":"The disruption budget front needs 1 healthy pods and has 1 currently"}]},"code":429}"#;
-        let said = reason(&Answer { code: 429, body: body.to_vec() });
-        assert_eq!(said, "The disruption budget front needs 1 healthy pods and has 1 currently");
-        let two = br#"{"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}"#;
-        assert!(reason(&Answer { code: 500, body: two.to_vec() }).starts_with("This pod has more than one"));
-        assert_eq!(reason(&Answer { code: 502, body: b"<html>".to_vec() }), "");
+    fn pods_that_have_ended_keep_no_port_of_their_node_open() {
+        let selector = "spec.nodeName=cp1,spec.hostNetwork=true,status.phase!=Succeeded,status.phase!=Failed";
+        assert_eq!(in_the_network_of("cp1"), format!("/api/v1/pods?fieldSelector={selector}&limit=5"));
     }
 }

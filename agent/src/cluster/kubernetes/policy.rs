@@ -79,6 +79,10 @@ fn audit() -> Value {
             {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/version", "/metrics", "/openapi*"]},
             // Whoever reads a Secret is noted, the system's own parts included.
             {"level": "Metadata", "resources": secrets},
+            // Programs that are run in pods, and ways into them: over WebSocket these are `get`, as reading is.
+            {"level": "Metadata", "resources": [
+                {"group": "", "resources": ["pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"]},
+            ]},
             // What a cluster does all the time by itself.
             {"level": "None", "resources": [
                 {"group": "", "resources": ["events"]},
@@ -107,9 +111,15 @@ pub fn lay(root: &Path, level: PodSecurity) -> io::Result<bool> {
     Ok(changed)
 }
 
-/// The arguments that point the API server to its files: names and values.
+/// The plugins of admission beyond those that are on by default. The first is kubeadm's own choice, which ours takes the
+/// place of. The other one refuses external IPs of Services: whoever may write a Service would take over any address and
+/// port with them, those of the nodes, of etcd and of DNS servers included.
+const PLUGINS: [&str; 2] = ["NodeRestriction", "DenyServiceExternalIPs"];
+
+/// The arguments that tell the API server what to refuse, and point it to its files: names and values.
 pub fn arguments() -> Vec<(&'static str, String)> {
     vec![
+        ("enable-admission-plugins", PLUGINS.join(",")),
         ("admission-control-config-file", ADMISSION.to_owned()),
         ("audit-policy-file", AUDIT.to_owned()),
         ("audit-log-path", format!("{LOGS}/{LOG}")),
@@ -158,6 +168,15 @@ mod tests {
             ("anna", admins, "get", ("", "pods"), "Metadata"),
             ("anna", admins, "delete", ("apps", "deployments"), "Metadata"),
             ("anna", admins, "create", ("", "pods/exec"), "Metadata"),
+            (
+                "system:serviceaccount:kube-system:x",
+                "system:serviceaccounts:kube-system",
+                "get",
+                ("", "pods/exec"),
+                "Metadata",
+            ),
+            ("system:node:cp1", "system:nodes", "get", ("", "nodes/proxy"), "Metadata"),
+            ("system:serviceaccount:kube-system:x", "system:serviceaccounts:kube-system", "get", ("", "pods"), "None"),
             ("system:node:cp1", "system:nodes", "get", ("", "secrets"), "Metadata"),
             ("system:kube-controller-manager", "", "list", ("", "secrets"), "Metadata"),
             ("system:kube-controller-manager", "", "list", ("", "pods"), "None"),

@@ -1,6 +1,7 @@
 //! kube-proxy as a host service: its configuration
 //! (`kubeproxy.config.k8s.io/v1alpha1`).
 
+use contract::minor::Minor;
 use contract::ports;
 use serde_json::{Value, json};
 
@@ -14,8 +15,8 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
 /// The systemd unit.
 pub const UNIT: &str = "kube-proxy.service";
 
-/// The configuration as JSON, which YAML includes.
-pub fn configuration(config: &Config, platform: &Platform) -> Value {
+/// The configuration of kube-proxy of this version as JSON, which YAML includes.
+pub fn configuration(config: &Config, platform: &Platform, version: &str) -> Value {
     let mut proxy = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -26,6 +27,9 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         "healthzBindAddress": format!("127.0.0.1:{}", ports::PROXY_HEALTH),
         "metricsBindAddress": format!("127.0.0.1:{}", ports::PROXY_METRICS),
     });
+    if !leads_external_ips(version) {
+        proxy["featureGates"] = json!({"AllowServiceExternalIPs": false});
+    }
     if platform.is_container() {
         // The kernel's connection tracking is the host's: zero leaves it alone.
         proxy["conntrack"] = json!({
@@ -33,4 +37,11 @@ pub fn configuration(config: &Config, platform: &Platform) -> Value {
         });
     }
     proxy
+}
+
+/// Whether kube-proxy of this version leads external IPs of Services to their pods, which have been there from before the
+/// API server refused them. Since 1.36 it can be told not to (KEP 5707); an earlier one refuses to start with that gate.
+pub fn leads_external_ips(version: &str) -> bool {
+    let since = "1.36".parse::<Minor>().ok();
+    Minor::of(version).is_none_or(|minor| Some(minor) < since)
 }

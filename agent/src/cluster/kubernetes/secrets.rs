@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::host::files;
+use crate::host::hex;
 
 /// The file, in the directory that the API server's pod sees anyway.
 pub const CONFIGURATION: &str = "/etc/kubernetes/pki/encryption.json";
@@ -58,7 +59,7 @@ pub fn lay(root: &Path, content: &[u8]) -> io::Result<bool> {
 
 /// The file's content as the API server names what it has loaded.
 pub fn sum(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::lower(&Sha256::digest(content))
 }
 
 #[cfg(test)]

@@ -120,8 +120,39 @@ fn the_kubelet_in_a_container_stays_below_its_cgroup() {
 #[test]
 fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
     let (_root, platform) = container();
-    assert_eq!(proxy::configuration(&Config::ControlPlane(one_node()), &platform)["conntrack"]["maxPerCore"], 0);
-    assert!(proxy::configuration(&Config::ControlPlane(one_node()), &machine()).get("conntrack").is_none());
+    let configuration = |platform| proxy::configuration(&Config::ControlPlane(one_node()), platform, "1.36.3");
+    assert_eq!(configuration(&platform)["conntrack"]["maxPerCore"], 0);
+    assert!(configuration(&machine()).get("conntrack").is_none());
+}
+
+#[test]
+fn external_ips_are_refused_and_led_nowhere_where_kube_proxy_can_be_told_so() {
+    let arguments = policy::arguments();
+    let plugins = &arguments.iter().find(|(name, _)| *name == "enable-admission-plugins").unwrap().1;
+    let plugins: Vec<_> = plugins.split(',').collect();
+    // kubeadm's own choice gives way to this one.
+    assert_eq!(plugins, ["NodeRestriction", "DenyServiceExternalIPs"]);
+    // A gate that kube-proxy does not know keeps it from starting.
+    for (version, gate) in [("1.35.4", None), ("1.36.0", Some(false)), ("1.36.3", Some(false)), ("1.40.1", Some(false))]
+    {
+        let proxy = proxy::configuration(&Config::ControlPlane(one_node()), &machine(), version);
+        let told = proxy.get("featureGates").map(|gates| gates["AllowServiceExternalIPs"].as_bool().unwrap());
+        assert_eq!((told, proxy::leads_external_ips(version)), (gate, gate.is_none()), "{version}");
+    }
+}
+
+#[test]
+fn pods_leave_processes_to_the_node_and_the_greedy_go_before_they_take_the_last_of_theirs() {
+    let settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
+    let number = |value: &serde_json::Value| value.as_str().unwrap().parse::<u64>().unwrap();
+    let reserved = number(&settings["systemReserved"]["pid"]);
+    assert!(reserved > 0 && number(&settings["evictionHard"]["pid.available"]) > reserved, "{settings:#}");
+    assert!(settings["podPidsLimit"].as_u64().is_some_and(|limit| (1..=reserved).contains(&limit)));
+    // The other thresholds are the kubelet's own.
+    assert_eq!(
+        (settings["evictionHard"].as_object().unwrap().len(), &settings["mergeDefaultEvictionSettings"]),
+        (1, &true.into())
+    );
 }
 
 #[test]

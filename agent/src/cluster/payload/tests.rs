@@ -10,13 +10,14 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::host::command::{Command, Runner};
+use crate::host::hex;
 
 const ONE: &str = "kaas.local/one:v1";
 const TWO: &str = "kaas.local/two:v1";
 const CARRIED: &str = "kaas.local/one:carried";
 
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+fn sum(bytes: &[u8]) -> String {
+    hex::lower(&Sha256::digest(bytes))
 }
 
 /// A root with a payload of two images that share one layer, whose big file
@@ -45,7 +46,7 @@ impl Root {
         let payload = directory.path().join(DIRECTORY);
         fs::create_dir_all(payload.join("blobs/sha256")).unwrap();
         fs::create_dir_all(payload.join("layers")).unwrap();
-        let digest = hex(&layer);
+        let digest = sum(&layer);
         let assembled = AssembledLayer {
             size: layer.len() as u64,
             segments: vec![
@@ -58,7 +59,7 @@ impl Root {
         fs::write(path, serde_json::to_vec(&assembled).unwrap()).unwrap();
 
         let blob = |content: Vec<u8>, media_type: &str| {
-            let hex = hex(&content);
+            let hex = sum(&content);
             fs::write(payload.join("blobs/sha256").join(&hex), &content).unwrap();
             Descriptor {
                 media_type: media_type.to_owned(),
@@ -129,7 +130,7 @@ fn the_archive_holds_the_wanted_images_and_each_blob_once() {
         let mut content = Vec::new();
         std::io::copy(&mut entry, &mut content).unwrap();
         if let Some(digest) = path.strip_prefix("blobs/sha256/") {
-            assert_eq!(hex(&content), digest, "content of {path}");
+            assert_eq!(sum(&content), digest, "content of {path}");
         }
         entries.push(path);
     }

@@ -26,6 +26,7 @@
 
 mod authorities;
 mod bundle;
+mod derive;
 mod examine;
 pub mod groups;
 mod issue;
@@ -43,6 +44,9 @@ use serde::{Deserialize, Serialize};
 
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
+pub use derive::derive;
+#[cfg(test)]
+pub(crate) use derive::fixed_authority;
 pub use examine::{expiry, serial, verified};
 pub use issue::RENEW_BEFORE;
 pub use kubeconfig::{embedded, ensure_kubeconfig, kubeconfig, point_at, read as read_kubeconfig};

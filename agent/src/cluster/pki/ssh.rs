@@ -6,15 +6,12 @@
 //!
 //! Formats: OpenSSH's PROTOCOL.certkeys; RFC 4251, section 5; RFC 8709.
 
-use aws_lc_rs::hkdf;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
-use zeroize::Zeroizing;
 
-use super::{Authorities, Error};
-use crate::host::tls;
+use super::{Authorities, Error, derive};
 use crate::intake::config::ControlPlane;
 
 const SALT: &[u8] = b"kaas ssh hosts 1";
@@ -32,16 +29,10 @@ impl SshAuthority {
     /// # Errors
     /// The cluster authority's key cannot be understood.
     pub fn of(authorities: &Authorities) -> Result<Self, Error> {
-        let unusable =
-            |reason: String| Error::Unusable { what: "the key of the cluster's authority".to_owned(), reason };
-        let key = tls::key(authorities.kubernetes.key.expose()).map_err(|error| unusable(format!("{error:#}")))?;
-        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(key.secret_der());
-        let mut seed = Zeroizing::new([0; 32]);
-        extracted
-            .expand(&[b"ed25519"], hkdf::HKDF_SHA256)
-            .and_then(|expanded| expanded.fill(&mut *seed))
-            .map_err(|_| unusable("no key can be derived from it".to_owned()))?;
-        Ed25519KeyPair::from_seed_unchecked(&*seed).map(Self).map_err(|error| unusable(error.to_string()))
+        let seed = derive(&authorities.kubernetes, SALT, b"ed25519")?;
+        Ed25519KeyPair::from_seed_unchecked(&*seed)
+            .map(Self)
+            .map_err(|error| Error::Unusable { what: "the SSH authority's key".to_owned(), reason: error.to_string() })
     }
 
     /// What stands for the authority in a `known_hosts` file, after the names.
@@ -75,7 +66,7 @@ impl SshAuthority {
         blob.extend(HOST.to_be_bytes());
         blob.extend(string(node.as_bytes()));
         blob.extend(string(&principals));
-        // From ever, for ever: like the key itself.
+        // Always valid, like the key itself.
         blob.extend(0_u64.to_be_bytes());
         blob.extend(u64::MAX.to_be_bytes());
         // No critical options, no extensions, nothing reserved.
@@ -157,6 +148,18 @@ mod tests {
         let mut damaged = authorities;
         damaged.kubernetes.key = contract::secret::Secret::new("none".to_owned());
         assert!(SshAuthority::of(&damaged).is_err());
+    }
+
+    #[test]
+    fn what_clients_have_in_known_hosts_stays_good() {
+        let authorities = Authorities {
+            kubernetes: crate::cluster::pki::fixed_authority(),
+            ..Authorities::make(SystemTime::now()).unwrap()
+        };
+        assert_eq!(
+            SshAuthority::of(&authorities).unwrap().public(),
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOFA05VxYOFpfUnEJSRT+Tne7+4L2JBSBOdiV3U7Gq/j"
+        );
     }
 
     #[test]

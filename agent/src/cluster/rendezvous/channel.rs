@@ -27,17 +27,17 @@
 //! After the proofs: frames of a 32-bit big-endian length and that many bytes of
 //! JSON. This module knows nothing of what is said in them.
 
+mod anyone;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use aws_lc_rs::{constant_time, hkdf, hmac};
 use contract::secret::Secret;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ServerConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -45,6 +45,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use zeroize::Zeroizing;
+
+use crate::host::hex;
+
+use anyone::Anyone;
 
 /// The largest frame between nodes that have proved the secret, in bytes.
 pub const FRAME_LIMIT: usize = 1 << 20;
@@ -180,7 +184,7 @@ impl Endpoint {
     }
 
     fn proof(&self, side: Side, binding: &Binding) -> String {
-        hex(hmac::sign(&self.proof_key, &transcript(side, binding)).as_ref())
+        hex::lower(hmac::sign(&self.proof_key, &transcript(side, binding)).as_ref())
     }
 
     fn check(&self, side: Side, binding: &Binding, claim: &Claim) -> Result<(), Error> {
@@ -205,7 +209,7 @@ impl Proof {
             .expand(&[b"proof"], hmac::HMAC_SHA256)
             .and_then(|expanded| expanded.fill(&mut *key))
             .expect("HKDF-SHA256 gives up to 255 × 32 bytes (RFC 5869 §2.3), 32 are asked for");
-        Self(Secret::new(hex(&*key)))
+        Self(Secret::new(hex::lower(&*key)))
     }
 
     fn key(&self) -> hmac::Key {
@@ -320,80 +324,12 @@ fn certificate_hash(certificate: &CertificateDer<'_>) -> [u8; 32] {
     Sha256::digest(certificate).into()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A TLS handshake that failed: rustls says why inside of an I/O error.
 fn handshake(error: io::Error) -> Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(inner) => Error::Tls(inner.to_string()),
         None => Error::Io(error),
     }
-}
-
-/// Takes any certificate whose key signed the handshake: who is there is proved
-/// afterwards, with the deployment secret.
-#[derive(Debug)]
-struct Anyone(WebPkiSupportedAlgorithms);
-
-/// What the verifiers of both sides answer alike: only TLS 1.3 is spoken, and the signature counts.
-macro_rules! verifies_signatures {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer<'_>,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            Err(rustls::Error::General("only TLS 1.3 is spoken here".to_owned()))
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            verify_tls13_signature(message, certificate, signed, &self.0)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.supported_schemes()
-        }
-    };
-}
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    verifies_signatures!();
-}
-
-impl ClientCertVerifier for Anyone {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    verifies_signatures!();
 }
 
 #[cfg(test)]

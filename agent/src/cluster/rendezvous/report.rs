@@ -156,3 +156,34 @@ impl Why {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_is_told_of_what_waiting_does_not_mend() {
+        let address = Ipv4Addr::new(10, 0, 0, 12);
+        let code = |why: Why| why.finding("cp-2", address).map(|finding| finding.code);
+        let table = [
+            (Why::NoAnswer, None),
+            (Why::Unreachable("no route".into()), None),
+            (Why::Refused, None),
+            (Why::Busy("it has not met all the others yet".into()), None),
+            (Why::Closed, Some("cluster.exists")),
+            (Why::InCluster, Some("cluster.exists")),
+            (Why::OtherCluster, Some("cluster.exists")),
+            (Why::Blank, Some("cluster.exists")),
+            (Why::SecretMismatch, Some("peer.secret-mismatch")),
+            (Why::Strange("it ended the connection".into()), Some("peer.strange")),
+            (Why::Misplaced("cp-3".into()), Some("peers.disagree")),
+            (Why::Ourselves, Some("peers.disagree")),
+            (Why::Disagrees(Vec::new()), Some("peers.disagree")),
+            (Why::Clock(-1801), Some("peer.clock")),
+            (Why::Lost, Some("member.lost")),
+        ];
+        for (why, expected) in table {
+            assert_eq!(code(why.clone()).as_deref(), expected, "{why:?}");
+        }
+    }
+}

@@ -147,6 +147,8 @@ impl Shared {
     pub(super) fn bundle_for(&self, node: &str) -> Result<Option<MemberBundle>, Error> {
         let mut inner = self.lock();
         let present = match &inner.record {
+            // Whoever has the secret and a joined node's address gets nothing by it.
+            Record::First { progress, .. } if progress.get(node) == Some(&Progress::Joined) => None,
             Record::First { bundles, .. } => bundles.get(node),
             Record::Admitting { bundle, .. } if bundle.node == node => Some(&**bundle),
             _ => None,

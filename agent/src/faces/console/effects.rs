@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use contract::properties;
 use contract::secret::Secret;
 
+use super::events::{Effect, Outcome};
 use super::form::Scope;
 use super::lock::{self, Answer};
-use super::state::{Effect, Outcome};
 use crate::boot::reconfigure::{self, Reconfigured};
 use crate::boot::reset;
 use crate::faces::bundle;

@@ -3,10 +3,12 @@
 //! properties are mended. Everything that it does others can do on the command line.
 
 mod effects;
+mod events;
 mod facts;
 mod form;
 mod input;
 mod lock;
+mod screens;
 mod shell;
 mod state;
 #[cfg(test)]
@@ -31,9 +33,10 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::status;
 use effects::perform;
+use events::{Effect, Event, Outcome};
 use facts::Facts;
 use shell::{Left, Shell};
-use state::{Effect, Event, IDLE, Outcome, State};
+use state::{IDLE, State};
 
 /// How often the node is looked at, when the agent reports nothing new.
 const CALM: Duration = Duration::from_secs(60);
@@ -45,6 +48,9 @@ pub struct Options {
     /// Where the system's root file system is
     #[arg(long, default_value = "/", hide = true)]
     root: PathBuf,
+    /// After how many seconds without a key it locks itself, the shell too
+    #[arg(long, default_value_t = IDLE, hide = true)]
+    idle: u32,
 }
 
 /// Runs the console on the terminal of this process until it is left with
@@ -62,7 +68,7 @@ pub fn command(options: &Options) -> anyhow::Result<()> {
     }
     give_size();
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
-    let result = run(&options.root, &mut terminal);
+    let result = run(options, &mut terminal);
     ratatui::restore();
     result
 }
@@ -77,10 +83,11 @@ fn give_size() {
     }
 }
 
-fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
+fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
+    let (root, idle) = (options.root.as_path(), options.idle);
     let mut watch = Watch::new(root);
     let facts = Facts::gather(root, SystemTime::now());
-    let mut state = State::new(facts, lock::wait(&Platform::detect(root)?));
+    let mut state = State::new(facts, lock::wait(&Platform::detect(root)?), idle);
     draw(terminal, &mut state)?;
     let mut next = Instant::now() + TICK;
     let mut shell = None;
@@ -109,7 +116,7 @@ fn run(root: &Path, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
         while let Some(effect) = wanted {
             let outcome = match effect {
                 Effect::Exit => return Ok(()),
-                Effect::Shell => away(terminal, &mut shell)?,
+                Effect::Shell => away(terminal, &mut shell, idle)?,
                 effect => perform(root, effect),
             };
             wanted = state.update(Event::Outcome(outcome));
@@ -138,9 +145,9 @@ fn blank() -> io::Result<DefaultTerminal> {
 }
 
 /// Gives the terminal to the shell, a new one if none runs, and takes it back.
-fn away(terminal: &mut DefaultTerminal, shell: &mut Option<Shell>) -> anyhow::Result<Outcome> {
+fn away(terminal: &mut DefaultTerminal, shell: &mut Option<Shell>, idle: u32) -> anyhow::Result<Outcome> {
     ratatui::restore();
-    let result = attend(shell);
+    let result = attend(shell, Duration::from_secs(idle.into()));
     *terminal = ratatui::try_init().and_then(|_| blank()).context("taking the terminal back")?;
     Ok(match result {
         Ok(outcome) => outcome,
@@ -148,7 +155,7 @@ fn away(terminal: &mut DefaultTerminal, shell: &mut Option<Shell>) -> anyhow::Re
     })
 }
 
-fn attend(shell: &mut Option<Shell>) -> anyhow::Result<Outcome> {
+fn attend(shell: &mut Option<Shell>, idle: Duration) -> anyhow::Result<Outcome> {
     let mut running = match shell.take() {
         Some(running) => running,
         None => {
@@ -159,7 +166,6 @@ fn attend(shell: &mut Option<Shell>) -> anyhow::Result<Outcome> {
     // Each key is the shell's, whose own terminal makes of it what it means.
     terminal::enable_raw_mode().context("preparing the terminal")?;
     execute!(io::stdout(), Clear(ClearType::All), MoveTo(0, 0)).context("clearing the terminal")?;
-    let idle = Duration::from_secs(IDLE.into());
     Ok(match running.attend(io::stdin().as_fd(), &mut io::stdout(), idle)? {
         Left::Idle => {
             log::warn!("the shell on the console was locked: no key was pressed");

@@ -132,7 +132,7 @@ impl Shell {
         }
     }
 
-    /// Takes the news in. Whether the shell's side of the terminal is closed for good.
+    /// Empties the queue of news. Says whether the shell has closed its side of the terminal for good.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         loop {
             match self.news.read(&mut [0; 1024]) {
@@ -175,7 +175,7 @@ fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
 mod tests {
     use super::*;
 
-    /// What only a test that hangs takes.
+    /// After so long a test counts as hanging.
     const HANGS: Duration = Duration::from_secs(600);
 
     /// A person at a terminal.

@@ -1,14 +1,14 @@
 //! The console's state, and how events change it. Pure: what has to be done in
 //! the world is handed back as an [`Effect`], what came of it arrives as an [`Event`].
 
-use contract::finding::Findings;
-use contract::properties::Property;
 use contract::secret::Secret;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::events::{Effect, Event, Outcome};
 use super::facts::{Access, Facts};
 use super::form::{Form, Scope, Wish};
 use super::input::Input;
+use super::screens::{Confirm, Item, Screen};
 
 /// Seconds without a key after which an unlocked console locks itself.
 pub(super) const IDLE: u32 = 300;
@@ -18,160 +18,6 @@ const BEHIND: &str = "A shell goes on behind the lock: choose Shell in the menu 
 
 /// The shortest password that is taken.
 const SHORTEST: usize = 8;
-
-/// Something that happens.
-pub(super) enum Event {
-    /// A key was pressed.
-    Key(KeyEvent),
-    /// A text was pasted.
-    Paste(String),
-    /// The terminal has another size.
-    Resized,
-    /// A second has passed.
-    Tick,
-    /// The node was looked at.
-    Facts(Box<Facts>),
-    /// An effect has ended.
-    Outcome(Outcome),
-}
-
-/// Something to be done outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// Try this password.
-    Unlock(Secret),
-    /// Find out what the properties of a form are.
-    Present(Scope),
-    /// Amend properties.
-    Change(Vec<(&'static str, Secret)>),
-    /// Give the console this password.
-    SetPassword(Secret),
-    /// Read the agent's journal.
-    Logs,
-    /// Restart the VM.
-    Restart,
-    /// Power the VM off.
-    PowerOff,
-    /// Gather a support bundle.
-    Bundle,
-    /// Find out what a reset would mean.
-    LookAtReset,
-    /// Find out what taking the data disk over would mean.
-    LookAtForceAdopt,
-    /// Force-adopt the data disk: what confirms that was typed.
-    ForceAdopt(String),
-    /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
-    Reset {
-        /// The node's name.
-        node: String,
-        /// The cluster's name.
-        cluster: Option<String>,
-    },
-    /// The administrator's shell, until it ends or is left alone.
-    Shell,
-    /// End the console.
-    Exit,
-}
-
-/// What came of an effect.
-pub(super) enum Outcome {
-    /// The password was right.
-    Unlocked,
-    /// It was wrong or too early: the next one is looked at in so many seconds.
-    Wait(u64),
-    /// What the properties are.
-    Present(Scope, Vec<(&'static Property, Secret)>),
-    /// Done, in words.
-    Done(String),
-    /// Overrides were refused.
-    Refused(Findings),
-    /// Lines of the journal.
-    Logs(Vec<String>),
-    /// What a reset would mean, in words; the names that confirm it.
-    Reset {
-        /// What it does to node and cluster.
-        words: String,
-        /// The node's name.
-        node: String,
-        /// The cluster's name, if that ends with the node.
-        cluster: Option<String>,
-    },
-    /// What taking the data disk over would mean, in words.
-    ForceAdopt {
-        /// Whose it is, and who may still have it.
-        words: String,
-        /// What confirms it: the name of the node that the disk belongs to, and what is out of the ordinary.
-        word: String,
-    },
-    /// The shell has ended, or could not be had: in words.
-    ShellEnded(String),
-    /// No key was pressed in the shell for too long: it goes on behind the lock.
-    ShellLocked,
-    /// It failed, in words.
-    Failed(String),
-}
-
-/// An entry of the menu.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
-    ForceAdopt,
-    Form(Scope),
-    Password,
-    Certificates,
-    Versions,
-    Logs,
-    Bundle,
-    Restart,
-    PowerOff,
-    Shell,
-    Reset,
-}
-
-impl Item {
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::ForceAdopt => "Force-adopt the data disk",
-            Self::Form(scope) => scope.title(),
-            Self::Password => "Console password",
-            Self::Certificates => "Certificates",
-            Self::Versions => "Versions and upgrade state",
-            Self::Logs => "Logs of the agent",
-            Self::Bundle => "Support bundle",
-            Self::Restart => "Restart",
-            Self::PowerOff => "Power off",
-            Self::Shell => "Shell",
-            Self::Reset => "Reset",
-        }
-    }
-}
-
-/// What is on the screen.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) enum Screen {
-    Status { scroll: usize },
-    Unlock(Input),
-    Menu { selected: usize },
-    Form(Form),
-    Password { first: Input, second: Input, at_second: bool },
-    Confirm(Confirm),
-    Certificates { scroll: usize },
-    Versions { scroll: usize },
-    Logs { lines: Vec<String>, scroll: usize },
-}
-
-/// Something that is done only once a word was typed.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Confirm {
-    pub(super) title: &'static str,
-    /// What will happen.
-    pub(super) what: String,
-    /// What has to be typed.
-    pub(super) word: String,
-    pub(super) typed: Input,
-    /// Something else was typed.
-    pub(super) wrong: bool,
-    effect: Effect,
-}
 
 /// The whole of it.
 #[derive(Clone, PartialEq, Eq)]
@@ -185,13 +31,17 @@ pub(super) struct State {
     pub(super) notice: Option<String>,
     /// A shell goes on behind the lock.
     shell: bool,
+    /// Ticks without a key.
     idle: u32,
+    /// So many lock it.
+    patience: u32,
 }
 
 impl State {
-    /// The status page.
-    pub(super) fn new(facts: Facts, wait: u64) -> Self {
-        Self { facts, screen: Screen::Status { scroll: 0 }, unlocked: false, wait, notice: None, shell: false, idle: 0 }
+    /// The status page of a console that is locked after so many ticks without a key.
+    pub(super) fn new(facts: Facts, wait: u64, patience: u32) -> Self {
+        let screen = Screen::Status { scroll: 0 };
+        Self { facts, screen, unlocked: false, wait, notice: None, shell: false, idle: 0, patience }
     }
 
     /// What the menu offers now.
@@ -238,7 +88,7 @@ impl State {
             Event::Tick => {
                 self.wait = self.wait.saturating_sub(1);
                 self.idle = self.idle.saturating_add(1);
-                if self.idle == IDLE {
+                if self.idle == self.patience {
                     self.lock(None);
                 }
                 None

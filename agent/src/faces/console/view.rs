@@ -11,7 +11,8 @@ use ratatui::widgets::Paragraph;
 use super::facts::{Access, Facts};
 use super::form::{Before, Field, Form};
 use super::input::Input;
-use super::state::{Confirm, Screen, State};
+use super::screens::{Confirm, Screen};
+use super::state::State;
 use crate::status::Phase;
 
 /// Columns of names on the left of a page.

@@ -10,8 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::device::Disk;
-use super::identity::{self, DiskState, Identity, Preparation, SLOT_SIZE, Slots};
+use super::identity::{DiskState, Identity};
 use super::layout;
+use super::slots::{self, Preparation, SLOT_SIZE, Slots};
 use crate::host::command::{Command, Runner};
 
 /// So much is erased between two reports of progress, in bytes.
@@ -29,7 +30,7 @@ pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
     }
     let marked = Identity { state: DiskState::Erasing, ..identity.clone() };
     for _ in 0..2 {
-        identity::write(&disk.path, &marked)?;
+        slots::write(&disk.path, &marked)?;
     }
     Ok(())
 }
@@ -56,19 +57,19 @@ pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) ->
     // Now slot B, while the mark stands in slot A, and then slot A: one sector that says that nothing of worth is on
     // the disk takes its place, so that there is no moment in which half an identity stands there.
     if !holds_mark(&slots.a) {
-        identity::write(&disk.path, &identity)?;
+        slots::write(&disk.path, &identity)?;
     }
     zero(&disk.path, layout::IDENTITY_B..layout::LUKS_HEADER, runner)?;
     let preparation = Preparation { disk: identity.disk, data: uuid::Uuid::new_v4(), holder: identity.holder };
-    identity::write_preparation(&disk.path, &preparation)?;
+    slots::write_preparation(&disk.path, &preparation)?;
     zero(&disk.path, layout::IDENTITY_A + 512..layout::IDENTITY_B, runner)?;
     zero(&disk.path, layout::IDENTITY_A..layout::IDENTITY_A + 512, runner)?;
     progress(100);
     Ok(())
 }
 
-fn holds_mark(slot: &identity::Slot) -> bool {
-    matches!(slot, identity::Slot::Whole { identity, .. } if identity.state == DiskState::Erasing)
+fn holds_mark(slot: &slots::Slot) -> bool {
+    matches!(slot, slots::Slot::Whole { identity, .. } if identity.state == DiskState::Erasing)
 }
 
 /// Writes zeros and flushes them: where the storage can, without moving them.

@@ -15,7 +15,7 @@ fn prepared(machine: &mut Machine) -> (Disk, Identity) {
     layout::write_table(&path, guid, disk.size, disk.sector, &Host).unwrap();
     let identity = Identity { disk: guid, holder: Some(machine.uuid), state: DiskState::Formed, ..fixture::identity() };
     for _ in 0..2 {
-        identity::write(&path, &identity).unwrap();
+        slots::write(&path, &identity).unwrap();
     }
     for place in [layout::LUKS_HEADER, layout::DATA + 4096, disk.size / 2, disk.size - (2 << 20)] {
         put(&path, place, b"a certificate's key");
@@ -70,7 +70,7 @@ fn a_marked_disk_becomes_blank_and_others_are_left_alone() {
 
     mark(&disk, &identity).unwrap();
     // The agent that still runs does not take it back.
-    assert!(identity::write(&disk.path, &identity).unwrap_err().to_string().contains("marked to be erased"));
+    assert!(slots::write(&disk.path, &identity).unwrap_err().to_string().contains("marked to be erased"));
     assert_eq!(machine.verdict(), ("ours", Vec::new()));
     let mut told = Vec::new();
     erase(&disk, &Holes::all(), &mut |share| told.push(share)).unwrap();

@@ -11,9 +11,10 @@ use uuid::Uuid;
 
 use super::blank;
 use super::device::Disk;
-use super::identity::{DiskState, Identity, Later, Preparation, Slots};
+use super::identity::{DiskState, Identity};
 use super::layout;
 use super::refused::not_ours;
+use super::slots::{Later, Preparation, Slots};
 use crate::host::command::{Command, Error, Runner};
 use crate::host::disk::ownership::{self, Candidate};
 use crate::host::platform::Platform;

@@ -1,7 +1,7 @@
 use contract::swap::Use;
 
 use super::super::fixture::{self, Machine, OWN, name, put, run};
-use super::super::{frame, identity};
+use super::super::{frame, slots};
 use super::*;
 use crate::host::command::Host;
 
@@ -11,8 +11,8 @@ fn made(machine: &Machine, path: &Path) -> Identity {
     let disk = Disk::open(path, &machine.platform()).unwrap();
     let identity = Identity { disk: Uuid::new_v4(), holder: Some(machine.uuid), ..fixture::identity() };
     layout::write_table(path, identity.disk, disk.size, 512, &Host).unwrap();
-    identity::write(path, &identity).unwrap();
-    identity::write(path, &identity).unwrap();
+    slots::write(path, &identity).unwrap();
+    slots::write(path, &identity).unwrap();
     identity
 }
 
@@ -156,7 +156,7 @@ fn two_of_ours_are_ambiguous() {
 /// A new VM comes with a blank data disk of its own, and somebody attaches others.
 #[test]
 fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_written() {
-    use crate::host::disk::ownership::Swap;
+    use crate::host::disk::Swap;
     use contract::swap::Image;
     const OTHER: Uuid = Uuid::from_u128(77);
     type Change = fn(Identity) -> Identity;
@@ -197,7 +197,7 @@ fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_wr
             let disk = machine.add(&number.to_string());
             if let Some(change) = change {
                 let identity = change(made(&machine, &disk));
-                identity::write(&disk, &identity).unwrap();
+                slots::write(&disk, &identity).unwrap();
             }
             all.push(disk);
         }
@@ -220,7 +220,7 @@ fn a_disk_held_by_another_vm_is_refused_until_it_is_released() {
     assert_eq!(name(&examination.data_disk), "held elsewhere");
     let said = examination.findings.to_string();
     assert!(said.contains("disk.held-elsewhere") && said.contains(&OWN.to_string()), "{said}");
-    identity::write(&disk, &Identity { holder: None, ..identity }).unwrap();
+    slots::write(&disk, &Identity { holder: None, ..identity }).unwrap();
     assert_eq!(machine.verdict(), ("ours", codes(&[])));
 }
 
@@ -234,8 +234,8 @@ fn one_damaged_slot_is_a_warning_and_two_are_never_blank() {
     flip(&disk, layout::IDENTITY_B + 200);
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous"])));
     // Even with both marks gone the partitions remain.
-    put(&disk, layout::IDENTITY_A, &[0; identity::SLOT_SIZE]);
-    put(&disk, layout::IDENTITY_B, &[0; identity::SLOT_SIZE]);
+    put(&disk, layout::IDENTITY_A, &[0; slots::SLOT_SIZE]);
+    put(&disk, layout::IDENTITY_B, &[0; slots::SLOT_SIZE]);
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous"])));
     // And no empty disk is taken in its stead.
     machine.add("empty");
@@ -247,11 +247,11 @@ fn an_identity_that_only_a_newer_image_can_read_is_named_by_what_it_says() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     let identity = Identity { node: "cp1".into(), image_version: "9.0.0".into(), ..made(&machine, &disk) };
-    identity::write(&disk, &identity).unwrap();
-    identity::write(&disk, &identity).unwrap();
+    slots::write(&disk, &identity).unwrap();
+    slots::write(&disk, &identity).unwrap();
     let mut later = serde_json::to_value(&identity).unwrap();
     later["new"] = 1.into();
-    let block = frame::encode(b"KaaSIDNT", 9, later.to_string().as_bytes(), identity::SLOT_SIZE).unwrap();
+    let block = frame::encode(b"KaaSIDNT", 9, later.to_string().as_bytes(), slots::SLOT_SIZE).unwrap();
     put(&disk, layout::IDENTITY_A, &block);
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.newer"])));
     let said = machine.examine().findings.to_string();

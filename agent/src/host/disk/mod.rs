@@ -19,11 +19,13 @@ mod prepare;
 mod refused;
 mod resume;
 pub mod scratch;
+pub mod slots;
 
 pub use device::Disk;
 pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};
-pub use identity::{DiskState, Identity, MachineId, Preparation, Slots};
+pub use identity::{DiskState, Identity, MachineId, Swap};
 pub(crate) use mount::is_mounted;
 pub use mount::{mount, unmount};
 pub use prepare::{Owner, Target, prepare};
 pub use refused::OVERRULED;
+pub use slots::{Preparation, Slots};

@@ -14,8 +14,9 @@ use nix::sys::statvfs::statvfs;
 
 use super::device::{self, Disk};
 use super::grow;
-use super::identity::{self, Identity, Slots};
+use super::identity::Identity;
 use super::layout;
+use super::slots::{self, Slots};
 use crate::host::command::{Command, Error, Runner};
 use crate::host::platform::Platform;
 
@@ -104,7 +105,7 @@ fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
     let slots = Slots::read(&disk.path)?;
     let newest = slots.newest().filter(|newest| newest.disk == identity.disk).unwrap_or(identity).clone();
     if !slots.is_redundant() {
-        identity::write(&disk.path, &newest)?;
+        slots::write(&disk.path, &newest)?;
     }
     Ok(newest)
 }

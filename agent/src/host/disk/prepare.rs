@@ -13,9 +13,10 @@ use uuid::Uuid;
 use super::blank;
 use super::device::{self, Disk};
 use super::examine::{DataDisk, MINIMUM_SIZE};
-use super::identity::{self, DiskState, Identity, MachineId, Preparation};
+use super::identity::{DiskState, Identity, MachineId};
 use super::layout;
 use super::resume::may_resume;
+use super::slots::{self, Preparation};
 use crate::host::command::{Command, Runner};
 use crate::host::platform::Platform;
 
@@ -108,7 +109,7 @@ fn begin(target: &Target, platform: &Platform, runner: &dyn Runner) -> Result<Pr
         return Err(failed(disk, "preparing it", format!("it is not blank any more, at byte {place}")));
     }
     let preparation = Preparation { disk: Uuid::new_v4(), data: Uuid::new_v4(), holder: own };
-    identity::write_preparation(&disk.path, &preparation)
+    slots::write_preparation(&disk.path, &preparation)
         .map_err(|error| failed(disk, "writing the preparation record", error))?;
     Ok(preparation)
 }
@@ -163,7 +164,7 @@ fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Id
         swap: None,
     };
     for _ in 0..2 {
-        identity::write(&disk.path, &identity).map_err(|error| failed(disk, "writing its identity", error))?;
+        slots::write(&disk.path, &identity).map_err(|error| failed(disk, "writing its identity", error))?;
     }
     Ok(identity)
 }

@@ -232,7 +232,7 @@ fn a_disk_that_is_not_blank_any_more_or_in_use_is_refused() {
     fs::create_dir(rig.path("mnt")).unwrap();
     run("mount", &[rig.disk.device.to_str().unwrap(), rig.path("mnt").to_str().unwrap()]);
     let refused = prepare(&target, &owner(), &rig.machine.platform(), &Host).unwrap_err();
-    assert!(refused.seen.contains("in use"), "{refused}");
+    assert!(refused.code == "disk.failed" && refused.seen.contains("in use"), "{refused}");
     run("umount", &[rig.path("mnt").to_str().unwrap()]);
 }
 
@@ -269,7 +269,7 @@ fn mounting_leaves_the_disk_whosever_it_was() {
     let identity = rig.prepare(&Host).unwrap();
     let released = Identity { holder: None, ..identity };
     for _ in 0..2 {
-        identity::write(&rig.disk.device, &released).unwrap();
+        slots::write(&rig.disk.device, &released).unwrap();
     }
     rig.machine.uuid = Uuid::from_u128(9);
     let before = Slots::read(&rig.disk.device).unwrap();

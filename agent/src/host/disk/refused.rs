@@ -87,3 +87,30 @@ fn by_hand(node: &str, option: &str) -> String {
         "\"Force-adopt the data disk\" on this VM's console, or as root `kaas-agent force-adopt --confirm {node}{option}` here"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::disk::fixture;
+    use contract::swap::{Image, Use};
+
+    #[test]
+    fn each_refusal_has_its_code_and_a_way_out() {
+        let own = Use { vm: None, version: "2.0.0".into(), build: "b".into() };
+        let image = Image { version: "2.0.0".into(), build: "c".into() };
+        let candidate = Candidate { own, publisher: None, upgrades_from: None };
+        let from = Refusal::FromVersion { last: "1.0.0".into(), allowed: ">=1.1.0".parse().unwrap() };
+        for (refusal, code, option) in [
+            (Refusal::Held(uuid::Uuid::nil()), "disk.held-elsewhere", "cp-1`"),
+            (Refusal::OtherImage(image), "disk.other-image", "cp-1`"),
+            (Refusal::Older("3.0.0".into()), "image.downgrade", "cp-1 --downgrade`"),
+            (from, "image.from-version", "cp-1 --any-version`"),
+            (Refusal::Publisher("key".into()), "image.publisher", "cp-1 --publisher-changed`"),
+        ] {
+            let finding = not_ours("/dev/sdb", &fixture::identity(), &refusal, &candidate);
+            assert_eq!(finding.code, code);
+            assert!(finding.action.contains(option), "{finding}");
+            assert!(OVERRULED.iter().any(|one| one.code == code), "{code}");
+        }
+    }
+}

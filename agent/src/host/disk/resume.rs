@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::blank;
 use super::device::Disk;
-use super::identity::{Preparation, SLOT_SIZE};
 use super::layout::{self, Progress};
+use super::slots::{Preparation, SLOT_SIZE};
 use crate::host::command::{Command, Error, Runner};
 
 /// Whether an interrupted preparation may go on: all that is on the disk is

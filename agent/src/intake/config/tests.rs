@@ -540,6 +540,12 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
 }
 
 #[test]
+fn a_snapshot_target_without_tls_is_taken_with_a_warning() {
+    let intake = changed(&[("snapshot-target", Some("http://backup.example.com/"))]).unwrap();
+    assert_eq!(codes(&intake.warnings), ["snapshot-target.clear-text"]);
+}
+
+#[test]
 fn a_configuration_from_before_there_was_pod_security_enforces_nothing_and_stays_so() {
     let mut saved = serde_json::to_value(Config::ControlPlane(super::super::fixture::three_nodes())).unwrap();
     saved["cluster"].as_object_mut().unwrap().remove("pod_security").unwrap();

@@ -11,6 +11,8 @@ use roxmltree::{Error, Node, ParsingOptions};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use crate::host::hex;
+
 /// Largest document, in bytes. Real ones have a few kilobytes.
 pub const LARGEST: usize = 1 << 20;
 
@@ -184,7 +186,7 @@ impl Document {
                 hash.update(text);
             }
         }
-        Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Some(hex::lower(&hash.finalize()))
     }
 
     /// The keys whose values differ between two documents, for the properties of
@@ -363,6 +365,14 @@ mod tests {
         );
         assert!(document.unknown().is_empty());
         assert!(!format!("{document:?}").contains("x7$Qm"));
+    }
+
+    #[test]
+    fn a_document_of_another_kind_or_without_properties_is_named() {
+        assert_eq!(code(b"<Environment/>"), "environment.wrong-root");
+        assert_eq!(code(GOOD.replace("Environment", "Envelope").as_bytes()), "environment.wrong-root");
+        let empty = format!(r#"<Environment xmlns="{OVF}"><PropertySection/></Environment>"#);
+        assert_eq!(code(empty.as_bytes()), "environment.no-properties");
     }
 
     #[test]

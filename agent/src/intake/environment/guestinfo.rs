@@ -103,6 +103,18 @@ impl<P: Port> GuestInfo<P> {
         Ok(self.get(OVF_ENVIRONMENT)?.filter(|value| value != REMOVED.as_bytes()))
     }
 
+    /// Removes the whole OVF environment. Says whether there was one.
+    ///
+    /// # Errors
+    /// As [`Self::get`] and [`Self::set`]; it is then still there.
+    pub fn remove(&mut self) -> Result<bool, Error> {
+        let there = self.environment()?.is_some();
+        if there {
+            self.set(OVF_ENVIRONMENT, REMOVED)?;
+        }
+        Ok(there)
+    }
+
     /// Removes the secrets from the OVF environment; from one that is not
     /// understood or is too long to be set again, everything. vCenter puts them
     /// back at the next power-on, so this is done at every boot.

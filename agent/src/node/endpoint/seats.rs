@@ -66,7 +66,7 @@ impl Seats {
     }
 }
 
-/// Of whom one has to go.
+/// Addresses, one of whose callers has to give up its seat.
 enum Crowd {
     From(IpAddr),
     Any(BTreeSet<IpAddr>),
@@ -82,7 +82,7 @@ impl Crowd {
 }
 
 impl State {
-    /// Of whom one has to go before somebody from this address gets a seat.
+    /// Whose callers stand in the way of somebody from this address: one of them has to give up its seat first.
     fn in_the_way(&self, from: IpAddr) -> Option<Crowd> {
         if self.taken.values().filter(|taken| taken.from == from).count() >= PER_ADDRESS {
             return Some(Crowd::From(from));

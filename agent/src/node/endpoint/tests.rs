@@ -12,7 +12,7 @@ use crate::host::{files, tls};
 use crate::intake::config::fixture::three_nodes;
 use crate::status::{Health, Status};
 
-/// What only a test that hangs takes: nothing depends on how long things last.
+/// After so long a test counts as hanging: nothing depends on how long things last.
 const HANGS: Duration = Duration::from_secs(600);
 
 /// An endpoint on a port of its own, and the authority that its clients need.

@@ -113,6 +113,28 @@ fn reasons(tail: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::command::Host;
+    use crate::upgrade::swap::manager::tests::context;
+
+    /// A kubeadm that finds something in the way.
+    struct Unwilling;
+
+    impl Runner for Unwilling {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+            assert!(command.to_string().contains("1.36/kubeadm upgrade apply phase preflight v1.36.3"), "{command}");
+            let say = "echo 'error: [ERROR ControlPlaneNodesReady]: cp2' >&2; exit 1";
+            Host.run(&Command::new("sh").args(["-c", say]))
+        }
+    }
+
+    #[test]
+    fn what_kubeadm_refuses_is_refused_in_its_words() {
+        let root = tempfile::tempdir().unwrap();
+        let refused = preflight(&context(root.path(), None), "1.36", "1.36.3", &Unwilling).unwrap_err();
+        assert_eq!(refused.code, "kubernetes.preflight");
+        assert_eq!(refused.reason, "kubeadm refuses: error: [ERROR ControlPlaneNodesReady]: cp2");
+        assert!(!files::below(root.path(), DRY_RUN).exists(), "its files are left");
+    }
 
     #[test]
     fn kubeadms_reasons_are_taken_out_of_what_it_says() {

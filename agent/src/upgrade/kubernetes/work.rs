@@ -59,7 +59,7 @@ fn given_up(begun: &Begun, error: &str) -> Findings {
         .finding(
             "Kubernetes",
             format!("the upgrade from {} to {} was given up: {error}", begun.from, begun.to),
-            "The node is as before. Mend what is named and upgrade again: kaas-agent upgrade-kubernetes",
+            "The node is as before. Mend what is named and upgrade again: `kaas-agent upgrade-kubernetes`",
         )
         .into()
 }
@@ -140,8 +140,9 @@ mod tests {
             error: Some("draining cp1".into()),
             code: None,
         };
-        let said = given_up(&begun, "draining cp1").to_string();
-        assert!(said.contains("from 1.35 to 1.36 was given up: draining cp1"), "{said}");
+        let said = given_up(&begun, "draining cp1");
+        let said: Vec<_> = said.iter().map(|finding| (finding.code.as_str(), finding.seen.as_str())).collect();
+        assert_eq!(said, [("kubernetes.upgrade-failed", "the upgrade from 1.35 to 1.36 was given up: draining cp1")]);
         assert!(!begun.is_under_way());
     }
 }

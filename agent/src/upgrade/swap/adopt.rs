@@ -10,8 +10,8 @@ use contract::version::{allows, is_older};
 use uuid::Uuid;
 
 use crate::cluster::records::Records;
-use crate::host::disk::ownership::{self, Candidate, Swap};
-use crate::host::disk::{Identity, Slots, identity};
+use crate::host::disk::ownership::{self, Candidate};
+use crate::host::disk::{Identity, Slots, Swap, slots};
 use crate::host::files;
 
 /// Notes until the VM restarts that this boot has taken the disk of this GUID: what a swap writes
@@ -31,7 +31,7 @@ pub fn take(root: &Path, disk: &Path, candidate: &Candidate) -> anyhow::Result<I
     }
     let taken = ownership::taken(found, &candidate.own);
     if taken != *found {
-        identity::write(disk, &taken).with_context(|| format!("taking {}", disk.display()))?;
+        slots::write(disk, &taken).with_context(|| format!("taking {}", disk.display()))?;
     }
     note(root, found, &taken, candidate);
     let marker = files::below(root, TAKEN);
@@ -120,8 +120,8 @@ mod tests {
     fn disk(root: &Path, identity: &Identity) -> PathBuf {
         let disk = root.join("disk");
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
-        identity::write(&disk, identity).unwrap();
-        identity::write(&disk, identity).unwrap();
+        slots::write(&disk, identity).unwrap();
+        slots::write(&disk, identity).unwrap();
         std::fs::create_dir_all(files::below(root, contract::paths::RECORDS)).unwrap();
         disk
     }
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!((taken.holder, taken.generation, &taken.swap), (Some(A), 1, &None));
         // The agent starts again after a swap was prepared: the way over must not be forgotten.
         let prepared = prepared(&taken);
-        identity::write(&disk, &prepared).unwrap();
+        slots::write(&disk, &prepared).unwrap();
         assert_eq!(take(root.path(), &disk, &unsigned(&a)).unwrap(), prepared);
         assert_eq!(now(&disk), prepared);
         // The VM starts again: it goes on as if nothing had been prepared.

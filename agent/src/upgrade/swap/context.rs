@@ -11,8 +11,7 @@ use super::node_record;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Records;
-use crate::host::disk::ownership::Swap;
-use crate::host::disk::{Identity, Slots, identity};
+use crate::host::disk::{Identity, Slots, Swap, slots};
 use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 
@@ -63,7 +62,7 @@ impl SwapContext {
     /// # Errors
     /// The disk cannot be read or written.
     pub fn write(&self, identity: &Identity) -> anyhow::Result<()> {
-        identity::write(&self.disk, identity).with_context(|| format!("writing to {}", self.disk.display()))
+        slots::write(&self.disk, identity).with_context(|| format!("writing to {}", self.disk.display()))
     }
 
     /// This node's etcd member.

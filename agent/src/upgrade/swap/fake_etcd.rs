@@ -53,11 +53,11 @@ fn bytes(text: &str) -> Vec<u8> {
 
 /// Gives each control node of `config` an address of its own, where nothing listens, and lays keys for etcd's
 /// clients into `pki`.
-pub(super) fn off(config: &mut ControlPlane, pki: &Path) {
+pub(crate) fn off(config: &mut ControlPlane, pki: &Path) {
     lay(config, pki, |_, _| {});
 }
 
-/// The same. Each node has its turn while the keys are its own.
+/// As [`off`], and calls `turn` for each node while the keys in `pki` are that node's.
 fn lay(config: &mut ControlPlane, pki: &Path, turn: impl Fn(&ControlNode, u64)) {
     // Several tests of several processes run at once.
     static USED: AtomicU8 = AtomicU8::new(0);

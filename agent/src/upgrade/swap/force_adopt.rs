@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::host::command::Runner;
 use crate::host::disk::ownership::{self, Candidate, Refusal};
-use crate::host::disk::{self, DataDisk, Disk, Identity, identity};
+use crate::host::disk::{self, DataDisk, Disk, Identity, slots};
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
@@ -177,7 +177,7 @@ pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
     let Outlook { disk, identity, candidate, .. } = outlook;
     let over = ownership::taken_over(identity, candidate, Uuid::new_v4());
     let take = || {
-        let written = (0..2).try_for_each(|_| identity::write(&disk.path, &over));
+        let written = (0..2).try_for_each(|_| slots::write(&disk.path, &over));
         written.with_context(|| format!("writing to {}", disk.path.display()))?;
         log::warn!("{} was taken over, as was confirmed: {}", disk.path.display(), outlook.words());
         Ok(())
@@ -218,8 +218,8 @@ mod tests {
             ..fixture::identity()
         };
         layout::write_table(&disk, whose.disk, size, 512, &crate::host::command::Host).unwrap();
-        identity::write(&disk, &whose).unwrap();
-        identity::write(&disk, &whose).unwrap();
+        slots::write(&disk, &whose).unwrap();
+        slots::write(&disk, &whose).unwrap();
         let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         let facts = contract::image::ImageFacts { version: version.into(), ..crate::intake::config::fixture::image() };
@@ -286,7 +286,7 @@ mod tests {
         let (machine, disk) = machine("0.2.0");
         let whose = Slots::read(&disk).unwrap().newest().unwrap().clone();
         let pinned = Identity { publisher: Some("SHA256:pinned".into()), holder: None, ..whose };
-        identity::write(&disk, &pinned).unwrap();
+        slots::write(&disk, &pinned).unwrap();
         let notes = Notes::default();
         let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
         assert!(refused.contains("--publisher-changed") && refused.contains("signed by nobody"), "{refused}");

@@ -20,8 +20,7 @@ use super::prepare::Work;
 use super::saved::{Leaving, Purpose};
 use super::{good, publisher};
 use crate::host::command::{Host, Runner};
-use crate::host::disk::Identity;
-use crate::host::disk::ownership::Swap;
+use crate::host::disk::{Identity, Swap};
 
 /// How long etcd may take to be well again once the pods have moved, times the timeout factor.
 const SETTLING: Duration = Duration::from_secs(20);
@@ -196,8 +195,8 @@ impl SwapManager {
         Ok(true)
     }
 
-    /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons follow when all nodes
-    /// have committed; that is maintenance's. Says whether there was anything to commit.
+    /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons
+    /// follow when all nodes have committed; that is maintenance's. Says whether there was anything to commit.
     ///
     /// # Errors
     /// Another swap is meant, this boot is not good yet, the node is leaving its work, or the disk cannot be written.

@@ -4,9 +4,8 @@ use contract::node::Good;
 use contract::swap::{Image, Use};
 
 use super::*;
-use crate::host::disk::identity;
 use crate::host::disk::ownership::Candidate;
-use crate::host::disk::{DiskState, fixture};
+use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
@@ -34,7 +33,7 @@ pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext
         swap,
         ..fixture::identity()
     };
-    identity::write(&disk, &whose).unwrap();
+    slots::write(&disk, &whose).unwrap();
     let config = one_node();
     fs::create_dir_all(root.join("data/kaas")).unwrap();
     SwapContext {
@@ -162,13 +161,13 @@ fn a_disk_is_not_called_taken_before_it_is() {
     let root = tempfile::tempdir().unwrap();
     let context = context(root.path(), taken());
     let held = context.identity().unwrap();
-    identity::write(&context.disk, &Identity { holder: None, ..held.clone() }).unwrap();
+    slots::write(&context.disk, &Identity { holder: None, ..held.clone() }).unwrap();
     let manager = SwapManager::default();
     manager.taken().unwrap();
     manager.open(context.clone()).unwrap();
     manager.taken().unwrap();
     assert_eq!(manager.state(), None);
-    identity::write(&context.disk, &held).unwrap();
+    slots::write(&context.disk, &held).unwrap();
     manager.taken().unwrap();
     assert_eq!(manager.state().map(|state| (state.stage, state.id)), Some((Stage::Taken, Uuid::from_u128(7))));
 }

@@ -97,12 +97,19 @@ fn last_holder(identity: &Identity) -> Option<Uuid> {
 /// What one peer knows: each node's record by its name.
 pub type Known = Vec<(String, NodeRecord)>;
 
-/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran.
+/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran. In a
+/// cluster that was `restored`, those that have told of themselves since: what the snapshot says may be of nodes that are
+/// no more, with the names of those that are awaited.
 ///
 /// # Errors
 /// It does not answer.
-pub fn joined(etcd: &EtcdClient) -> anyhow::Result<BTreeSet<String>> {
-    Ok(records(etcd)?.into_iter().map(|(name, _)| name).collect())
+pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTreeSet<String>> {
+    let since = |record: &serde_json::Result<NodeRecord>| match (restored, record) {
+        (None, _) => true,
+        (Some(epoch), Ok(record)) => record.restored.as_ref().is_some_and(|theirs| theirs.token == epoch.token),
+        (Some(_), Err(_)) => false,
+    };
+    Ok(records(etcd)?.into_iter().filter(|(_, record)| since(record)).map(|(name, _)| name).collect())
 }
 
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
@@ -266,8 +273,7 @@ impl Announcer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::disk::ownership::Swap;
-    use crate::host::disk::{DiskState, fixture};
+    use crate::host::disk::{DiskState, Swap, fixture};
     use contract::swap::Use;
 
     fn identity() -> Identity {
@@ -459,7 +465,7 @@ mod tests {
         super::super::fake_etcd::off(&mut config, root.path());
         let disk = root.path().join("disk");
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
-        crate::host::disk::identity::write(&disk, &identity()).unwrap();
+        crate::host::disk::slots::write(&disk, &identity()).unwrap();
         let announcer = Announcer::new(&config, root.path(), root.path(), &disk, "b").unwrap();
         let error = announcer.tell(None).unwrap_err();
         super::super::fake_etcd::is_off(&config, &format!("{error:#}"));

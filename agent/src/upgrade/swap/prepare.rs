@@ -17,8 +17,7 @@ use super::quorum;
 use super::saved::Purpose;
 use crate::cluster::virtual_address;
 use crate::host::command::Runner;
-use crate::host::disk::Identity;
-use crate::host::disk::ownership::Swap;
+use crate::host::disk::{Identity, Swap};
 
 const POLL: Duration = Duration::from_millis(250);
 

@@ -16,7 +16,7 @@ use nix::mount::MsFlags;
 use uuid::Uuid;
 
 use crate::host::disk::ownership::{self, own_use};
-use crate::host::disk::{Identity, Slots, identity, is_mounted};
+use crate::host::disk::{Identity, Slots, is_mounted, slots};
 use crate::host::image;
 use crate::host::platform::Platform;
 
@@ -39,7 +39,7 @@ pub fn command(root: &Path) -> anyhow::Result<()> {
     if is_mounted(&data)? {
         make_read_only(&data, PATIENCE).context("the data disk stays this VM's")?;
     }
-    identity::write(&disk, &released).with_context(|| format!("releasing {}", disk.display()))?;
+    slots::write(&disk, &released).with_context(|| format!("releasing {}", disk.display()))?;
     println!("the data disk {} of node {} is released: another VM may take it over", disk.display(), released.node);
     Ok(())
 }
@@ -93,7 +93,7 @@ mod tests {
         machine.add_device(&device.device);
         let target = machine.examine().data_disk.target().unwrap();
         let (disk, identity) = prepare(&target, &owner(), &machine.platform(), &Host).unwrap();
-        identity::write(&disk.path, &Identity { state: DiskState::Formed, ..identity }).unwrap();
+        slots::write(&disk.path, &Identity { state: DiskState::Formed, ..identity }).unwrap();
         let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
         std::fs::create_dir_all(image.parent().unwrap()).unwrap();
         std::fs::write(image, serde_json::to_vec(&crate::intake::config::fixture::image()).unwrap()).unwrap();

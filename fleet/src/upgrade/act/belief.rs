@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::MOMENT;
 use crate::authority::MARGIN;
+use crate::upgrade::context::MOMENT;
 
 /// So many looks in a row must find it so...
 const LOOKS: u32 = 3;

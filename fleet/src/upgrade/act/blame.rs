@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::belief::Belief;
 use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
 /// How a node does, as far as another one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +64,9 @@ impl Blame {
         let ends = *spent >= self.limit;
         let waited = format!("waited {} s for {what}", spent.as_secs());
         match excuse {
-            Some(why) if ends => Trouble::elsewhere(&why.code.clone(), why.of(waited).words).into(),
-            None if ends => Trouble::refused(&lacks.code.clone(), lacks.of(waited).words).into(),
-            excuse => Wait::Again(excuse.unwrap_or(lacks)),
+            Some(why) if ends => StepError::elsewhere(&why.code.clone(), why.of(waited).words).into(),
+            None if ends => StepError::refused(&lacks.code.clone(), lacks.of(waited).words).into(),
+            excuse => Wait::NotYet(excuse.unwrap_or(lacks)),
         }
     }
 

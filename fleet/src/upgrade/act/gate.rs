@@ -1,26 +1,28 @@
 //! Whether a node is good: the gate on each way, and the look before the commit. What a node lacks may be its own
 //! fault, or another node's.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contract::node::{Member, Node};
 use contract::swap::Image;
+use uuid::Uuid;
 
 use super::blame::{Blame, Health};
 use super::{Taken, Vms};
-use crate::hypervisor::Vm;
+use crate::hypervisor::{Error, Vm};
+use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::Wait;
+use crate::upgrade::step_error::Wait;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
     /// which it is does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
@@ -66,7 +68,7 @@ impl Run<'_> {
                     etcd.members.retain(|member| !is_left_out(member, plan, progress));
                 }
                 match missing(&facts, node, old, &node.from, members) {
-                    Some(missing) => Err(Wait::Again(missing)),
+                    Some(missing) => Err(Wait::NotYet(missing)),
                     None => Ok(facts),
                 }
             })
@@ -80,25 +82,38 @@ impl Run<'_> {
         let limit = Duration::from_secs(plan.options.gate_seconds);
         for (index, node) in plan.nodes.iter().enumerate() {
             self.wait(&format!("{} to be good", node.name), limit, || async move {
-                let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
                 let facts = self.nodes.facts(node.address).await?;
+                let made = progress.made(index);
+                let vms = Vms::of(node, self.with_one_of(plan, [made, facts.holder]).await?, made)?;
                 let image = &plan.target.image;
                 let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
                 match (&vms.new, other) {
                     (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.good.is_some() => Ok(()),
                     (_, Some(other)) => {
                         let words = format!("it runs {} in {other} and is not good there", facts.image.build());
-                        Err(Wait::again(NODE_NOT_READY, words))
+                        Err(Wait::not_yet(NODE_NOT_READY, words))
                     }
                     (Some(new), None) => {
                         missing(&facts, node, new, image, plan.members.len()).map_or(Ok(()), |lacks| Err(lacks.into()))
                     }
-                    (None, None) => Err(Wait::again(reason::VM_GONE, format!("the VM {} is gone", node.new_name))),
+                    (None, None) => Err(Wait::not_yet(reason::VM_GONE, format!("the VM {} is gone", node.new_name))),
                 }
             })
             .await?;
         }
         Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
+    }
+
+    /// The deployment's VMs with one of these BIOS UUIDs.
+    async fn with_one_of(&self, plan: &Plan, uuids: [Option<Uuid>; 2]) -> Result<Vec<Vm>, Error> {
+        let mut vms = Vec::new();
+        for uuid in uuids.into_iter().flatten().collect::<BTreeSet<_>>() {
+            let found = self.hypervisor.with_bios_uuid(uuid).await;
+            let found = found.map_err(|error| error.context("looking for a VM by its BIOS UUID"))?;
+            let is_own = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == plan.deployment);
+            vms.extend(found.into_iter().filter(is_own));
+        }
+        Ok(vms)
     }
 }
 

@@ -4,17 +4,17 @@ use uuid::Uuid;
 
 use super::{Taken, Vms, held};
 use crate::hypervisor::{PowerState, Replacement, Staged, Stamp, Vm};
+use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::Trouble;
+use crate::upgrade::step_error::StepError;
 
-impl Run<'_> {
+impl StepContext<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
         let vms = self.vms().await?;
         let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));
-        let old = old.ok_or_else(|| Trouble::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
+        let old = old.ok_or_else(|| StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
         self.staged(plan, old).await?;
         Ok(match &plan.target.signer {
             Some(signer) => format!("whole, signed with {signer}"),
@@ -22,46 +22,50 @@ impl Run<'_> {
         })
     }
 
-    /// Verifies the OVA and lays it ready where a VM is to be put that takes the place of `like`; from then on it is the
-    /// hypervisor that vouches for its bytes.
-    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, Trouble> {
+    /// The plan's image where a VM is to be put that takes the place of `like`. One that lies ready needs no file: its
+    /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and laid
+    /// there, each time anew: the file may have been replaced since.
+    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, StepError> {
+        let (placement, digest) = (&plan.options.placement, &plan.target.digest);
+        if let Some(ready) = self.hypervisor.staged(digest, like, placement).await? {
+            return Ok(ready);
+        }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
-        let verified = verified.map_err(|error| Trouble::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
-        verified.map_err(|error| Trouble::refused(reason::OVA, format!("{error:#}")))?;
-        let (ova, target) = (self.ova(plan), &plan.target);
-        Ok(self.hypervisor.stage(ova, &target.digest, like, &plan.options.placement).await?)
+        let verified =
+            verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
+        verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
+        Ok(self.hypervisor.stage(self.ova(plan), digest, like, placement).await?)
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
         let (snapshots, name) = (self.snapshots, format!("before-{}.db", plan.id));
-        if let Some(place) = snapshots.kept(&name).await.map_err(|error| Trouble::store(&error))? {
+        if let Some(place) = snapshots.kept(&name).await.map_err(|error| StepError::store(&error))? {
             return Ok(format!("{place} is there"));
         }
         let room = snapshots.spool().await;
         let directory =
-            room.map_err(|error| Trouble::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
+            room.map_err(|error| StepError::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
         let pulled = directory.path().join(&name);
         // Any node's will do; a leader has the most to do.
         let node = plan.nodes.iter().find(|node| !node.leads).unwrap_or(&plan.nodes[0]);
         let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled)).await?;
-        let place = snapshots.keep(&name, &pulled).await.map_err(|error| Trouble::store(&error))?;
+        let place = snapshots.keep(&name, &pulled).await.map_err(|error| StepError::store(&error))?;
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
-    /// Makes the new VM. One that an interrupted import has left is not trusted to be whole: it is made anew. The
-    /// OVA is verified each time: the file may have been replaced since.
+    /// Makes the new VM. One that an interrupted import has left is not trusted to be whole: it is made anew.
     pub(super) async fn import(
         &self,
         plan: &Plan,
         node: &PlannedNode,
         vms: &Vms,
         again: bool,
-    ) -> Result<(String, Uuid), Trouble> {
+    ) -> Result<(String, Uuid), StepError> {
         if let Some(left) = &vms.new {
             if !again {
                 let words = format!("there is a VM {left} already that was made for this swap");
-                return Err(Trouble::refused(reason::VM_LEFT, words));
+                return Err(StepError::refused(reason::VM_LEFT, words));
             }
             removable(left)?;
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
@@ -85,7 +89,7 @@ impl Run<'_> {
         removable(new)?;
         if vms.old.as_ref().is_some_and(|old| old.disk(node.disk.uuid).is_none()) {
             let words = format!("{} does not hold the disk of {}; {new} stays until it does", node.old_name, node.name);
-            return Err(Trouble::pause(DISK_HELD, words));
+            return Err(StepError::pause(DISK_HELD, words));
         }
         self.hypervisor.destroy(new).await?;
         Ok(format!("{} is removed", new.name))
@@ -99,7 +103,7 @@ impl Run<'_> {
         let runs = |vm: &Vm| vm.power == PowerState::On && vm.data_disks().next().is_some();
         if !successors.into_iter().any(runs) {
             let words = format!("no other VM of {} runs with a data disk; {old} stays until one does", node.name);
-            return Err(Trouble::pause(DISK_HELD, words));
+            return Err(StepError::pause(DISK_HELD, words));
         }
         self.hypervisor.destroy(old).await?;
         Ok(format!("{} is removed", old.name))
@@ -107,15 +111,15 @@ impl Run<'_> {
 }
 
 /// A VM that may be removed is off and has nothing that could go with it.
-fn removable(vm: &Vm) -> Result<(), Trouble> {
+fn removable(vm: &Vm) -> Result<(), StepError> {
     if vm.power != PowerState::Off {
         let words = format!("{vm} is {}; only a VM that is off is removed", vm.power);
-        return Err(Trouble::pause(VM_STATE, words));
+        return Err(StepError::pause(VM_STATE, words));
     }
     let held = held(vm);
     if !held.is_empty() {
         let words = format!("{vm} holds the disks {}, which would go with it", held.join(", "));
-        return Err(Trouble::pause(DISK_HELD, words));
+        return Err(StepError::pause(DISK_HELD, words));
     }
     Ok(())
 }

@@ -4,13 +4,13 @@ use contract::swap::Stage;
 
 use super::{Vms, place};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
+use crate::upgrade::context::StepContext;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Plan, PlannedNode};
-use crate::upgrade::run::Run;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
     /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
     pub(super) async fn keep(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> String {

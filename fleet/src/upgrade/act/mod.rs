@@ -3,10 +3,11 @@
 
 mod belief;
 mod blame;
+mod evacuate;
 mod gate;
 mod import;
 mod keep;
-mod leave;
+
 mod node;
 mod order;
 mod proof;
@@ -15,6 +16,7 @@ mod vm;
 
 use uuid::Uuid;
 
+use super::context::StepContext;
 use super::entry::{Direction, Event};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
@@ -22,18 +24,16 @@ use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
-use super::run::Run;
-use super::trouble::Trouble;
+use super::step_error::StepError;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
 pub(super) use keep::{held, withdrawn};
-pub(super) use node::MOMENT;
 pub(super) use proof::old_of;
 
-type Taken = Result<String, Trouble>;
+type Taken = Result<String, StepError>;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Takes a step and says what it changed or found.
     pub(super) async fn act(
         &self,
@@ -41,9 +41,9 @@ impl Run<'_> {
         journal: &Journal<'_>,
         step: Step,
         again: bool,
-    ) -> Result<Did, Trouble> {
+    ) -> Result<StepOutcome, StepError> {
         let Some(index) = step.node else {
-            return Ok(Did::note(match step.action {
+            return Ok(StepOutcome::note(match step.action {
                 Action::Verify => self.verify(plan).await?,
                 Action::Snapshot => self.snapshot(plan).await?,
                 Action::Check => self.check(plan, &journal.progress()).await?,
@@ -51,7 +51,7 @@ impl Run<'_> {
             }));
         };
         if step.action == Action::Keep {
-            return Ok(Did::note(self.keep(plan, journal, index).await));
+            return Ok(StepOutcome::note(self.keep(plan, journal, index).await));
         }
         let (node, progress) = (&plan.nodes[index], journal.progress());
         let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
@@ -64,9 +64,9 @@ impl Run<'_> {
         }
         if step.action == Action::Import {
             let (note, vm) = self.import(plan, node, &vms, again).await?;
-            return Ok(Did { vm: Some(vm), ..Did::note(note) });
+            return Ok(StepOutcome { vm: Some(vm), ..StepOutcome::note(note) });
         }
-        self.act_on(plan, journal, step, &vms).await.map(Did::note)
+        self.act_on(plan, journal, step, &vms).await.map(StepOutcome::note)
     }
 
     /// Takes a step of a node in its VMs.
@@ -111,7 +111,7 @@ impl Run<'_> {
     }
 
     /// A VM as it is now.
-    pub(super) async fn again(&self, vm: &Vm) -> Result<Vm, Trouble> {
+    pub(super) async fn current(&self, vm: &Vm) -> Result<Vm, StepError> {
         let found = self.hypervisor.vm(&vm.reference).await;
         Ok(found.map_err(|error| error.context(format!("looking at {vm} again")))?)
     }
@@ -122,7 +122,7 @@ impl Run<'_> {
         plan: &Plan,
         journal: &Journal<'_>,
         step: Step,
-    ) -> Result<Option<DiskRef>, Trouble> {
+    ) -> Result<Option<DiskRef>, StepError> {
         let Some(node) = step.node.filter(|_| step.detaches()).map(|index| &plan.nodes[index]) else { return Ok(None) };
         let vms = Vms::of(node, self.vms().await?, step.node.and_then(|index| journal.progress().made(index)))?;
         let vm = if step.action == Action::Detach { &vms.old } else { &vms.new };
@@ -139,7 +139,7 @@ impl Run<'_> {
         vms: &Vms,
         step: Step,
         progress: &Progress,
-    ) -> Result<Option<Did>, Trouble> {
+    ) -> Result<Option<StepOutcome>, StepError> {
         let known = step.node.is_some_and(|index| progress.is_replaced(index));
         // A node is taken for lost where its old VM is gone, or should run and does not.
         let begins = matches!(step.action, Action::Import | Action::Prepare | Action::ShutDown);
@@ -173,12 +173,12 @@ impl Run<'_> {
                     Action::Commit => self.commit(node).await?,
                     _ => format!("{} was replaced: {holder} runs {runs}; nothing is to be done", node.name),
                 };
-                Ok(Some(Did { replaced: true, ..Did::note(note) }))
+                Ok(Some(StepOutcome { replaced: true, ..StepOutcome::note(note) }))
             }
             None if step.action == Action::Commit || (needs_new && !known) => Ok(None),
             _ if known => {
                 let words = format!("{} was replaced and does not run well now", node.name);
-                Err(Trouble::pause(NODE_NOT_READY, words))
+                Err(StepError::pause(NODE_NOT_READY, words))
             }
             _ if vms.old.is_some() => Ok(None),
             _ => {
@@ -190,22 +190,22 @@ impl Run<'_> {
 }
 
 /// A node's old VM is gone, and nothing has taken its place. All at once, others that are off do not stay so for that.
-fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> Trouble {
+fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> StepError {
     let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
     let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
     if progress.is_at_once(plan) && is_any_away {
-        return Trouble::pause(reason::VM_GONE, words);
+        return StepError::pause(reason::VM_GONE, words);
     }
-    Trouble::blocked(reason::VM_GONE, words)
+    StepError::blocked(reason::VM_GONE, words)
 }
 
 /// A step that no plan has in this place.
-fn misplaced(action: Action) -> Trouble {
-    Trouble::refused(reason::PLAN, format!("{action:?} has no place here"))
+fn misplaced(action: Action) -> StepError {
+    StepError::refused(reason::PLAN, format!("{action:?} has no place here"))
 }
 
 /// What a step did.
-pub(super) struct Did {
+pub(super) struct StepOutcome {
     /// What it changed or found.
     pub(super) note: String,
     /// The VM that it made.
@@ -214,7 +214,7 @@ pub(super) struct Did {
     pub(super) replaced: bool,
 }
 
-impl Did {
+impl StepOutcome {
     /// What it names may be named by somebody else.
     fn note(note: String) -> Self {
         Self { note: clean(&note), vm: None, replaced: false }
@@ -239,7 +239,7 @@ impl Vms {
     /// # Errors
     /// When two could be the old one, or the new one: one of them is a copy that somebody made, stamp and all, and which
     /// one nobody can tell.
-    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, made: Option<Uuid>) -> Result<Self, Trouble> {
+    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, made: Option<Uuid>) -> Result<Self, StepError> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let (mut swap, rest): (Vec<Vm>, Vec<Vm>) =
             vms.into_iter().filter(is_its).partition(|vm| vm.is_of_swap(node.swap));
@@ -247,7 +247,7 @@ impl Vms {
         for several in [&old, &swap] {
             if let [one, other, ..] = several.as_slice() {
                 let words = format!("{one} and {other} carry the same identity: one is a copy of the other; remove it");
-                return Err(Trouble::blocked(reason::VM_COPIED, words));
+                return Err(StepError::blocked(reason::VM_COPIED, words));
             }
         }
         swap.retain(|vm| made.is_none_or(|made| vm.uuid() == made));
@@ -259,12 +259,12 @@ impl Vms {
         })
     }
 
-    fn old_vm(&self) -> Result<&Vm, Trouble> {
-        self.old.as_ref().ok_or_else(|| Trouble::blocked(reason::VM_GONE, "the old VM is gone"))
+    fn old_vm(&self) -> Result<&Vm, StepError> {
+        self.old.as_ref().ok_or_else(|| StepError::blocked(reason::VM_GONE, "the old VM is gone"))
     }
 
-    fn new_vm(&self) -> Result<&Vm, Trouble> {
-        self.new.as_ref().ok_or_else(|| Trouble::refused(reason::VM_GONE, &self.missing))
+    fn new_vm(&self) -> Result<&Vm, StepError> {
+        self.new.as_ref().ok_or_else(|| StepError::refused(reason::VM_GONE, &self.missing))
     }
 }
 

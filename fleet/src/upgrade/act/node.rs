@@ -9,29 +9,27 @@ use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
 use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Obstacle, Trouble, Wait};
+use crate::upgrade::step_error::{Obstacle, StepError, Wait};
 
-/// How long a node that answers may take for what is done in a moment.
-pub(in crate::upgrade) const MOMENT: Duration = Duration::from_secs(120);
 /// What is in the way of a shutdown and is a VM's own.
 const IN_THE_VM: [&str; 5] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE];
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
     /// go back.
     pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         match self.shut_down_if_well(plan, node, vms, progress).await {
-            Err(Trouble::Cannot(Obstacle { reason, .. }))
+            Err(StepError::Cannot(Obstacle { reason, .. }))
                 if plan.options.mode == Mode::AllAtOnce && IN_THE_VM.contains(&&*reason.code) =>
             {
-                Err(Trouble::pause(&reason.code, reason.words))
+                Err(StepError::pause(&reason.code, reason.words))
             }
             taken => taken,
         }
@@ -58,7 +56,7 @@ impl Run<'_> {
             let off = self
                 .wait(&format!("{} to be prepared and the others to be well", node.name), MOMENT, || async {
                     // An interrupted command may have asked it to shut down.
-                    if self.again(old).await.is_ok_and(|vm| vm.power == PowerState::Off) {
+                    if self.current(old).await.is_ok_and(|vm| vm.power == PowerState::Off) {
                         return Ok(true);
                     }
                     let facts = self.nodes.facts(node.address).await?;
@@ -66,7 +64,7 @@ impl Run<'_> {
                         Some(swap) if swap.id == node.swap && swap.stage == Stage::Prepared => {}
                         _ => {
                             let words = format!("{} is not prepared any more", node.name);
-                            return Err(Wait::again(reason::WAITING, words));
+                            return Err(Wait::not_yet(reason::WAITING, words));
                         }
                     }
                     self.others_are_well(plan, node).await?;
@@ -77,7 +75,7 @@ impl Run<'_> {
                 Ok(true) => return Ok(format!("{} is off", old.name)),
                 Ok(false) => {}
                 // It is prepared again, and all is looked at anew.
-                Err(trouble @ Trouble::Cannot(_)) => {
+                Err(trouble @ StepError::Cannot(_)) => {
                     self.prepare(plan, node, old).await?;
                     return Err(trouble);
                 }
@@ -94,14 +92,14 @@ impl Run<'_> {
             let name = &member.name;
             let facts = self.nodes.facts(member.address).await.map_err(|error| error.context(name.clone()))?;
             if !facts.ready || facts.good.is_none() {
-                return Err(Wait::again(NODE_NOT_READY, format!("{name} is not good")));
+                return Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not good")));
             }
             let wrong = match &facts.etcd {
                 Some(etcd) => members_wrong(etcd, plan.members.len()).into_iter().next(),
-                None => return Err(Wait::again(MEMBER_UNHEALTHY, format!("etcd of {name} does not answer"))),
+                None => return Err(Wait::not_yet(MEMBER_UNHEALTHY, format!("etcd of {name} does not answer"))),
             };
             if let Some(wrong) = wrong {
-                return Err(Wait::again(MEMBER_UNHEALTHY, format!("{wrong}, seen from {name}")));
+                return Err(Wait::not_yet(MEMBER_UNHEALTHY, format!("{wrong}, seen from {name}")));
             }
         }
         Ok(())
@@ -113,7 +111,7 @@ impl Run<'_> {
         let asked = self
             .wait(&format!("{} to withdraw its swap", node.name), MOMENT, || async {
                 match self.nodes.cancel_swap(node.address, node.swap).await? {
-                    Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
+                    Asked::Begun => Err(Wait::not_yet(reason::WAITING, "it is at it")),
                     asked => Ok(asked),
                 }
             })
@@ -126,7 +124,7 @@ impl Run<'_> {
 
     /// Powers the old VM on if it is off, though nothing has stopped it on the way back: a guest that was asked to
     /// shut down may do so late.
-    async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), Trouble> {
+    async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), StepError> {
         let old = vms.old_vm()?;
         if old.power == PowerState::Off {
             if let Some(new) = vms.new.as_ref().filter(|new| new.power == PowerState::Off) {
@@ -203,9 +201,9 @@ impl Run<'_> {
             let Some(swap) = self.nodes.facts(node.address).await?.swap.map(|swap| swap.id) else { return Ok(()) };
             match self.nodes.commit(node.address, swap).await? {
                 Asked::Done => Ok(()),
-                Asked::Begun => Err(Wait::again(reason::WAITING, "it is at it")),
+                Asked::Begun => Err(Wait::not_yet(reason::WAITING, "it is at it")),
                 Asked::Refused(why) => Err(Reason::from(why).of("it refuses").into()),
-                Asked::Unknown => Err(Wait::again(reason::NODE_IMAGE, "its image does not know of swaps")),
+                Asked::Unknown => Err(Wait::not_yet(reason::NODE_IMAGE, "its image does not know of swaps")),
             }
         })
         .await?;
@@ -215,15 +213,15 @@ impl Run<'_> {
 
 /// Fails while a VM that is to give its disk away has snapshots, or something is being done to it, such as by a backup:
 /// once it is off, its node waits for that.
-fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), Trouble> {
+fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), StepError> {
     if !vm.tasks.is_empty() {
         let words = format!("{vm} is being worked on: {}", vm.tasks.join(", "));
-        return Err(Trouble::elsewhere(VM_TASK, words));
+        return Err(StepError::elsewhere(VM_TASK, words));
     }
     let in_snapshot = vm.disk(node.disk.uuid).is_some_and(|disk| disk.parent.is_some());
     if in_snapshot || !vm.snapshots.is_empty() {
         let words = format!("{vm} has snapshots ({}): its disk could not be detached", vm.snapshots.join(", "));
-        return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
+        return Err(StepError::elsewhere(VM_SNAPSHOT, words));
     }
     Ok(())
 }

@@ -3,20 +3,19 @@
 
 use super::belief::Belief;
 use super::blame::Health;
-use super::node::MOMENT;
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::entry::Order;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Mode, Plan};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::refusal::NODE_NOT_READY;
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// The order for the nodes as they are now. Without a quorum of etcd all are off anyway, and go back at once: a node
     /// has to say so, and no Kubernetes API speak against it. When no node can be reached nobody knows, and the order
     /// stays.
-    pub(in crate::upgrade) async fn order_back(&self, plan: &Plan, progress: &Progress) -> Result<Order, Trouble> {
+    pub(in crate::upgrade) async fn order_back(&self, plan: &Plan, progress: &Progress) -> Result<Order, StepError> {
         let left = progress.going_back(plan);
         // Whoever went back before stays out of it.
         let stays = || match &progress.order {
@@ -29,7 +28,7 @@ impl Run<'_> {
         let ill: &Vec<Belief> = &plan.members.iter().map(|_| Belief::at(self.pace)).collect();
         let seen = self.wait("certainty about which nodes are ill", MOMENT, || self.look_at_all(plan, ill)).await;
         let seen = match seen {
-            Err(Trouble::Cannot(_)) => return Ok(stays()),
+            Err(StepError::Cannot(_)) => return Ok(stays()),
             seen => seen?,
         };
         let answers = seen.iter().any(|(_, health, _)| *health != Health::Silent);
@@ -63,7 +62,7 @@ impl Run<'_> {
             seen.push((&*member.name, health, stands));
         }
         match unsure {
-            Some(name) => Err(Wait::again(NODE_NOT_READY, format!("{name} is not well"))),
+            Some(name) => Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not well"))),
             None => Ok(seen),
         }
     }

@@ -6,17 +6,17 @@ use uuid::Uuid;
 
 use super::Vms;
 use crate::hypervisor::{PowerState, Stamp};
+use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::Trouble;
+use crate::upgrade::step_error::StepError;
 
 /// So many looks lie between two that find a VM gone.
 const LOOKS_APART: u32 = 5;
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Which nodes the way back leaves out, beside those that it leaves out already: nothing is left that could go back.
     /// All at once, while others are off, they do not keep those off; they are lost either way.
     ///
@@ -27,7 +27,7 @@ impl Run<'_> {
         plan: &Plan,
         progress: &Progress,
         only: Option<usize>,
-    ) -> Result<BTreeSet<usize>, Trouble> {
+    ) -> Result<BTreeSet<usize>, StepError> {
         let all = self.vms().await?;
         let (mut gone, mut is_any_off) = (BTreeSet::new(), false);
         for index in progress.needs_old(plan, only) {
@@ -50,7 +50,7 @@ impl Run<'_> {
             let gone = gone.into_iter().map(|index| &plan.nodes[index]);
             let gone: Vec<String> = gone.map(|node| format!("the {} of {}", old_of(node), node.name)).collect();
             let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));
-            return Err(Trouble::blocked(reason::VM_GONE, words));
+            return Err(StepError::blocked(reason::VM_GONE, words));
         }
         for index in &gone {
             let node = &plan.nodes[*index];
@@ -61,15 +61,15 @@ impl Run<'_> {
 
     /// Fails unless a new VM that the inventory does not show is gone: neither the hypervisor knows a VM with its BIOS
     /// UUID that could be it, at two looks, nor does the node answer from it.
-    pub(super) async fn new_is_gone(&self, plan: &Plan, node: &PlannedNode, made: Uuid) -> Result<(), Trouble> {
+    pub(super) async fn new_is_gone(&self, plan: &Plan, node: &PlannedNode, made: Uuid) -> Result<(), StepError> {
         self.is_gone(plan, node, (&node.new_name, made)).await
     }
 
     /// The same of any VM of a node.
-    async fn is_gone(&self, plan: &Plan, node: &PlannedNode, (name, made): (&str, Uuid)) -> Result<(), Trouble> {
+    async fn is_gone(&self, plan: &Plan, node: &PlannedNode, (name, made): (&str, Uuid)) -> Result<(), StepError> {
         let lives = |how: &str| {
             let words = format!("the inventory does not show {name} ({made}), yet {how}: it may run");
-            Trouble::elsewhere(reason::VM_GONE, words)
+            StepError::elsewhere(reason::VM_GONE, words)
         };
         for look in 0..2 {
             if look > 0 {

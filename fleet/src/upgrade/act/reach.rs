@@ -7,13 +7,13 @@ use contract::node::Etcd;
 
 use super::gate::others;
 use crate::node::Answered;
+use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::UNREACHABLE;
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
 /// What a node that does not do its part says when it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ fn is_tls(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData || wrapped.is_some_and(is_tls)
 }
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Whether the VM of a node may be stopped that does not do its part, as far as can be seen from here: another
     /// control node must say that etcd stands without it. All at once, etcd does not stand, and it is enough that
     /// another one can be reached, or that none has ever come up. Who is the only one may be stopped if it says nothing,
@@ -75,7 +75,7 @@ impl Run<'_> {
         match (all, says) {
             (0, Says::SomethingElse) => {
                 let words = format!("{name} answers, though not what it is asked for: it may be at work");
-                Err(Trouble::elsewhere(NODE_NOT_READY, words).into())
+                Err(StepError::elsewhere(NODE_NOT_READY, words).into())
             }
             (0, _) => Ok(()),
             (_, Says::Nothing) if silent == all && progress.none_came_up(plan) => Ok(()),
@@ -84,11 +84,11 @@ impl Run<'_> {
                     "no control node can be reached from here: whether {name} is at work is not known. If it is not, \
                      power its VM off by hand: the way back goes on then"
                 );
-                Err(Wait::again(UNREACHABLE, words))
+                Err(Wait::not_yet(UNREACHABLE, words))
             }
             _ => {
                 let words = format!("no other control node says that etcd stands without {name}");
-                Err(Wait::again(MEMBER_UNHEALTHY, words))
+                Err(Wait::not_yet(MEMBER_UNHEALTHY, words))
             }
         }
     }

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
+use super::Taken;
 use super::reach::Says;
-use super::{MOMENT, Taken};
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
 /// How long a guest may take to shut down before its power is cut.
 const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 
-impl Run<'_> {
+impl StepContext<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
     /// looked up.
     pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
@@ -28,7 +28,7 @@ impl Run<'_> {
         let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
         if asked == ShutDown::CannotBeAsked {
             self.is_silent(plan, node, vm, progress).await?;
-            let now = self.again(vm).await?;
+            let now = self.current(vm).await?;
             if now.power == PowerState::Off {
                 return Ok(format!("{} is off", vm.name));
             }
@@ -38,15 +38,15 @@ impl Run<'_> {
         let how = match asked {
             ShutDown::Off => "shut down".to_owned(),
             ShutDown::StillOn => {
-                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                self.hypervisor.cut_power(&self.current(vm).await?).await?;
                 format!("power cut: it was still on after {limit} s")
             }
             ShutDown::CannotBeAsked => {
-                self.hypervisor.cut_power(&self.again(vm).await?).await?;
+                self.hypervisor.cut_power(&self.current(vm).await?).await?;
                 format!("power cut: it could not be asked to shut down, and did not answer for {limit} s")
             }
         };
-        match self.again(vm).await?.power {
+        match self.current(vm).await?.power {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
             power => Err(state(format!("{vm} is {power}, after it was asked to shut down"))),
         }
@@ -55,13 +55,13 @@ impl Run<'_> {
     /// Waits whether a guest that cannot be asked to shut down does anything at all. Only a new VM that is taken back
     /// and does not answer for as long as a guest may take to shut down is as good as one that was asked and is still
     /// on, if it is not this machine that cannot see the nodes; every other one may be at work, and is left to a person.
-    async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Result<(), Trouble> {
+    async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Result<(), StepError> {
         let at_work = || {
             let words = format!(
                 "the guest of {vm} cannot be asked to shut down: VMware Tools do not run in it. Shut it down by hand; its \
                  power is not cut from here"
             );
-            Trouble::elsewhere(VM_UNASKABLE, words)
+            StepError::elsewhere(VM_UNASKABLE, words)
         };
         if !vm.is_of_swap(node.swap) {
             return Err(at_work());
@@ -75,7 +75,7 @@ impl Run<'_> {
         };
         match self.wait(&what, SHUTTING_DOWN, answers).await {
             Ok(()) => Err(at_work()),
-            Err(Trouble::Cannot(_)) => {
+            Err(StepError::Cannot(_)) => {
                 let stands = || self.may_be_stopped(plan, node, Says::Nothing, progress);
                 self.wait(&format!("another control node to say that {} may be stopped", node.name), MOMENT, stands)
                     .await
@@ -100,7 +100,7 @@ impl Run<'_> {
         for key in vm.adapters.iter().filter(|adapter| adapter.connected != connected).map(|adapter| &*adapter.key) {
             if chosen(key) {
                 // Each change makes another VM of it, in the hypervisor's eyes.
-                self.hypervisor.connect(&self.again(vm).await?, key, connected).await?;
+                self.hypervisor.connect(&self.current(vm).await?, key, connected).await?;
                 changed += 1;
             }
         }
@@ -118,12 +118,12 @@ impl Run<'_> {
                 "the disk {} is a difference to {parent}, made by a snapshot of {vm}: it cannot be detached",
                 node.disk.uuid
             );
-            return Err(Trouble::elsewhere(VM_SNAPSHOT, words));
+            return Err(StepError::elsewhere(VM_SNAPSHOT, words));
         }
         off(vm)?;
         if disk.reference != *place {
             let words = format!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path);
-            return Err(Trouble::pause(DISK_HELD, words));
+            return Err(StepError::pause(DISK_HELD, words));
         }
         self.hypervisor.detach(vm, place).await?;
         Ok(format!("no VM holds the disk {} now", node.disk.uuid))
@@ -136,7 +136,7 @@ impl Run<'_> {
         }
         off(vm)?;
         if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
-            return Err(Trouble::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
+            return Err(StepError::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
         self.hypervisor.attach(vm, place).await?;
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
@@ -154,7 +154,7 @@ impl Run<'_> {
             let held = holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
             let held = if held.is_empty() { "nobody".to_owned() } else { held };
             let words = format!("{held} holds the disk {}, not {vm} alone", node.disk.uuid);
-            return Err(Trouble::pause(DISK_HELD, words));
+            return Err(StepError::pause(DISK_HELD, words));
         }
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
@@ -165,7 +165,7 @@ impl Run<'_> {
 }
 
 /// Proof that another VM of a node can do nothing: it is off and disconnected.
-pub(super) fn no_rival(node: &PlannedNode, other: &Vm) -> Result<(), Trouble> {
+pub(super) fn no_rival(node: &PlannedNode, other: &Vm) -> Result<(), StepError> {
     let words = if other.power != PowerState::Off {
         format!("{other} is {}, and must be off", other.power)
     } else if !other.is_fenced() {
@@ -175,17 +175,17 @@ pub(super) fn no_rival(node: &PlannedNode, other: &Vm) -> Result<(), Trouble> {
     };
     // A VM that the plan does not know is in the way back as well.
     let is_known = other.uuid() == node.old || other.is_of_swap(node.swap);
-    Err(if is_known { state(words) } else { Trouble::elsewhere(VM_STATE, words) })
+    Err(if is_known { state(words) } else { StepError::elsewhere(VM_STATE, words) })
 }
 
 /// Proof that a VM is off.
-fn off(vm: &Vm) -> Result<(), Trouble> {
+fn off(vm: &Vm) -> Result<(), StepError> {
     if vm.power == PowerState::Off { Ok(()) } else { Err(state(format!("{vm} is {}, and must be off", vm.power))) }
 }
 
 /// A VM is not as it has to be; it may be the next time.
-fn state(words: String) -> Trouble {
-    Trouble::pause(VM_STATE, words)
+fn state(words: String) -> StepError {
+    StepError::pause(VM_STATE, words)
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
 /// The keys that are pinned, each with the nodes on which it is.
 fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
     let mut pinned: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
-    for node in &inventory.nodes {
+    for node in &inventory.cluster.nodes {
         if let Ok(facts) = &node.facts {
             pinned.entry(facts.pinned.clone()).or_default().push(node.name.clone());
         }
@@ -75,7 +75,7 @@ fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
 
 /// What a key that is given changes. Only a node that is prepared for its swap learns of it beforehand.
 fn change_of_publisher(judged: &mut Judged, inventory: &Inventory, target: &Target, given: &str, mode: Mode) {
-    let facts = inventory.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
+    let facts = inventory.cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
     let swapped = facts.filter(|facts| facts.image.build != target.image.build);
     for facts in swapped.filter(|facts| facts.pinned.as_deref() != Some(given)) {
         let instead = match &facts.pinned {

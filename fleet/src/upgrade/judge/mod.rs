@@ -6,8 +6,9 @@ mod vm;
 
 use contract::node::{Etcd, Node};
 
+use super::cluster_seen::{ClusterSeen, SeenNode};
 use super::entry::{Direction, Outcome};
-use super::inventory::{Inventory, SeenNode};
+use super::inventory::Inventory;
 use super::plan::{Evidence, Mode, Options};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
@@ -35,10 +36,11 @@ const CLUSTER: &str = "the cluster";
 pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -> Judged {
     let mut judged = Judged::default();
     image::trust(&mut judged, inventory, target, options);
-    cluster(&mut judged, inventory);
-    for node in &inventory.nodes {
+    cluster(&mut judged, &inventory.cluster);
+    permitted(&mut judged, inventory);
+    for node in &inventory.cluster.nodes {
         let Some(facts) = answering(&mut judged, node) else { continue };
-        health(&mut judged, inventory.nodes.len(), node, facts);
+        health(&mut judged, inventory.cluster.nodes.len(), node, facts);
         losses(&mut judged, node, facts, options);
         vm::judge(&mut judged, inventory, node, facts, target);
         image::judge(&mut judged, facts, target, options);
@@ -58,18 +60,23 @@ pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&
     }
 }
 
-pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
-    match &inventory.held_by {
-        Some(holder) => judged.refuse(codes::LOCKED, CLUSTER, format!("{holder} is at work on its deployment")),
-        None => judged.holds(CLUSTER, "nobody is at work on its deployment"),
-    }
+/// Whether the hypervisor lets an upgrade be.
+fn permitted(judged: &mut Judged, inventory: &Inventory) {
     if let Some(denied) = &inventory.denied {
         judged.refuse(codes::DENIED, "the hypervisor", denied.clone());
     }
     if let Some(no_place) = &inventory.no_place {
         judged.refuse(codes::PLACEMENT, "the hypervisor", no_place.clone());
     }
-    let Some(earlier) = &inventory.earlier else { return };
+}
+
+/// Whether nobody is at work on the deployment, its last upgrade has ended, and was of this cluster.
+pub(super) fn cluster(judged: &mut Judged, seen: &ClusterSeen) {
+    match &seen.held_by {
+        Some(holder) => judged.refuse(codes::LOCKED, CLUSTER, format!("{holder} is at work on its deployment")),
+        None => judged.holds(CLUSTER, "nobody is at work on its deployment"),
+    }
+    let Some(earlier) = &seen.earlier else { return };
     let id = earlier.id;
     match (earlier.direction, earlier.outcome) {
         (_, Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned)) => {}
@@ -81,9 +88,9 @@ pub(super) fn cluster(judged: &mut Judged, inventory: &Inventory) {
         }
         (_, None) => judged.refuse(codes::UNFINISHED, CLUSTER, format!("the upgrade {id} has not ended")),
     }
-    if earlier.cluster != inventory.cluster {
-        let (before, now) = (earlier.cluster, inventory.cluster);
-        if inventory.other_cluster == Some(now) {
+    if earlier.cluster != seen.id {
+        let (before, now) = (earlier.cluster, seen.id);
+        if seen.other_cluster == Some(now) {
             judged.holds(CLUSTER, format!("the operator says that it is {now}; at the last upgrade it was {before}"));
             return;
         }

@@ -4,7 +4,8 @@ use contract::node::Node;
 
 use super::Judged;
 use crate::hypervisor::{DiskKind, PowerState, Vm};
-use crate::upgrade::inventory::{Inventory, SeenNode};
+use crate::upgrade::cluster_seen::SeenNode;
+use crate::upgrade::inventory::Inventory;
 use crate::upgrade::plan::new_name;
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;

@@ -16,9 +16,9 @@ async fn a_lost_answer_of_the_store_ends_no_call_that_has_begun_while_the_one_be
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let say = |_: &str| {};
     let hold = Hold::take_with(&world, "a test", TakeOver::FromTheDead, &say, WINDOW, Duration::ZERO).await.unwrap();
-    let fenced = Fenced::new(&world, &hold);
+    let guarded = GuardedHypervisor::new(&world, &hold);
     let silent = || world.fault(Some(At { call: 1, fault: Fault::Error(Kind::Transient), lasting: true }));
-    let (begun, not_begun) = (fenced.call(), fenced.call());
+    let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
     silent();
     assert_eq!(not_begun.still().await.unwrap_err().kind, Kind::Transient);

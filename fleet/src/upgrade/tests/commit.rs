@@ -23,3 +23,16 @@ async fn a_node_whose_swap_is_final_already_is_asked_for_nothing() {
     assert_eq!(world.called("commit"), 0, "it is done, and nobody can name it");
     assert_eq!(given.outcome(), Outcome::Committed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_look_before_the_commit_asks_for_the_vms_that_it_needs_and_lists_none() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    world.lock().members_shown = Some(2);
+    let reason = give(&world, Verb::Commit).await.paused();
+    assert!(reason.contains("cp2 to be good") && reason.contains("etcd has 2 members"), "{reason}");
+    assert!(world.called("with_bios_uuid") > 10, "it looks again and again");
+    assert_eq!(world.called("vms"), 0);
+    world.lock().members_shown = None;
+    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+}

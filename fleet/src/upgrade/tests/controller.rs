@@ -5,7 +5,7 @@ use std::path::Path;
 use super::command::{begin, deployment};
 use super::fake::{Ill, World};
 use crate::authority::{Hold, TakeOver};
-use crate::upgrade::{Arrived, Journal, Mode, Outcome, Pausing, Run, Verb};
+use crate::upgrade::{Arrived, Journal, Mode, Outcome, Pausing, Verb};
 
 fn assert_send<T: Send>(_: &T) {}
 
@@ -23,7 +23,7 @@ async fn all_verbs_and_steps_may_go_from_thread_to_thread() {
     assert_send(&deployment.adopt(&[], over));
     let hold = Hold::take(&world, "a test", over, &|_| {}).await.unwrap();
     let mut journal = Journal::continued(&hold).await.unwrap();
-    let run = Run::new(&deployment, &hold, None);
+    let run = deployment.run(&hold, None);
     assert_send(&run.ask(&mut journal, Verb::Rollback));
     assert_send(&run.step(&mut journal, &mut Pausing::default()));
     assert_send(&run.go(&mut journal));

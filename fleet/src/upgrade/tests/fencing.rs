@@ -10,7 +10,7 @@ use super::command::{begin, deployment, end, entries, give};
 use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
 use crate::authority::{Hold, Lost, Store, TakeOver};
-use crate::upgrade::{Arrived, Deployment, Journal, KubernetesOptions, Mode, Outcome, Run, Verb};
+use crate::upgrade::{Arrived, Deployment, Journal, KubernetesOptions, Mode, Outcome, Verb};
 
 /// How long a confirmation is good here.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -77,7 +77,7 @@ async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Res
     let hold = Hold::take_with(store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
     let mut journal = Journal::continued(&hold).await?;
     let deployment = Deployment { store, ..deployment(world, &|_| {}) };
-    let run = Run::new(&deployment, &hold, None);
+    let run = deployment.run(&hold, None);
     assert_eq!(run.ask(&mut journal, verb).await?, None);
     let gone = run.go(&mut journal).await;
     run.show_last(&journal).await;

@@ -3,7 +3,7 @@ use crate::authority::{Standing, standing};
 use crate::upgrade::Notice;
 use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::fake::{Ill, World};
-use crate::upgrade::{Mode, Nodes};
+use crate::upgrade::{Mode, Nodes, Refusals};
 
 fn world() -> World {
     World::of(3, Mode::Rolling, Ill::Well)
@@ -41,6 +41,8 @@ async fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_
     let world = world();
     let plan = planned_to(&world, None).await.unwrap();
     assert_eq!(plan.to, "1.36");
+    let asked = ["preflight", "vms", "with_bios_uuid"].map(|call| world.called(call));
+    assert_eq!(asked, [0; 3], "the plan needs no hypervisor");
     let order: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(order, ["cp2", "cp3", "cp1"]);
     assert_eq!(runs(&world).await, ["1.35.4"; 3], "a plan changes nothing");

@@ -1,5 +1,5 @@
 //! What does not pass by itself: a hypervisor that refuses for good, a missing privilege, a copy of a VM, a store that is
-//! away. The command ends soon, says why, and is gone on with.
+//! away. The command ends soon, says why, and is continued.
 
 use std::time::Duration;
 

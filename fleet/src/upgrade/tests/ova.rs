@@ -8,8 +8,8 @@ use super::fake::{Ill, World, new};
 use super::package::{signer, write};
 use crate::upgrade::{Mode, Outcome, Verb};
 
-/// Killed right before its first import: the OVA is verified, for the plan and for the run.
-async fn verified() -> World {
+/// Killed right before its first import: the OVA is verified, for the plan and for the run, and laid ready.
+async fn staged() -> World {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let twin = World::of(1, Mode::Rolling, Ill::Well);
@@ -18,6 +18,28 @@ async fn verified() -> World {
     let call = twin.calls().iter().position(|call| call.name == "import").unwrap() + 1;
     give_with(&world, Verb::Resume, None, Some(At { call, fault: Fault::CutBefore, lasting: false })).await;
     world
+}
+
+/// The same, and whoever runs the hypervisor has removed what was laid ready.
+async fn verified() -> World {
+    let world = staged().await;
+    assert_eq!(std::mem::take(&mut world.lock().templates).len(), 1);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_laid_ready_needs_no_file_on_either_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let gone = directory.path().join("gone.ova");
+    for (verb, end) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+        let world = staged().await;
+        assert_eq!(give_with(&world, verb, Some(gone.clone()), None).await.outcome(), end);
+    }
+    // Without both it is said what is missing, and nothing is imported.
+    let world = verified().await;
+    let reason = give_with(&world, Verb::Resume, Some(gone), None).await.paused();
+    assert!(reason.contains("gone.ova"), "{reason}");
+    assert_eq!(world.called("import"), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, stamp};
 use crate::authority::{Hold, Lost, TakeOver};
 use crate::hypervisor::{Kind, Placement, Replacement, Vm};
-use crate::upgrade::fenced::Fenced;
+use crate::upgrade::guarded_hypervisor::GuardedHypervisor;
 use crate::upgrade::{Mode, Outcome, Verb};
 
 fn world() -> World {
@@ -18,11 +18,11 @@ fn world() -> World {
 async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'static str>) {
     let world = world();
     let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let fenced = Fenced::new(&world, &hold);
+    let guarded = GuardedHypervisor::new(&world, &hold);
     let (digest, placement) = (&world.target.digest, Placement::default());
     let like = world.old_vm("cp1");
     let staged = match call {
-        "import" => Some(fenced.stage(&world.target.ova, digest, &like, &placement).await.unwrap()),
+        "import" => Some(guarded.stage(&world.target.ova, digest, &like, &placement).await.unwrap()),
         _ => None,
     };
     // A first look counts the calls; each permit is one answer of the store.
@@ -35,11 +35,11 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
                 let stamp = stamp("cp1", swap).unwrap();
                 let name = if at.is_some() { "second" } else { "first" };
                 let replacement = Replacement { name, image, like: &like, stamp, placement: &placement };
-                fenced.import(&replacement).await.map(drop)
+                guarded.import(&replacement).await.map(drop)
             }
             None => {
                 world.lock().templates.clear();
-                fenced.stage(&world.target.ova, digest, &like, &placement).await.map(drop)
+                guarded.stage(&world.target.ova, digest, &like, &placement).await.map(drop)
             }
         };
         match at {
@@ -51,7 +51,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
             }
             Some(_) => {
                 let made = world.calls().into_iter().map(|call| call.name);
-                let made = made.filter(|name| !name.starts_with("store") && *name != "stage").collect();
+                let made = made.filter(|name| !name.starts_with("store") && *name != "staged").collect();
                 return (done.err().map(|error| error.kind), made);
             }
         }
@@ -110,15 +110,15 @@ async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
     let templates = world.lock().templates.clone();
     assert!(matches!(templates.as_slice(), [one] if one.whole && one.placement == world.options.placement));
     let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let (fenced, placement) = (Fenced::new(&world, &hold), &world.options.placement);
+    let (guarded, placement) = (GuardedHypervisor::new(&world, &hold), &world.options.placement);
     let like: Vm = world.old_vm("cp1");
-    let image = fenced.stage(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
+    let image = guarded.stage(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
     world.lock().templates[0].digest = "another".to_owned();
     let replacement =
         |image| Replacement { name: "x", image, like: &like, stamp: stamp("cp1", None).unwrap(), placement };
-    assert_eq!(fenced.import(&replacement(&image)).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(guarded.import(&replacement(&image)).await.unwrap_err().kind, Kind::Refused);
     world.lock().templates.clear();
-    assert_eq!(fenced.import(&replacement(&image)).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(guarded.import(&replacement(&image)).await.unwrap_err().kind, Kind::NotFound);
 }
 
 #[tokio::test(start_paused = true)]

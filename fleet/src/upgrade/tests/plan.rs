@@ -76,7 +76,7 @@ fn leader_and_holder_of_the_virtual_address_come_last() {
     let names = |plan: Plan| plan.nodes.into_iter().map(|node| node.name).collect::<Vec<_>>();
     assert_eq!(names(decided(3, Mode::Rolling)), ["cp2", "cp3", "cp1"]);
     let mut inventory = inventory(3);
-    let facts = inventory.nodes.iter_mut().map(|node| node.facts.as_mut().unwrap());
+    let facts = inventory.cluster.nodes.iter_mut().map(|node| node.facts.as_mut().unwrap());
     for (facts, (leads, holds)) in facts.zip([(false, true), (true, false), (false, false)]) {
         facts.etcd.as_mut().unwrap().leader = leads;
         facts.virtual_address.as_mut().unwrap().held = holds;
@@ -88,8 +88,8 @@ fn leader_and_holder_of_the_virtual_address_come_last() {
 #[test]
 fn a_node_that_runs_the_image_already_is_left_alone() {
     let mut inventory = inventory(3);
-    inventory.nodes[1].facts.as_mut().unwrap().image.build = new().build;
-    inventory.nodes[1].facts.as_mut().unwrap().image.version = new().version;
+    inventory.cluster.nodes[1].facts.as_mut().unwrap().image.build = new().build;
+    inventory.cluster.nodes[1].facts.as_mut().unwrap().image.version = new().version;
     let decided = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
     let names: Vec<_> = decided.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["cp3", "cp1"]);
@@ -106,13 +106,16 @@ fn codes(change: impl FnOnce(&mut Inventory, &mut Target, &mut Options)) -> Vec<
 }
 
 fn with_facts(change: impl FnOnce(&mut Node)) -> Vec<&'static str> {
-    codes(|inventory, _, _| change(inventory.nodes[1].facts.as_mut().unwrap()))
+    codes(|inventory, _, _| change(inventory.cluster.nodes[1].facts.as_mut().unwrap()))
 }
 
 #[test]
 fn what_must_not_be_is_refused_with_its_code() {
     assert!(codes(|_, _, _| {}).is_empty());
-    assert_eq!(codes(|inventory, _, _| inventory.nodes[1].facts = Err("no route".into())), ["upgrade.node-silent"]);
+    assert_eq!(
+        codes(|inventory, _, _| inventory.cluster.nodes[1].facts = Err("no route".into())),
+        ["upgrade.node-silent"]
+    );
     assert_eq!(with_facts(|facts| facts.ready = false), ["upgrade.node-not-ready"]);
     assert_eq!(with_facts(|facts| facts.good = None), ["upgrade.node-not-ready"]);
     assert_eq!(with_facts(|facts| facts.etcd = None), ["upgrade.member-unhealthy"]);
@@ -141,10 +144,10 @@ fn what_must_not_be_is_refused_with_its_code() {
     assert_eq!(codes(|inventory, _, _| twice(inventory)), ["upgrade.vm-disks"]);
     assert_eq!(codes(|inventory, _, _| inventory.denied = Some("a privilege is missing".into())), ["upgrade.denied"]);
     assert_eq!(codes(|inventory, _, _| inventory.vms[1].name = "cp2-bbbbbbb".into()), ["upgrade.vm-name"]);
-    assert_eq!(codes(|inventory, _, _| inventory.held_by = Some("somebody".into())), ["upgrade.locked"]);
+    assert_eq!(codes(|inventory, _, _| inventory.cluster.held_by = Some("somebody".into())), ["upgrade.locked"]);
     assert_eq!(
         codes(|inventory, target, _| {
-            for node in &mut inventory.nodes {
+            for node in &mut inventory.cluster.nodes {
                 node.facts.as_mut().unwrap().image.build = target.image.build.clone();
             }
         }),
@@ -156,7 +159,7 @@ fn what_must_not_be_is_refused_with_its_code() {
 fn an_earlier_upgrade_must_have_ended() {
     let earlier = |direction, outcome| {
         codes(|inventory, _, _| {
-            inventory.earlier =
+            inventory.cluster.earlier =
                 Some(Earlier { id: Uuid::from_u128(5), cluster: Uuid::from_u128(0xc0), direction, outcome })
         })
     };
@@ -172,7 +175,8 @@ fn an_earlier_upgrade_must_have_ended() {
 
 fn of_cluster(inventory: &mut Inventory, cluster: u128) {
     let (id, cluster) = (Uuid::from_u128(5), Uuid::from_u128(cluster));
-    inventory.earlier = Some(Earlier { id, cluster, direction: Direction::Back, outcome: Some(Outcome::RolledBack) });
+    inventory.cluster.earlier =
+        Some(Earlier { id, cluster, direction: Direction::Back, outcome: Some(Outcome::RolledBack) });
 }
 
 #[test]
@@ -251,11 +255,13 @@ fn only_the_trusted_publishers_images_are_taken() {
     assert!(codes(|inventory, target, _| (nothing_pinned(inventory), target.signer = None).1).is_empty());
     assert!(codes(|inventory, _, _| nothing_pinned(inventory)).is_empty());
     // Who signed what runs decides nothing.
-    assert!(codes(|inventory, _, _| inventory.nodes[0].facts.as_mut().unwrap().image.publisher = None).is_empty());
+    assert!(
+        codes(|inventory, _, _| inventory.cluster.nodes[0].facts.as_mut().unwrap().image.publisher = None).is_empty()
+    );
 }
 
 fn pin(inventory: &mut Inventory, keys: &[Option<&str>]) {
-    for (node, key) in inventory.nodes.iter_mut().zip(keys) {
+    for (node, key) in inventory.cluster.nodes.iter_mut().zip(keys) {
         node.facts.as_mut().unwrap().pinned = key.map(str::to_owned);
     }
 }
@@ -291,8 +297,8 @@ fn another_publisher_is_told_to_the_node_and_kept_in_the_journal() {
 #[test]
 fn all_reasons_are_said_at_once() {
     let refused = codes(|inventory, target, _| {
-        inventory.nodes[0].facts = Err("no route".into());
-        inventory.nodes[1].facts.as_mut().unwrap().ready = false;
+        inventory.cluster.nodes[0].facts = Err("no route".into());
+        inventory.cluster.nodes[1].facts.as_mut().unwrap().ready = false;
         target.signer = None;
     });
     assert_eq!(refused, ["upgrade.unsigned", "upgrade.node-silent", "upgrade.node-not-ready"]);
@@ -318,7 +324,7 @@ async fn the_plan_names_the_pods_that_a_drain_deletes_for_good() {
     // All at once nothing is drained.
     assert!(!says(&inventory, Mode::AllAtOnce).contains("web/bare-0"));
     let mut unknown = inventory.clone();
-    for node in &mut unknown.nodes {
+    for node in &mut unknown.cluster.nodes {
         node.facts.as_mut().unwrap().pods = None;
     }
     assert!(says(&unknown, Mode::Rolling).contains("cannot be known now"));

@@ -5,11 +5,12 @@ use uuid::Uuid;
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::act::Vms;
+use crate::upgrade::context::StepContext;
 use crate::upgrade::plan::PlannedNode;
 use crate::upgrade::tests::command::{deployment, end, give};
 use crate::upgrade::tests::failing::{before, turns, world};
 use crate::upgrade::tests::fake::{Ill, World, data, disk, old_vm, stamp};
-use crate::upgrade::{Action, Mode, Outcome, Run, Step, Verb};
+use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
 
 /// Before the new VM of the only node is powered on.
 async fn before_power_on() -> World {
@@ -62,11 +63,11 @@ async fn no_vm_is_powered_on_that_does_not_hold_the_disk_alone() {
 }
 
 /// Lets a run act on the only node as it is, and says what stands against it.
-async fn refused(world: &World, act: impl AsyncFnOnce(&Run<'_>, &PlannedNode, &Vms) -> super::Taken) -> String {
+async fn refused(world: &World, act: impl AsyncFnOnce(&StepContext<'_>, &PlannedNode, &Vms) -> super::Taken) -> String {
     let plan = world.plan_of_journal().await;
     let (deployment, node) = (deployment(world, &|_| {}), &plan.nodes[0]);
     let hold = Hold::take(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap();
-    let run = Run::new(&deployment, &hold, None);
+    let run = deployment.context(&hold, None);
     let Ok(vms) = Vms::of(node, run.vms().await.unwrap(), None) else { panic!("no VMs") };
     let refused = act(&run, node, &vms).await;
     assert_eq!(world.called("detach") + world.called("destroy"), 0);

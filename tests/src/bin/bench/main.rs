@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 use lab::{Tools, find_ova};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use scenarios::scenario;
+use scenarios::{places, scenario};
 use serde_json::json;
 
 /// Measures speed and memory as ratios against other programs in the same run.
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 
 fn run(part: Part) -> anyhow::Result<()> {
     match part {
-        Part::Pack => pack::bench(&find_ova(&scenario::named_ova())?, &Tools::at(scenario::tools()?.root())),
+        Part::Pack => pack::bench(&find_ova(&places::named_ova())?, &Tools::at(scenario::tools()?.root())),
         Part::Boot => boot::bench(),
         Part::Swap => swap::bench(),
         Part::Handover => handover::bench(),

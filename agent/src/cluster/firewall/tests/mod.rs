@@ -3,8 +3,10 @@
 mod network;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::ports::{self, Caller, Protocol};
 
@@ -65,14 +67,6 @@ fn nft(node: &Namespace, input: &'static str) {
     node.run(move || Host.run(&Command::new("nft").args(["-f", "-"]).input(input)).unwrap());
 }
 
-fn skipped() -> bool {
-    let skipped = !nix::unistd::geteuid().is_root();
-    if skipped {
-        eprintln!("skipped: network namespaces need root");
-    }
-    skipped
-}
-
 /// The ports that the node itself listens at on all addresses, and one that has no purpose.
 fn all() -> Vec<u16> {
     let callers = [
@@ -88,9 +82,6 @@ fn all() -> Vec<u16> {
 
 #[test]
 fn strangers_peers_and_pods_reach_what_the_table_says() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &all());
@@ -155,9 +146,6 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
 
 #[test]
 fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, stranger, pod, peer, .. } = &network;
     let _node = listening(node, &[&all()[..], &[30_999, 80]].concat());
@@ -190,9 +178,6 @@ fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
 
 #[test]
 fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anywhere() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &all());
@@ -209,13 +194,42 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     config.node.admin_networks.push(format!("{STRANGER}/32").parse().unwrap());
     assert!(keeper.lay(node, &config));
     network.sees("an administrator", stranger, NODE, &[api, ssh, endpoint], &[ports::ETCD_PEER]);
+
+    // The other node has no rules here: whoever comes through reaches all of it. So does who reaches the virtual IP there.
+    let _peer = listening(peer, &all());
+    let virtual_address = config.cluster.virtual_address.unwrap();
+    peer.ip(&format!("address add {virtual_address}/32 dev eth0"));
+    for there in [PEER, virtual_address] {
+        network.sees("a pod", pod, there, &[api, endpoint, ports::KUBELET], &[ssh, ports::ETCD_PEER]);
+    }
+    config.node.admin_networks.clear();
+    assert!(keeper.lay(node, &config));
+    network.sees("a pod", pod, PEER, &[ssh], &[ports::ETCD_PEER]);
+}
+
+/// A service that somebody has given the tunnel's port as its NodePort, where the tunnel's is of their range.
+#[test]
+fn a_node_port_takes_nothing_out_of_the_tunnel() {
+    let network = Network::new();
+    let Network { node, peer, .. } = &network;
+    let tunnel = datagram(30_472);
+    // As kube-proxy does it.
+    nft(
+        node,
+        "table ip proxy { chain nat { type nat hook prerouting priority dstnat; \
+         fib daddr type local udp dport 30472 dnat to 10.244.0.5:8080; }; }",
+    );
+    assert!(!hears(node, peer, &tunnel), "the service's own");
+    let mut config = three_nodes();
+    config.cluster.vxlan_port = 30_472;
+    let keeper = Keeper::new();
+    assert!(keeper.lay(node, &config));
+    pod_network_knows(node, Some(PEER));
+    eventually("the other node's datagram in the tunnel", || hears(node, peer, &tunnel));
 }
 
 #[test]
 fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let _node = listening(node, &all());
@@ -252,9 +266,6 @@ impl Runner for Unwilling {
 
 #[test]
 fn rules_that_cannot_be_loaded_leave_those_that_held() {
-    if skipped() {
-        return;
-    }
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let _node = listening(node, &all());
@@ -266,4 +277,27 @@ fn rules_that_cannot_be_loaded_leave_those_that_held() {
     assert!(finding.seen.contains("nowhere"), "it says what nft said: {finding}");
     network.sees("a stranger", stranger, NODE, &[ports::API], &tcp(&[Caller::ControlNodes]));
     assert!(keeper.lay(node, &three_nodes()), "it is tried again");
+}
+
+#[test]
+fn connections_that_are_open_stay_open_when_the_rules_narrow() {
+    let network = Network::new();
+    let Network { node, stranger, .. } = &network;
+    let listeners = listening(node, &[ports::SSH]);
+    let keeper = Keeper::new();
+    let mut config = three_nodes();
+    keeper.lay(node, &config);
+    let session = stranger.run(|| TcpStream::connect((NODE, ports::SSH)).unwrap());
+    let (server, _) = listeners[0].accept().unwrap();
+
+    config.node.admin_networks = vec!["192.0.2.0/24".parse().unwrap()];
+    assert!(keeper.lay(node, &config));
+    network.sees("a stranger", stranger, NODE, &[], &[ports::SSH]);
+    for (mut from, mut to) in [(&session, &server), (&server, &session)] {
+        from.write_all(b"still here").unwrap();
+        let mut heard = [0; 10];
+        to.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
+        to.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"still here");
+    }
 }

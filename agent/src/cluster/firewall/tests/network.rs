@@ -18,10 +18,10 @@ pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// An address of the node's loopback that a stranger can have on no device of its own.
 pub const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 pub const POD_PORT: u16 = 8080;
-/// No purpose names it.
+/// A port that is not in the table of ports.
 pub const NO_PURPOSE: u16 = 7777;
 
-/// An answer comes within microseconds; none never comes.
+/// How long to wait for an answer. If there is one, it comes within microseconds.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 pub struct Network {

@@ -120,7 +120,7 @@ fn each_part_of_the_binding_counts() {
     let proof = |secret: &str, role, exporter, client, server| {
         let binding = Binding { exporter: Zeroizing::new([exporter; 32]), client: [client; 32], server: [server; 32] };
         let key = Proof::of(&Secret::new(secret.to_owned())).key();
-        hex(hmac::sign(&key, &transcript(role, &binding)).as_ref())
+        hex::lower(hmac::sign(&key, &transcript(role, &binding)).as_ref())
     };
     let one = proof("secret", Side::Client, 1, 2, 3);
     assert_eq!(one, proof("secret", Side::Client, 1, 2, 3));
@@ -233,7 +233,7 @@ fn fuzz_of_frames() {
     };
     let runtime = Builder::new_current_thread().build().unwrap();
     let (key, cluster) = (Proof::of(&Secret::new("secret".to_owned())).key(), uuid::Uuid::max());
-    let claims = [Claim::Proof(hex(hmac::sign(&key, b"transcript").as_ref())), Claim::Mismatch];
+    let claims = [Claim::Proof(hex::lower(hmac::sign(&key, b"transcript").as_ref())), Claim::Mismatch];
     let claims = claims.map(|claim| json(&|bytes| serde_json::to_writer(bytes, &claim).unwrap()));
     // The length that is said decides nothing: what is taken is the limit at most, and that what is read.
     fuzz("frames before the proof", 4 << 10, &claims, |mut bytes| {

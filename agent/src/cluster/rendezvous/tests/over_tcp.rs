@@ -424,9 +424,12 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     let third = machines.start(2);
     assert_eq!(meet(&third).cluster, cluster);
 
-    // And after it has joined: told.
+    // And after it has joined: told. Who asks all the same, as no node of ours does, is handed nothing.
     third.close().unwrap();
+    assert!(first.shared.bundle_for("node-3").unwrap().is_some());
     await_until(&first, &["node-3"], |report| why(report, "node-2").is_some());
+    assert!(first.shared.bundle_for("node-3").unwrap().is_none());
+    assert!(first.shared.bundle_for("node-2").unwrap().is_some());
     drop(third);
     machines.lose_disk(2);
     let third = machines.start(2);

@@ -18,5 +18,5 @@ mod record;
 mod rules;
 
 pub use candidate::Candidate;
-pub use record::{Refusal, Swap, own_use};
+pub use record::{Refusal, own_use};
 pub use rules::{may_take, released, taken, taken_over};

@@ -4,8 +4,8 @@ use contract::swap::Use;
 use uuid::Uuid;
 
 use super::candidate::Candidate;
-use super::record::{Refusal, Swap};
-use crate::host::disk::identity::{DiskState, Identity};
+use super::record::Refusal;
+use crate::host::disk::identity::{DiskState, Identity, Swap};
 
 /// Whether a VM may take the disk with this identity, or go on with it.
 ///

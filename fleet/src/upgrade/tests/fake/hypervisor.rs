@@ -137,6 +137,11 @@ fn reconfigure(state: &mut State, id: &str, change: impl FnOnce(&mut Machine)) {
     }
 }
 
+/// A template, in the words of the contract.
+fn as_staged(template: &Template) -> Staged {
+    Staged { digest: template.digest.clone(), reference: template.reference.clone() }
+}
+
 #[async_trait]
 impl Hypervisor for World {
     fn deployment(&self) -> Uuid {
@@ -191,23 +196,21 @@ impl Hypervisor for World {
             .await
     }
 
+    async fn staged(&self, digest: &str, _like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+        let is_it = |template: &&Template| template.digest == digest && template.placement == *placement;
+        self.look("staged", |state| Ok(state.templates.iter().find(is_it).filter(|t| t.whole).map(as_staged))).await
+    }
+
     /// Two requests: the template is made, and then marked as whole.
     async fn stage(
         &self,
         _ova: &Path,
         digest: &str,
-        _like: &Vm,
+        like: &Vm,
         placement: &Placement,
         permit: &dyn Permit,
     ) -> Result<Staged> {
-        let (wanted, at) = (digest.to_owned(), placement.clone());
-        let staged =
-            |template: &Template| Staged { digest: template.digest.clone(), reference: template.reference.clone() };
-        let is_it = move |template: &&mut Template| template.digest == wanted && template.placement == at;
-        let ready = self
-            .look("stage", |state| Ok(state.templates.iter_mut().find(&is_it).filter(|t| t.whole).map(|t| staged(t))))
-            .await?;
-        if let Some(ready) = ready {
+        if let Some(ready) = self.staged(digest, like, placement).await? {
             return Ok(ready);
         }
         let (digest, placement) = (digest.to_owned(), placement.clone());
@@ -222,7 +225,7 @@ impl Hypervisor for World {
         let finish = move |state: &mut State, whole| {
             let template = state.templates.iter_mut().find(|template| template.reference == reference)?;
             template.whole = whole;
-            Some(staged(template))
+            Some(as_staged(template))
         };
         self.request(("stage.finish", None, permit), |_| Ok(()), finish).await?.ok_or_else(|| Error::not_found("it"))
     }

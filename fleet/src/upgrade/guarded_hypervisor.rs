@@ -8,14 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::trouble::Unconfirmed;
+use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost};
 use crate::hypervisor::{
     DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
 };
 
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
-pub struct Fenced<'a> {
+pub struct GuardedHypervisor<'a> {
     hypervisor: &'a dyn Hypervisor,
     hold: &'a Hold<'a>,
 }
@@ -57,7 +57,7 @@ pub(super) async fn may(hold: &Hold<'_>) -> Result<()> {
     }
 }
 
-impl<'a> Fenced<'a> {
+impl<'a> GuardedHypervisor<'a> {
     /// The hypervisor for as long as the hold is ours.
     pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Hold<'a>) -> Self {
         Self { hypervisor, hold }
@@ -117,6 +117,14 @@ impl<'a> Fenced<'a> {
             return Err(Error::refused("the stamp is another deployment's"));
         }
         self.hypervisor.stamp(vm, stamp, &self.call()).await
+    }
+
+    /// As [`Hypervisor::staged`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn staged(&self, digest: &str, like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+        self.hypervisor.staged(digest, like, placement).await
     }
 
     /// As [`Hypervisor::stage`].

@@ -1,23 +1,26 @@
 //! The lab as the hypervisor of an upgrade: one deployment's VMs, by stamp and BIOS UUID.
 
-use std::fs::{self, File};
+mod image;
+mod look;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fleet::hypervisor::{
-    Adapter, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown,
-    Staged, Stamp, Vm, VmRef,
+    DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
 };
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
+use self::image::Wanted;
+use self::look::ADAPTER;
+use super::Lab;
 use super::records::VmRecord;
-use super::{Lab, NewVm, Source, Unpacked, cache_directory};
-
-/// The one adapter of a lab's VM.
-const ADAPTER: &str = "nic0";
 
 /// A lab, for callers that share it and must not block.
 #[derive(Clone)]
@@ -77,128 +80,6 @@ impl Lab {
         }
         Err(Error::refused(format!("the lab {} has one place for its VMs: it cannot put any {placement}", self.name)))
     }
-
-    /// The record of a VM that has not changed since it was seen.
-    fn unchanged(&self, seen: &Vm) -> Result<VmRecord> {
-        let record = self.directory.recall_vm(&seen.reference.id).map_err(Error::transient)?;
-        let record = record.filter(|record| record.uuid == seen.uuid());
-        let record = record.ok_or_else(|| Error::not_found(format!("the lab {} has no VM {seen}", self.name)))?;
-        if version(&record) != seen.version {
-            return Err(Error::new(Kind::Changed, anyhow::anyhow!("the VM {seen} has changed since it was looked at")));
-        }
-        Ok(record)
-    }
-
-    /// The same of a VM of this deployment.
-    fn as_seen(&self, seen: &Vm) -> Result<VmRecord> {
-        let record = self.unchanged(seen)?;
-        if record.stamp.as_ref().is_none_or(|stamp| stamp.deployment != self.deployment()) {
-            return Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")));
-        }
-        Ok(record)
-    }
-
-    /// The VMs; one that a crash left without a record is none yet.
-    fn vm_records(&self) -> Result<Vec<VmRecord>> {
-        let names = self.directory.vms().map_err(Error::transient)?;
-        let records = names.iter().map(|name| self.directory.recall_vm(name).map_err(Error::transient));
-        Ok(records.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-    }
-
-    fn seen(&self, record: VmRecord) -> Result<Vm> {
-        let adapter = || Adapter {
-            key: ADAPTER.to_owned(),
-            network: self.name.clone(),
-            mac: record.mac.clone(),
-            connected: record.nic_connected,
-        };
-        let disk = |uuid: &Uuid| Disk {
-            reference: self.disk_reference(*uuid),
-            kind: DiskKind::Data,
-            parent: None,
-            controller: "data".to_owned(),
-        };
-        Ok(Vm {
-            power: Lab::power_state(self, &record.name).map_err(Error::transient)?,
-            version: version(&record),
-            adapters: record.has_nic.then(adapter).into_iter().collect(),
-            disks: record.disks.iter().map(disk).collect(),
-            snapshots: Vec::new(),
-            tasks: Vec::new(),
-            reference: VmRef { uuid: record.uuid, id: record.name.clone() },
-            stamp: record.stamp,
-            name: record.name,
-        })
-    }
-
-    fn disk_reference(&self, uuid: Uuid) -> DiskRef {
-        DiskRef { uuid, path: self.directory.disk(uuid).display().to_string() }
-    }
-
-    /// Takes the OVA apart, or finds it so; it is the one of `digest`.
-    fn unpacked(&self, ova: &Path, digest: &str) -> Result<Unpacked> {
-        let cache = cache_directory().map_err(Error::transient)?;
-        let unpacked =
-            Unpacked::ensure(ova, &cache, &self.tools(), &|what| log::info!("{what}")).map_err(Error::transient)?;
-        if unpacked.digest() != digest {
-            return Err(Error::refused(format!("{} is not the OVA that was planned with", ova.display())));
-        }
-        Ok(unpacked)
-    }
-
-    /// What the new VM is to be.
-    fn replacement(&self, wanted: &Wanted) -> Result<NewVm> {
-        let Wanted { name, image, like, stamp } = wanted;
-        let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
-            return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
-        };
-        let Some(unpacked) = Unpacked::at(Path::new(&image.reference)) else {
-            return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
-        };
-        if unpacked.digest() != image.digest {
-            return Err(Error::refused(format!("{} is not the image that was planned with", image.reference)));
-        }
-        let like = self.as_seen(like)?;
-        if self.directory.recall_vm(name).map_err(Error::transient)?.is_some() {
-            return Err(Error::refused(format!("the lab {} has a VM {name} already", self.name)));
-        }
-        Ok(NewVm {
-            name: name.clone(),
-            memory: like.memory,
-            processors: like.processors,
-            data_disk: None,
-            network_interface: true,
-            properties: node.properties.clone(),
-            source: Some(Source::Ova { unpacked }),
-            engine: self.replacements(),
-            stamp: Some(stamp.clone()),
-        })
-    }
-
-    /// Removes what a crash left without a record: it was never a VM.
-    fn clear_place_of(&self, vm: &str) -> Result<()> {
-        let left = self.directory.vm(vm);
-        if left.exists() {
-            fs::remove_dir_all(&left).map_err(Error::transient)?;
-        }
-        Ok(())
-    }
-}
-
-/// A replacement that outlives the call which asked for it.
-#[derive(Clone)]
-struct Wanted {
-    name: String,
-    image: Staged,
-    like: Vm,
-    stamp: Stamp,
-}
-
-/// Changes with the VM's settings, not with its process.
-fn version(record: &VmRecord) -> String {
-    let settings = VmRecord { process: None, ..record.clone() };
-    let text = serde_json::to_vec(&settings).unwrap_or_default();
-    ova::Sha256::of(&text).to_string()
 }
 
 #[async_trait]
@@ -284,6 +165,12 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
+    async fn staged(&self, digest: &str, _like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+        self.0.has_place(placement)?;
+        let digest = digest.to_owned();
+        self.with(move |lab| lab.staged(digest)).await
+    }
+
     /// What is unpacked is whole or not there at all, and of use to every lab: one request.
     async fn stage(
         &self,
@@ -296,11 +183,7 @@ impl Hypervisor for LabHypervisor {
         self.0.has_place(placement)?;
         permit.still().await?;
         let (ova, digest) = (ova.to_owned(), digest.to_owned());
-        self.with(move |lab| {
-            let reference = lab.unpacked(&ova, &digest)?.directory().display().to_string();
-            Ok(Staged { digest, reference })
-        })
-        .await
+        self.with(move |lab| lab.stage(&ova, digest)).await
     }
 
     async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
@@ -395,7 +278,3 @@ impl Hypervisor for LabHypervisor {
         self.change(vm, permit, |lab, name| lab.destroy_locked(name)).await
     }
 }
-
-#[cfg(test)]
-#[path = "hypervisor_tests.rs"]
-mod tests;

@@ -12,37 +12,36 @@ use uuid::Uuid;
 use super::Taken;
 use super::belief::Belief;
 use super::gate::missing;
-use super::node::MOMENT;
 use super::reach::Says;
 use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
-use crate::upgrade::run::Run;
-use crate::upgrade::trouble::{Trouble, Wait};
+use crate::upgrade::step_error::{StepError, Wait};
 
 /// How long a node may take beyond the drain.
-const LEAVING: Duration = Duration::from_secs(180);
+const EVACUATING: Duration = Duration::from_secs(180);
 /// So many looks a refusal may stand before it is taken for the last word.
 const LOOKS_TO_SETTLE: u32 = 60;
 
 /// What a node is asked for.
-enum Leave {
+enum Evacuate {
     Swap(swap::Request),
     Evacuation(swap::EvacuationRequest),
 }
 
 /// How far it is.
-struct Going {
+struct EvacuationProgress {
     id: Uuid,
     stage: Stage,
     error: Option<String>,
     code: Option<String>,
 }
 
-impl Leave {
+impl Evacuate {
     fn id(&self) -> Uuid {
         match self {
             Self::Swap(swap) => swap.id,
@@ -50,23 +49,25 @@ impl Leave {
         }
     }
 
-    fn going(&self, facts: Node) -> Option<Going> {
-        let going = match self {
+    fn progress_in(&self, facts: Node) -> Option<EvacuationProgress> {
+        let progress = match self {
             Self::Swap(_) => facts.swap.map(|swap::SwapState { id, stage, error, code, .. }| (id, stage, error, code)),
             Self::Evacuation(_) => {
                 facts.evacuation.map(|swap::EvacuationState { id, stage, error, code, .. }| (id, stage, error, code))
             }
         };
-        going.map(|(id, stage, error, code)| Going { id, stage, error, code }).filter(|going| going.id == self.id())
+        progress
+            .map(|(id, stage, error, code)| EvacuationProgress { id, stage, error, code })
+            .filter(|progress| progress.id == self.id())
     }
 }
 
-impl Run<'_> {
+impl StepContext<'_> {
     pub(super) async fn prepare(&self, plan: &Plan, node: &PlannedNode, old: &Vm) -> Taken {
         if old.power != PowerState::On {
-            return Err(Trouble::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
+            return Err(StepError::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
         }
-        let request = Leave::Swap(swap::Request {
+        let request = Evacuate::Swap(swap::Request {
             id: node.swap,
             to: plan.target.image.clone(),
             drain_seconds: plan.options.drain_seconds,
@@ -75,9 +76,9 @@ impl Run<'_> {
         });
         // What stands against it just after another node's swap may be gone in a moment.
         let patience = self.pace * LOOKS_TO_SETTLE;
-        if !self.leave(plan, node, &request, "to be prepared", patience).await? {
+        if !self.evacuated(plan, node, &request, "to be prepared", patience).await? {
             let words = format!("the image of {} does not know of swaps", node.name);
-            return Err(Trouble::pause(reason::NODE_IMAGE, words));
+            return Err(StepError::pause(reason::NODE_IMAGE, words));
         }
         Ok("drained, no leader, without the virtual IP; it may be shut down".to_owned())
     }
@@ -124,8 +125,8 @@ impl Run<'_> {
             return Ok(format!("not possible, for it does not do its part: {}", lacks.words));
         }
         let drain_seconds = plan.options.drain_seconds;
-        let request = Leave::Evacuation(swap::EvacuationRequest { id: node.swap, drain_seconds });
-        Ok(match self.leave(plan, node, &request, "to hand everything over", Duration::MAX).await? {
+        let request = Evacuate::Evacuation(swap::EvacuationRequest { id: node.swap, drain_seconds });
+        Ok(match self.evacuated(plan, node, &request, "to hand everything over", Duration::MAX).await? {
             true => "drained, no leader, without the virtual IP".to_owned(),
             false => "its image does not know how; pods and leader move when it stops".to_owned(),
         })
@@ -133,46 +134,46 @@ impl Run<'_> {
 
     /// Lets a node leave, and waits until it has. A refusal that stands for longer than `patience` is its last word.
     /// False if its image does not know how.
-    async fn leave(
+    async fn evacuated(
         &self,
         plan: &Plan,
         node: &PlannedNode,
-        what: &Leave,
+        what: &Evacuate,
         until: &str,
         patience: Duration,
-    ) -> Result<bool, Trouble> {
-        let limit = LEAVING + Duration::from_secs(plan.options.drain_seconds);
+    ) -> Result<bool, StepError> {
+        let limit = EVACUATING + Duration::from_secs(plan.options.drain_seconds);
         let (begun, since) = (&AtomicBool::new(false), Instant::now());
         self.wait(&format!("{} {until}", node.name), limit, || async move {
             if begun.load(Ordering::Relaxed) {
-                match what.going(self.nodes.facts(node.address).await?) {
+                match what.progress_in(self.nodes.facts(node.address).await?) {
                     // Asked again, it would begin anew.
-                    Some(Going { stage: Stage::Failed, error, code, .. }) => {
+                    Some(EvacuationProgress { stage: Stage::Failed, error, code, .. }) => {
                         let code = code.as_deref().unwrap_or(reason::NODE_GAVE_UP);
                         let words = format!("{} gave up: {}", node.name, error.unwrap_or_default());
-                        return Err(Trouble::pause(code, words).into());
+                        return Err(StepError::pause(code, words).into());
                     }
-                    Some(Going { stage, .. }) if stage != Stage::Prepared => {
-                        return Err(Wait::again(reason::WAITING, words(stage)));
+                    Some(EvacuationProgress { stage, .. }) if stage != Stage::Prepared => {
+                        return Err(Wait::not_yet(reason::WAITING, words(stage)));
                     }
                     _ => {}
                 }
             }
             let asked = match what {
-                Leave::Swap(swap) => self.nodes.begin_swap(node.address, swap).await?,
-                Leave::Evacuation(evacuation) => self.nodes.evacuate(node.address, evacuation).await?,
+                Evacuate::Swap(swap) => self.nodes.begin_swap(node.address, swap).await?,
+                Evacuate::Evacuation(evacuation) => self.nodes.evacuate(node.address, evacuation).await?,
             };
             match asked {
                 Asked::Done => Ok(true),
                 Asked::Unknown => Ok(false),
                 Asked::Begun => {
                     begun.store(true, Ordering::Relaxed);
-                    Err(Wait::again(reason::WAITING, "begun"))
+                    Err(Wait::not_yet(reason::WAITING, "begun"))
                 }
                 Asked::Refused(why) => {
                     let why = Reason::from(why).of(format!("{} refuses", node.name));
                     let stands = since.elapsed() >= patience;
-                    Err(if stands { Wait::End(why.into()) } else { Wait::Again(why) })
+                    Err(if stands { Wait::End(why.into()) } else { Wait::NotYet(why) })
                 }
             }
         })

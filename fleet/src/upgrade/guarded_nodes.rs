@@ -9,17 +9,17 @@ use contract::node::Node;
 use contract::swap;
 use uuid::Uuid;
 
-use super::fenced::may;
+use super::guarded_hypervisor::may;
 use super::nodes::{Asked, Nodes};
 use crate::authority::Hold;
 
 /// The nodes, behind a hold.
-pub struct FencedNodes<'a> {
+pub struct GuardedNodes<'a> {
     nodes: &'a dyn Nodes,
     hold: &'a Hold<'a>,
 }
 
-impl<'a> FencedNodes<'a> {
+impl<'a> GuardedNodes<'a> {
     /// The nodes for as long as the hold is ours.
     pub fn new(nodes: &'a dyn Nodes, hold: &'a Hold<'a>) -> Self {
         Self { nodes, hold }
@@ -31,7 +31,7 @@ impl<'a> FencedNodes<'a> {
 }
 
 #[async_trait]
-impl Nodes for FencedNodes<'_> {
+impl Nodes for GuardedNodes<'_> {
     async fn cluster(&self) -> anyhow::Result<Uuid> {
         self.nodes.cluster().await
     }

@@ -10,7 +10,7 @@ use crate::hypervisor::{Error, Kind};
 
 /// Why a step was not done.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum StepError {
     /// Something is in its way.
     Cannot(Obstacle),
     /// The journal could not be written for as long as the run waits: nothing can follow.
@@ -43,7 +43,7 @@ pub(super) enum Turns {
     Never,
 }
 
-impl Trouble {
+impl StepError {
     /// It may pass by itself.
     pub(super) fn pause(code: &str, words: impl fmt::Display) -> Self {
         Self::cannot(Reason::new(code, words), true, Turns::WhenItLasts)
@@ -83,14 +83,14 @@ impl Trouble {
 }
 
 /// A node's refusal may pass: whoever needs it waits.
-impl From<Reason> for Trouble {
+impl From<Reason> for StepError {
     fn from(reason: Reason) -> Self {
         Self::cannot(reason, true, Turns::WhenItLasts)
     }
 }
 
 /// What the hypervisor cannot do now it cannot do for the way back either.
-impl From<Error> for Trouble {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         let words = format!("{:#}", error.source);
         match error.kind {
@@ -107,7 +107,7 @@ impl From<Error> for Trouble {
 }
 
 /// A node that does not answer is no last word: whoever needs it waits.
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for StepError {
     fn from(error: anyhow::Error) -> Self {
         if error.is::<Lost>() {
             return Self::Stop(error);
@@ -120,7 +120,7 @@ impl From<anyhow::Error> for Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cannot(Obstacle { reason, .. }) | Self::Unwritten(reason) => f.write_str(&reason.words),
@@ -129,6 +129,11 @@ impl fmt::Display for Trouble {
         }
     }
 }
+
+/// The operator has asked the command to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("asked to end; doing it again goes on")]
+pub struct Cancelled;
 
 /// Nobody could say whether this command still holds the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -139,26 +144,26 @@ pub(super) struct Unconfirmed;
 #[derive(Debug)]
 pub(super) enum Wait {
     /// It may at the next look.
-    Again(Reason),
+    NotYet(Reason),
     /// No further look helps.
-    End(Trouble),
+    End(StepError),
 }
 
 impl Wait {
     /// Not yet, in these words.
-    pub(super) fn again(code: &str, words: impl fmt::Display) -> Self {
-        Self::Again(Reason::new(code, words))
+    pub(super) fn not_yet(code: &str, words: impl fmt::Display) -> Self {
+        Self::NotYet(Reason::new(code, words))
     }
 }
 
 impl From<Reason> for Wait {
     fn from(reason: Reason) -> Self {
-        Self::Again(reason)
+        Self::NotYet(reason)
     }
 }
 
-impl From<Trouble> for Wait {
-    fn from(trouble: Trouble) -> Self {
+impl From<StepError> for Wait {
+    fn from(trouble: StepError) -> Self {
         Self::End(trouble)
     }
 }
@@ -177,9 +182,9 @@ impl From<Error> for Wait {
 }
 
 impl Wait {
-    fn of(trouble: Trouble) -> Self {
+    fn of(trouble: StepError) -> Self {
         match trouble {
-            Trouble::Cannot(Obstacle { reason, .. }) => Self::Again(reason),
+            StepError::Cannot(Obstacle { reason, .. }) => Self::NotYet(reason),
             trouble => Self::End(trouble),
         }
     }

@@ -16,9 +16,9 @@ const SPOOL: &str = "spool-";
 
 /// A directory with numbered directories.
 #[derive(Clone, Debug)]
-pub struct Folder(PathBuf);
+pub struct DirectoryStore(PathBuf);
 
-impl Folder {
+impl DirectoryStore {
     /// The store in a directory, which is made when something is first kept.
     pub fn at(directory: PathBuf) -> Self {
         Self(directory)
@@ -63,7 +63,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 #[async_trait]
-impl Store for Folder {
+impl Store for DirectoryStore {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
         self.at_path("reading", self.0.clone(), |store, _| {
             Ok(names(store)?.iter().filter_map(|name| number(name)).collect())
@@ -115,7 +115,7 @@ impl Store for Folder {
 }
 
 #[async_trait]
-impl Snapshots for Folder {
+impl Snapshots for DirectoryStore {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
         self.at_path("looking for", self.0.join(name), |_, path| {
             Ok(path.try_exists()?.then(|| path.display().to_string()))
@@ -157,7 +157,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_about_to_be_kept_lies_beside_it_and_nothing_of_it_stays() {
         let directory = tempfile::tempdir().unwrap();
-        let folder = Folder::at(directory.path().join("upgrades"));
+        let folder = DirectoryStore::at(directory.path().join("upgrades"));
         let killed = folder.spool().await.unwrap().keep();
         assert_eq!(killed.parent(), Some(&*folder.0));
         fs::write(killed.join("half.db"), "half").unwrap();

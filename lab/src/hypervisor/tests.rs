@@ -1,6 +1,7 @@
 //! Who may not change anything any more changes nothing, in the middle of a call too.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +18,7 @@ use super::super::environment::tests::tree_in;
 use super::super::plan::{Wishes, plan};
 use super::super::qemu::machine::control_argument;
 use super::super::records::LabDirectory;
-use super::super::{EngineRecord, Hardware as QemuHardware, Record};
+use super::super::{EngineRecord, Hardware as QemuHardware, NewVm, Record};
 use super::*;
 
 /// A permit that is given so many times.

@@ -1,0 +1,87 @@
+//! Nodes whose boot waits: what they look after meanwhile, and what they leave alone.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Instant, SystemTime};
+
+use super::cuts::{Machine, in_a_namespace, steps};
+use crate::boot::run;
+use crate::cluster::etcd::{guard, snapshot};
+use crate::host::files;
+use crate::host::fixture::{SmallFileSystem, eventually, small_file_system};
+use crate::intake::config::fixture::one_node;
+use crate::maintenance::{Maintenance, Needs};
+
+/// Gives the data disk hardly any room, and snapshots of these days.
+fn fill(machine: &Machine) -> SmallFileSystem {
+    let disk = small_file_system(&machine.root().join("data"));
+    fs::create_dir_all(machine.root().join("data/kaas")).unwrap();
+    fs::create_dir(snapshot::directory(machine.root())).unwrap();
+    plant(machine.root(), 10..13);
+    disk
+}
+
+/// Plants snapshots of these days of a month.
+fn plant(root: &Path, days: Range<u32>) {
+    for day in days {
+        fs::write(snapshot::directory(root).join(format!("c-202001{day}T000000Z.db")), "").unwrap();
+    }
+}
+
+/// The days of the snapshots that are left.
+fn planted(root: &Path) -> Vec<String> {
+    snapshot::list(root, SystemTime::now()).unwrap().iter().map(|one| one.taken[8..10].to_owned()).collect()
+}
+
+#[test]
+fn a_full_data_disk_has_room_before_etcd_starts() {
+    in_a_namespace("room", || {
+        let machine = Machine::new(one_node());
+        let _disk = fill(&machine);
+        machine.boot().unwrap();
+        assert_eq!(planted(machine.root()), ["12"], "the newest one stays, and no other");
+    });
+}
+
+#[test]
+fn etcd_is_not_started_while_a_restore_is_under_way() {
+    in_a_namespace("restoring", || {
+        let machine = Machine::new(one_node());
+        let lock = guard::lock(machine.root()).unwrap();
+        let waits = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(waits.contains("waiting for the end of a restore"), "{waits}");
+        assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
+        drop(lock);
+        // A program that another test starts has it between fork and exec.
+        eventually("etcd's start", || machine.boot().is_ok());
+    });
+}
+
+#[test]
+fn a_node_that_kubernetes_does_not_call_ready_looks_after_its_disk_and_its_store() {
+    in_a_namespace("unready", || {
+        let machine = Machine::new(one_node());
+        let _disk = fill(&machine);
+        machine.ready.store(false, Ordering::SeqCst);
+        let (root, ready) = (machine.root().to_owned(), Arc::clone(&machine.ready));
+        // Kubernetes calls the node ready once that was seen.
+        let watching = thread::spawn(move || {
+            eventually("room", || planted(&root) == ["12"]);
+            plant(&root, 20..23);
+            eventually("room while the node waits", || planted(&root) == ["22"]);
+            ready.store(true, Ordering::SeqCst);
+        });
+        let mut context = machine.decide().unwrap();
+        let (mut maintenance, reporter) = (Maintenance::default(), context.node.reporter.clone());
+        maintenance.begin(context.node.config.role(), Needs::DataDisk, Instant::now());
+        let steps = steps(&context);
+        run::carry_out(&mut context, &steps, &mut maintenance, &reporter);
+        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert!(maintenance.has_begun("etcd") && maintenance.has_begun("snapshots of etcd"));
+        assert!(!maintenance.has_begun("the add-ons"), "that needs a node that works");
+    });
+}

@@ -1,0 +1,67 @@
+//! Keeps the priorities of the system's own pods from everybody else's: the scheduler makes room for such pods by ending
+//! others, cluster DNS among them, and the kubelet evicts none of them, however full the disk is.
+
+use contract::pod_security::PodSecurity;
+use serde_json::{Value, json};
+
+/// Of the policy and of its binding.
+const NAME: &str = "kaas-system-priority";
+
+/// The lowest priority of the system's own classes (`k8s.io/kubernetes/pkg/apis/scheduling`, `SystemCriticalPriority`). The
+/// API server has filled a pod's in, and given nobody else's class such a one.
+const SYSTEM: u32 = 2_000_000_000;
+
+/// Who may make privileged pods in a namespace has its nodes anyway, and what needs a node to work is found there: so the
+/// label that allows the one allows the other. None where namespaces without a label may do everything.
+pub(super) fn objects(level: PodSecurity) -> Vec<Value> {
+    match level {
+        PodSecurity::Privileged => return Vec::new(),
+        PodSecurity::Baseline | PodSecurity::Restricted => {}
+    }
+    let message = "pods of this priority are the system's own: they are for kube-system, and for namespaces with the label \
+                   pod-security.kubernetes.io/enforce=privileged";
+    vec![
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": NAME},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    "namespaceSelector": {"matchExpressions": [
+                        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
+                        // Also matches where there is no such label.
+                        {"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]},
+                    ]},
+                    "resourceRules": [{
+                        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
+                    }],
+                },
+                "validations": [{
+                    "expression": format!("!has(object.spec.priority) || object.spec.priority < {SYSTEM}"),
+                    "message": message,
+                    "reason": "Forbidden",
+                }],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": NAME},
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kube_system_and_privileged_namespaces_have_the_systems_priorities() {
+        assert!(objects(PodSecurity::Privileged).is_empty());
+        let objects = objects(PodSecurity::Baseline);
+        assert_eq!(objects[1]["spec"]["policyName"], objects[0]["metadata"]["name"]);
+        insta::assert_snapshot!(format!("{:#}", Value::from(objects)));
+    }
+}

@@ -1,0 +1,55 @@
+//! Keys that are derived from an authority's key, which every control node of a cluster has and keeps: there is nothing
+//! to hand over, to save or to lose.
+
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use zeroize::Zeroizing;
+
+use super::{Certified, Error};
+use crate::host::tls;
+
+/// A key of 32 bytes from the authority's (HKDF-SHA256, RFC 5869): always the same for one salt and purpose, and telling
+/// nothing of those for others.
+///
+/// # Errors
+/// [`Error::Unusable`] when the authority's key cannot be understood.
+pub fn derive(authority: &Certified, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
+    let unusable = |reason: String| Error::Unusable { what: "the authority's key".to_owned(), reason };
+    let key = tls::key(authority.key.expose()).map_err(|error| unusable(error.to_string()))?;
+    let mut derived = Zeroizing::new([0; 32]);
+    Salt::new(HKDF_SHA256, salt)
+        .extract(key.secret_der())
+        .expand(&[purpose], HKDF_SHA256)
+        .and_then(|expanded| expanded.fill(&mut *derived))
+        .map_err(|_| unusable("no key can be derived from it".to_owned()))?;
+    Ok(derived)
+}
+
+/// An authority that is always the same one.
+#[cfg(test)]
+pub(crate) fn fixed_authority() -> Certified {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+
+    let pem = |label: &str, byte: u8| {
+        format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode([byte; 32]))
+    };
+    Certified { certificate: pem("CERTIFICATE", 9), key: contract::secret::Secret::new(pem("PRIVATE KEY", 7)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::hex;
+
+    #[test]
+    fn an_authority_gives_the_same_bytes_for_ever_and_others_for_another_purpose() {
+        // By Python's hmac, as RFC 5869 describes it.
+        let ssh = derive(&fixed_authority(), b"kaas ssh hosts 1", b"ed25519").unwrap();
+        assert_eq!(hex::lower(&*ssh), "b8ce4151f9634f2894f35c0eb814ec6fca855e5003aad6ea95ab5891af08910d");
+        let purpose = b"kaas encryption keys 1";
+        let wrapping = derive(&fixed_authority(), purpose, purpose).unwrap();
+        assert_eq!(hex::lower(&*wrapping), "93d22a44f8285062ab48c74b1df7d1c2f25a5e6d4459f7b7ce4f9ce5d143052a");
+        let none = Certified { key: contract::secret::Secret::new("none".to_owned()), ..fixed_authority() };
+        assert!(derive(&none, purpose, purpose).is_err());
+    }
+}

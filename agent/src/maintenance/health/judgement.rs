@@ -1,0 +1,125 @@
+//! From single looks to what keepalived is told.
+
+use std::time::{Duration, Instant};
+
+/// So many looks in a row must find the API wanting before this node gives the virtual IP up …
+const LOOKS: u32 = 3;
+
+/// … and they must last so long. An election of etcd's leader is no outage.
+const REFUSING: Duration = Duration::from_secs(2);
+
+/// As long as its answers are only late: under load no other node would be quicker, and all clients would have to
+/// come again.
+const LATE: Duration = Duration::from_secs(15);
+
+/// What one look at the API on this node shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It serves.
+    Serves,
+    /// It did not answer in time.
+    Late,
+    /// It says no, cannot be reached, or has no etcd.
+    Refuses,
+}
+
+/// Whether the API on this node serves: at once when it does, no longer after some looks in a row that say otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Judgement {
+    serves: bool,
+    doubt: Option<Doubt>,
+}
+
+/// Looks in a row that find the API wanting.
+#[derive(Debug)]
+struct Doubt {
+    since: Instant,
+    looks: u32,
+    /// How many looks up to the last one are refusals.
+    refusals: u32,
+}
+
+impl Judgement {
+    /// Whether the API serves.
+    pub(super) fn serves(&self) -> bool {
+        self.serves
+    }
+
+    /// Whether the last look found it wanting.
+    pub(super) fn doubts(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// Judges by a look that began then and ends `now`. Says whether that ends its service.
+    pub(super) fn note(&mut self, look: Look, began: Instant, now: Instant) -> bool {
+        if look == Look::Serves {
+            *self = Self { serves: true, doubt: None };
+            return false;
+        }
+        let doubt = self.doubt.get_or_insert(Doubt { since: began, looks: 0, refusals: 0 });
+        doubt.looks = doubt.looks.saturating_add(1);
+        doubt.refusals = if look == Look::Refuses { doubt.refusals.saturating_add(1) } else { 0 };
+        // One that answers no, after it was late when it was asked, has said so more than once.
+        let least = if doubt.refusals > 1 { REFUSING } else { LATE };
+        let over = doubt.looks >= LOOKS && now.duration_since(doubt.since) >= least;
+        over && std::mem::replace(&mut self.serves, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Look::{Late, Refuses, Serves};
+    use super::*;
+
+    /// Whether the API serves after each of some looks that begin and end so many milliseconds from now.
+    fn judged(looks: &[(u64, u64, Look)]) -> Vec<bool> {
+        let start = Instant::now();
+        let at = |time| start + Duration::from_millis(time);
+        let mut judgement = Judgement::default();
+        let judge = |(began, ended, look): &(u64, u64, Look)| {
+            judgement.note(*look, at(*began), at(*ended));
+            judgement.serves()
+        };
+        looks.iter().map(judge).collect()
+    }
+
+    #[test]
+    fn it_serves_from_the_first_good_look_on() {
+        assert_eq!(judged(&[(0, 0, Refuses), (500, 500, Serves)]), [false, true]);
+    }
+
+    #[test]
+    fn an_election_of_etcds_leader_ends_no_service() {
+        let away = |from: u64| (from, from, Refuses);
+        let looks = [(0, 0, Serves), away(1000), away(1500), away(2000), away(2500), (3000, 3000, Serves)];
+        assert_eq!(judged(&looks), [true; 6]);
+    }
+
+    #[test]
+    fn an_etcd_that_is_away_for_two_seconds_ends_it() {
+        let away = |from: u64| (from, from, Refuses);
+        let looks = [(0, 0, Serves), away(1000), away(1500), away(2000), away(2500), away(3000)];
+        assert_eq!(judged(&looks), [true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn an_api_that_hangs_when_etcd_goes_is_judged_from_when_it_was_asked() {
+        let looks = [(0, 0, Serves), (1000, 3000, Late), (3500, 3500, Refuses), (4000, 4000, Refuses)];
+        assert_eq!(judged(&looks), [true, true, true, false]);
+    }
+
+    #[test]
+    fn answers_that_are_late_end_it_after_fifteen_seconds() {
+        let late = |from: u64| (from, from + 2000, Late);
+        let looks: Vec<_> =
+            [0].map(|at| (at, at, Serves)).into_iter().chain((1..8).map(|at| late(at * 2500))).collect();
+        assert_eq!(judged(&looks), [true, true, true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn one_refusal_among_late_answers_ends_nothing() {
+        let looks =
+            [(0, 0, Serves), (1000, 3000, Late), (3500, 5500, Late), (6000, 6000, Refuses), (6500, 6500, Serves)];
+        assert_eq!(judged(&looks), [true; 5]);
+    }
+}

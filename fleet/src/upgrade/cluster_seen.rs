@@ -1,0 +1,82 @@
+//! What is seen of a cluster without its hypervisor: nodes, who is at work on the deployment, and the journal of an
+//! earlier upgrade. Looks, judges nothing.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+use contract::node::Node;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::entry::{self, Direction, Entry, Outcome};
+use super::progress::Progress;
+use super::{Nodes, salvage};
+use crate::authority::{Hold, Store, standing};
+
+/// What was seen of a cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterSeen {
+    /// The UID of the namespace kube-system.
+    #[serde(rename = "cluster")]
+    pub id: Uuid,
+    /// The cluster of which the operator says that it is the deployment's, whatever was its before.
+    pub other_cluster: Option<Uuid>,
+    /// The control nodes, by name.
+    pub nodes: Vec<SeenNode>,
+    /// Who is at work on the deployment now.
+    pub held_by: Option<String>,
+    /// The last upgrade of the deployment.
+    pub earlier: Option<Earlier>,
+}
+
+/// A control node.
+#[derive(Clone, Debug, Serialize)]
+pub struct SeenNode {
+    /// Its name in Kubernetes.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// What it says of itself, or why it says nothing.
+    pub facts: Result<Node, String>,
+}
+
+/// An upgrade before this one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Earlier {
+    /// Its plan.
+    pub id: Uuid,
+    /// The cluster that it was of.
+    pub cluster: Uuid,
+    /// The way that it went last.
+    pub direction: Direction,
+    /// Its end, if it has one.
+    pub outcome: Option<Outcome>,
+}
+
+impl ClusterSeen {
+    /// Asks the nodes and the store. `own` is the caller's hold, which is nobody else's.
+    ///
+    /// # Errors
+    /// When the Kubernetes API or the store does not answer. That a node does not is part of what was seen.
+    pub async fn take(nodes: &dyn Nodes, store: &dyn Store, own: Option<&Hold<'_>>) -> anyhow::Result<Self> {
+        let mut seen = Vec::new();
+        for (name, address) in nodes.control_nodes().await? {
+            let facts = nodes.facts(address).await.map_err(|error| format!("{error:#}"));
+            seen.push(SeenNode { name, address, facts });
+        }
+        seen.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Self {
+            id: nodes.cluster().await?,
+            other_cluster: None,
+            nodes: seen,
+            held_by: if own.is_some() { None } else { standing(store).await?.holder() },
+            earlier: salvage::read(store).await?.map(|entries| earlier(&entries)).transpose()?,
+        })
+    }
+}
+
+fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
+    let plan = entry::plan_of(entries).context("a journal without a plan")?;
+    let progress = Progress::of(plan, entries);
+    Ok(Earlier { id: plan.id, cluster: plan.cluster, direction: progress.direction, outcome: progress.outcome })
+}

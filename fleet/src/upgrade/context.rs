@@ -1,0 +1,116 @@
+//! What a step works with: the deployment behind its hold, and how it waits.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::guarded_hypervisor::GuardedHypervisor;
+use super::guarded_nodes::GuardedNodes;
+use super::notice::Notice;
+use super::plan::Plan;
+use super::step_error::{StepError, Wait};
+use crate::authority::{Hold, Snapshots};
+
+/// For so many looks the cluster's API is left alone after it did not answer.
+const LOOKS_WHILE_AWAY: u32 = 30;
+/// How long a node that answers may take for what is done in a moment.
+pub(super) const MOMENT: Duration = Duration::from_secs(120);
+
+/// A deployment that is held. Whatever a step changes, it changes behind the hold.
+pub(super) struct StepContext<'a> {
+    pub(super) hypervisor: GuardedHypervisor<'a>,
+    pub(super) nodes: GuardedNodes<'a>,
+    pub(super) hold: &'a Hold<'a>,
+    pub(super) snapshots: &'a dyn Snapshots,
+    pub(super) watch: &'a (dyn Fn(&Notice<'_>) + Sync),
+    /// The pause between two looks.
+    pub(super) pace: Duration,
+    /// Where the OVA is, if it is not where the plan says.
+    pub(super) ova: Option<PathBuf>,
+    /// How long a run waits for what it cannot do now.
+    pub(super) pause_limit: Duration,
+    pub(super) cancelled: watch::Receiver<bool>,
+}
+
+impl StepContext<'_> {
+    /// Whether this command is still the one, and wanted.
+    pub(super) async fn may_go_on(&self) -> Result<(), StepError> {
+        if *self.cancelled.borrow() {
+            return Err(StepError::Cancelled);
+        }
+        self.hold.still().await.map_err(|lost| StepError::Stop(lost.into()))
+    }
+
+    /// Does what takes long, for as long as this command is still the one, and wanted.
+    pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, StepError> {
+        Ok(unless_ended(work, self.pace, || self.may_go_on()).await??)
+    }
+
+    /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.
+    pub(super) async fn wait<T, F>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut look: impl FnMut() -> F + Send,
+    ) -> Result<T, StepError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Wait>> + Send,
+    {
+        let (mut spent, mut last) = (Duration::ZERO, Instant::now());
+        let mut said = None;
+        loop {
+            self.may_go_on().await?;
+            let seen = look().await;
+            // A command that was stopped for an hour, or slept with its machine, has not looked for an hour.
+            spent += last.elapsed().min(self.most_of_a_look());
+            last = Instant::now();
+            match seen {
+                Ok(found) => return Ok(found),
+                Err(Wait::End(trouble)) => return Err(trouble),
+                Err(Wait::NotYet(why)) if spent >= limit => {
+                    return Err(why.of(format!("waited {} s for {what}", limit.as_secs())).into());
+                }
+                Err(Wait::NotYet(why)) => {
+                    if said.as_ref() != Some(&why) {
+                        (self.watch)(&Notice::Waiting { what, why: &why });
+                        said = Some(why);
+                    }
+                }
+            }
+            tokio::time::sleep(self.pace).await;
+        }
+    }
+
+    /// As how much time one look counts at most.
+    pub(super) fn most_of_a_look(&self) -> Duration {
+        self.pace * LOOKS_WHILE_AWAY
+    }
+
+    /// Where the OVA is.
+    pub(super) fn ova<'p>(&'p self, plan: &'p Plan) -> &'p Path {
+        self.ova.as_deref().unwrap_or(&plan.target.ova)
+    }
+}
+
+/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands.
+pub(super) async fn unless_ended<T, E, F: Future<Output = Result<(), E>>>(
+    work: impl Future<Output = T>,
+    pace: Duration,
+    may_go_on: impl Fn() -> F,
+) -> Result<T, E> {
+    let ended = async {
+        loop {
+            if let Err(ended) = may_go_on().await {
+                return ended;
+            }
+            tokio::time::sleep(pace).await;
+        }
+    };
+    tokio::select! {
+        done = work => Ok(done),
+        ended = ended => Err(ended),
+    }
+}

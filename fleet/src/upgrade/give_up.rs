@@ -1,0 +1,138 @@
+//! The end of an upgrade of which nothing can be read, not even its plan. What can be seen is named, for a person to go
+//! by.
+
+use std::net::Ipv4Addr;
+
+use anyhow::bail;
+use contract::swap::Stage;
+
+use super::act::{held, withdrawn};
+use super::deployment::Deployment;
+use super::given_up::GivenUp;
+use super::guarded_hypervisor::GuardedHypervisor;
+use super::guarded_nodes::GuardedNodes;
+use super::journal;
+use super::nodes::Nodes;
+use super::notice::Notice;
+use super::reason::{self, Reason};
+use super::salvage::{self, Damaged};
+use super::unasked::Unasked;
+use super::verb::Verb;
+use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::Vm;
+use crate::node::clean;
+
+impl Deployment<'_> {
+    /// Ends the upgrade whose journal is that of the hold `number`, and of which nothing can be read. Its VMs stay as
+    /// they are and are named. Of nodes that answer from one of them, swaps that are prepared are withdrawn. Of a cluster
+    /// that calls itself otherwise no node is asked.
+    ///
+    /// # Errors
+    /// When the journal or its plan can be read, another hold's is the damaged one, somebody else is at work on the
+    /// deployment, or the end cannot be noted: then it may be given up once more.
+    pub async fn give_up(&self, number: u64, over: TakeOver) -> anyhow::Result<GivenUp> {
+        self.nothing_of(number).await?;
+        let hold = self.take(Verb::Abandon.name(), over).await?;
+        let gone = async {
+            // Until now others could end it.
+            let damage = self.nothing_of(number).await?;
+            let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
+            let notes = self.look_at_all(&hold).await;
+            let reason = Reason::new(reason::ASKED, words);
+            let given_up = GivenUp { at: journal::now(), hold: hold.number(), given_up: number, reason, notes };
+            given_up.write(&hold).await?;
+            Ok(given_up)
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
+    /// Why nothing can be read of the journal of this hold.
+    async fn nothing_of(&self, number: u64) -> anyhow::Result<Damaged> {
+        let damage: Damaged = match salvage::read(self.store).await {
+            Ok(None) => bail!("there is no upgrade of this deployment"),
+            Ok(Some(_)) => {
+                bail!("the journal can be read: the upgrade is named by its identifier; nothing was changed")
+            }
+            Err(error) => error.downcast()?,
+        };
+        if let Some(plan) = &damage.plan {
+            bail!("{damage}; its plan can be read: the upgrade is {}; nothing was changed", plan.id);
+        }
+        if damage.hold != number {
+            bail!("{damage}; that is hold {}, not {number}; nothing was changed", damage.hold);
+        }
+        Ok(damage)
+    }
+
+    /// Names all VMs and nodes of the deployment, and withdraws what is prepared.
+    async fn look_at_all(&self, hold: &Hold<'_>) -> Vec<String> {
+        let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
+        let unasked = Unasked::of_another_cluster();
+        let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
+        let nodes = GuardedNodes::new(nodes, hold);
+        let mut notes = Vec::new();
+        if let Err(error) = hypervisor.settle().await {
+            notes.push(format!("what was begun before may still be going on: {:#}", error.source));
+        }
+        let vms = hypervisor.vms().await.unwrap_or_else(|error| {
+            notes.push(format!("which VMs there are is not known: {:#}", error.source));
+            Vec::new()
+        });
+        notes.extend(vms.iter().map(seen));
+        match nodes.control_nodes().await {
+            Ok(all) => {
+                for (name, address) in all {
+                    notes.push(format!("{name}: {}", asked(&nodes, &vms, address).await));
+                }
+            }
+            Err(error) => notes.push(format!("no node is asked, for where they are is not known: {error:#}")),
+        }
+        let notes: Vec<String> = notes.iter().map(|note| clean(note)).collect();
+        for note in &notes {
+            self.tell(&Notice::Done { note });
+        }
+        notes
+    }
+}
+
+/// A VM as it is, in words.
+fn seen(vm: &Vm) -> String {
+    let (power, held) = (vm.power, held(vm));
+    if held.is_empty() {
+        return format!("the VM {vm} is {power} and holds no data disk");
+    }
+    format!("the VM {vm} is {power} and holds the disk {}: never remove it with that", held.join(", "))
+}
+
+/// How a node is that runs in one of these VMs, and what became of a swap that it has prepared. Another node is another
+/// cluster's.
+async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> String {
+    let facts = match nodes.facts(address).await {
+        Ok(facts) => facts,
+        Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
+    };
+    let runs = facts.image.build();
+    if !vms.iter().any(|vm| Some(vm.uuid()) == facts.holder) {
+        return format!("it runs {runs} in no VM of this deployment that is seen, and is asked for nothing");
+    }
+    let mut told = match facts.swap {
+        None => format!("it runs {runs}; no swap of it is open"),
+        Some(swap) if swap.stage == Stage::Taken => {
+            format!("it runs {runs}; its swap {} stays open, for it is on its new image", swap.id)
+        }
+        Some(swap) => {
+            let asked = nodes.cancel_swap(address, swap.id).await;
+            format!("it runs {runs}; {}", withdrawn(&format!("its swap {}", swap.id), asked))
+        }
+    };
+    if let Some(evacuation) = facts.evacuation {
+        told += &format!("; it was asked to move its work away ({})", evacuation.id);
+    }
+    told
+}
+
+#[cfg(test)]
+#[path = "tests/given_up.rs"]
+mod tests;

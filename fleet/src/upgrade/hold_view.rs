@@ -1,0 +1,29 @@
+//! What a plan makes of the hold on its deployment.
+
+use crate::authority::{Hold, TakeOver};
+
+/// How a deployment is looked at that is to be planned for.
+#[derive(Clone, Copy)]
+pub(super) enum HoldView<'a> {
+    /// Who is at work on it is in the way.
+    AsItIs,
+    /// It will be taken from whoever is at work on it.
+    TakenOver,
+    /// It is taken.
+    Own(&'a Hold<'a>),
+}
+
+impl<'a> HoldView<'a> {
+    /// The caller's hold, if it has it.
+    pub(super) fn own(self) -> Option<&'a Hold<'a>> {
+        if let Self::Own(hold) = self { Some(hold) } else { None }
+    }
+
+    /// Before it is taken.
+    pub(super) fn before(over: TakeOver) -> Self {
+        match over {
+            TakeOver::FromTheDead => Self::AsItIs,
+            TakeOver::FromAnyone => Self::TakenOver,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which control nodes are taken to which Kubernetes minor, and in which order. Pure.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use contract::minor::Minor;
+use contract::node::Node;
+use serde::Serialize;
+
+use super::cluster_seen::{ClusterSeen, SeenNode};
+use super::judge::{self, Judged};
+use super::plan::Evidence;
+use super::refusal::{self as codes, Refusals};
+
+/// What would be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KubernetesPlan {
+    /// The minor that the cluster is taken to.
+    pub to: String,
+    /// What it rests on.
+    pub grounds: Vec<Evidence>,
+    /// The nodes that are not there yet, in order.
+    pub nodes: Vec<KubernetesNode>,
+}
+
+/// A node that is to be upgraded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KubernetesNode {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The version that it runs.
+    pub runs: String,
+    /// Whether its upgrade was begun before.
+    pub begun: bool,
+}
+
+/// Decides what is to be done. Pure.
+///
+/// # Errors
+/// All that is in the way.
+pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
+    let mut judged = Judged::default();
+    judge::cluster(&mut judged, seen);
+    let mut all = Vec::new();
+    for node in &seen.nodes {
+        let Some(facts) = judge::answering(&mut judged, node) else { continue };
+        if !is_begun(facts) {
+            judge::health(&mut judged, seen.nodes.len(), node, facts);
+        }
+        all.push((node, facts));
+    }
+    let minors: BTreeSet<Minor> = all.iter().filter_map(|(_, facts)| Minor::of(&facts.kubernetes.version)).collect();
+    let Some((&oldest, &newest)) = minors.first().zip(minors.last()) else { return Err(Refusals(judged.refusals)) };
+    // Nodes of two minors: an upgrade that was begun.
+    let next = if oldest == newest { oldest.next() } else { newest };
+    let to = match wanted.map(|wanted| (wanted, wanted.parse())) {
+        None => next,
+        Some((_, Ok(minor))) => minor,
+        Some((wanted, Err(_))) => {
+            judged.refuse(codes::KUBERNETES_SKEW, wanted, "it is no Kubernetes minor such as 1.36");
+            next
+        }
+    };
+    if to != next && to != newest {
+        let reason = format!("the cluster runs Kubernetes {oldest}; the way leads to {next} only");
+        judged.refuse(codes::KUBERNETES_SKEW, &to.to_string(), reason);
+    } else {
+        carried(&mut judged, &all, to);
+    }
+    let mut nodes: Vec<(bool, KubernetesNode)> = all
+        .iter()
+        .filter(|(_, facts)| is_begun(facts) || Minor::of(&facts.kubernetes.version) != Some(to))
+        .map(|(node, facts)| (is_last(facts), planned(node, facts)))
+        .collect();
+    if nodes.is_empty() && judged.refusals.is_empty() {
+        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {to}"));
+    }
+    if !judged.refusals.is_empty() {
+        return Err(Refusals(judged.refusals));
+    }
+    // What was begun is ended first; who leads etcd or holds the address comes last.
+    nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
+    let nodes = nodes.into_iter().map(|(_, node)| node).collect();
+    Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes })
+}
+
+fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: Minor) {
+    for (node, facts) in all {
+        let carried = facts.kubernetes.carried.iter().find(|version| Minor::of(version) == Some(to));
+        match carried {
+            Some(version) => {
+                let runs = &facts.kubernetes.version;
+                judged.holds(&node.name, format!("runs Kubernetes {runs}, its image carries {version}"));
+            }
+            None => {
+                let carried = facts.kubernetes.carried.join(" and ");
+                let reason =
+                    format!("its image carries Kubernetes {carried}, not {to}; swap it to one that does first");
+                judged.refuse(codes::KUBERNETES, &node.name, reason);
+            }
+        }
+    }
+}
+
+fn planned(node: &SeenNode, facts: &Node) -> KubernetesNode {
+    KubernetesNode {
+        name: node.name.clone(),
+        address: node.address,
+        runs: facts.kubernetes.version.clone(),
+        begun: is_begun(facts),
+    }
+}
+
+fn is_begun(facts: &Node) -> bool {
+    facts.kubernetes.upgrade.as_ref().is_some_and(|upgrade| upgrade.error.is_none())
+}
+
+fn is_last(facts: &Node) -> bool {
+    let leads = facts.etcd.as_ref().is_some_and(|etcd| etcd.leader);
+    leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
+}

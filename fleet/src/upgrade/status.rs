@@ -1,0 +1,75 @@
+//! Where an upgrade stands: what its journal comes to.
+
+use anyhow::Context;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::entry::{Direction, Entry, Outcome, plan_of};
+use super::plan::{Plan, Step};
+use super::progress::{Next, Progress};
+use super::reason::Reason;
+
+/// Where an upgrade stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpgradeStatus {
+    /// Its plan.
+    pub id: Uuid,
+    /// The way that it goes.
+    pub direction: Direction,
+    /// The one node that the way is for, by its name; none for all.
+    pub only: Option<String>,
+    /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
+    pub left_out: Vec<String>,
+    /// Why it turned, if it did.
+    pub reason: Option<Reason>,
+    /// Its end, if it is reached.
+    pub outcome: Option<Outcome>,
+    /// Whether one node is back, and a person decides how to go on.
+    pub waits_for_a_person: bool,
+    /// Why it cannot go on now, if it cannot.
+    pub paused: Option<Reason>,
+    /// How many steps of the way are done.
+    pub done: usize,
+    /// How many there are.
+    pub total: usize,
+    /// The next step.
+    pub next: Option<Step>,
+    /// Who is at work on the deployment now.
+    pub held_by: Option<String>,
+    /// The plan.
+    pub plan: Plan,
+    /// The journal.
+    pub entries: Vec<Entry>,
+}
+
+impl UpgradeStatus {
+    /// What these entries come to. `held_by` is who is at work on the deployment now.
+    ///
+    /// # Errors
+    /// When there is no plan among them.
+    pub(super) fn of(entries: Vec<Entry>, held_by: Option<String>) -> anyhow::Result<Self> {
+        let plan = plan_of(&entries).context("a journal without a plan")?.clone();
+        let progress = Progress::of(&plan, &entries);
+        let (next, (done, total)) = (progress.next(&plan), progress.count(&plan));
+        let step = match next {
+            Next::Take { step, .. } => Some(step),
+            Next::End(_) | Next::Ended(_) | Next::NodeIsBack(_) => None,
+        };
+        Ok(Self {
+            id: plan.id,
+            direction: progress.direction,
+            only: progress.only.map(|node| plan.nodes[node].name.clone()),
+            left_out: progress.left_out.iter().map(|node| plan.nodes[*node].name.clone()).collect(),
+            reason: progress.reason,
+            outcome: progress.outcome,
+            waits_for_a_person: matches!(next, Next::NodeIsBack(_)),
+            paused: progress.paused,
+            done,
+            total,
+            next: step,
+            held_by,
+            plan,
+            entries,
+        })
+    }
+}

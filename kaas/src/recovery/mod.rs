@@ -1,0 +1,129 @@
+//! `kaas recovery`: the operator's key pair, to whose public half clusters seal the keys of their Secrets, and what opens
+//! them again from a snapshot.
+
+mod snapshot;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use contract::properties::RECOVERY_PUBLIC_KEY;
+use contract::recovery::{Error, Key, Keys, PrivateKey};
+use fleet::files;
+use snapshot::{Copy, Kept};
+use zeroize::Zeroizing;
+
+/// What can be done for the recovery of clusters.
+#[derive(Subcommand)]
+pub enum Recovery {
+    /// Makes a key pair: keeps the private key in a file and prints the public one.
+    New {
+        /// Where to keep the private key. It is never written over.
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Opens the encryption keys that a snapshot carries, for `kaas-agent restore --recovered-keys`.
+    Open {
+        /// The private key, in PEM.
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// Where to put the opened keys. Whoever has them reads the Secrets of the snapshot: delete them after the restore.
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+        /// The snapshot.
+        snapshot: PathBuf,
+    },
+}
+
+/// Does it.
+///
+/// # Errors
+/// A file cannot be read or written, or the key opens nothing of the snapshot.
+pub fn run(command: &Recovery) -> anyhow::Result<()> {
+    match command {
+        Recovery::New { output } => {
+            let key = PrivateKey::draw()?;
+            files::write_new(output, key.pem().expose().as_bytes())?;
+            crate::output::result(&format!("{RECOVERY_PUBLIC_KEY}={}", key.public()?))
+        }
+        Recovery::Open { key, output, snapshot } => {
+            let text = fs::read_to_string(key).map(Zeroizing::new);
+            let text = text.with_context(|| format!("reading {}", key.display()))?;
+            let key = PrivateKey::of_pem(&text).with_context(|| key.display().to_string())?;
+            let Kept { copies, damaged } = kept_in(snapshot)?;
+            if damaged > 0 {
+                crate::output::warn(&format!("{damaged} parts of the snapshot are damaged: copies may be missing"));
+            }
+            let (keys, wrong) = opened(&copies, &key)?;
+            wrong.iter().for_each(|wrong| crate::output::warn(wrong));
+            files::write_new(output, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
+            let ids: Vec<&str> = keys.ids().collect();
+            crate::output::say(&format!("{}: the encryption keys {}", output.display(), ids.join(" and ")));
+            Ok(())
+        }
+    }
+}
+
+/// What the nodes keep in a snapshot.
+///
+/// # Errors
+/// It cannot be read, or is no snapshot.
+pub fn kept_in(snapshot: &Path) -> anyhow::Result<Kept> {
+    let read = || snapshot::look(&File::open(snapshot)?);
+    read().with_context(|| format!("reading {}", snapshot.display()))
+}
+
+/// All keys that this private key opens, and what is wrong with copies of them: one that is good is enough. Where copies
+/// disagree on a key, most of them count.
+fn opened(copies: &[Copy], key: &PrivateKey) -> anyhow::Result<(Keys, Vec<String>)> {
+    if copies.is_empty() {
+        bail!(
+            "nothing is sealed in this snapshot: the cluster had no {RECOVERY_PUBLIC_KEY}, or did not encrypt Secrets"
+        );
+    }
+    let (mut found, mut wrong): (Vec<(Key, BTreeSet<&str>)>, Vec<String>) = (Vec::new(), Vec::new());
+    for Copy { node, sealed } in copies {
+        match sealed.as_ref().ok_or(Error::Damaged).and_then(|sealed| sealed.open(key)) {
+            Ok(keys) => {
+                for key in keys.keys {
+                    match found.iter_mut().find(|(known, _)| *known == key) {
+                        Some((_, nodes)) => drop(nodes.insert(node)),
+                        None => found.push((key, BTreeSet::from([node.as_str()]))),
+                    }
+                }
+            }
+            Err(Error::OtherKey) => {}
+            Err(error) => wrong.push(format!("a copy of node {node} cannot be opened: {error}")),
+        }
+    }
+    if found.is_empty() {
+        let others: BTreeSet<&str> = copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();
+        let own = key.public()?.fingerprint();
+        if others.contains(own.as_str()) || others.is_empty() {
+            bail!("no copy in this snapshot can be opened: {}", wrong.join("; "));
+        }
+        let others: Vec<&str> = others.into_iter().collect();
+        bail!("the snapshot's keys are sealed to {}, and this key is {own}", others.join(" and "));
+    }
+    found.sort_by_key(|(_, nodes)| Reverse(nodes.len()));
+    let names = |nodes: &BTreeSet<&str>| nodes.iter().copied().collect::<Vec<_>>().join(" and ");
+    let mut keys: Vec<(Key, BTreeSet<&str>)> = Vec::new();
+    for (key, nodes) in found {
+        match keys.iter().find(|(known, _)| known.id == key.id) {
+            Some((_, most)) => wrong.push(format!(
+                "the copies disagree on the key {}: that of {} is taken, another one of {} is not",
+                key.id,
+                names(most),
+                names(&nodes)
+            )),
+            None => keys.push((key, nodes)),
+        }
+    }
+    Ok((Keys { keys: keys.into_iter().map(|(key, _)| key).collect() }, wrong))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! A lab's VMs as an inventory shows them, and whether one is still as it was seen.
+
+use fleet::hypervisor::{Adapter, Disk, DiskKind, DiskRef, Error, Kind, Result, Vm, VmRef};
+use uuid::Uuid;
+
+use crate::Lab;
+use crate::records::VmRecord;
+
+/// The one adapter of a lab's VM.
+pub(super) const ADAPTER: &str = "nic0";
+
+impl Lab {
+    /// The record of a VM that has not changed since it was seen.
+    pub(super) fn unchanged(&self, seen: &Vm) -> Result<VmRecord> {
+        let record = self.directory.recall_vm(&seen.reference.id).map_err(Error::transient)?;
+        let record = record.filter(|record| record.uuid == seen.uuid());
+        let record = record.ok_or_else(|| Error::not_found(format!("the lab {} has no VM {seen}", self.name)))?;
+        if version(&record) != seen.version {
+            return Err(Error::new(Kind::Changed, anyhow::anyhow!("the VM {seen} has changed since it was looked at")));
+        }
+        Ok(record)
+    }
+
+    /// The same of a VM of this deployment.
+    pub(super) fn as_seen(&self, seen: &Vm) -> Result<VmRecord> {
+        let record = self.unchanged(seen)?;
+        if record.stamp.as_ref().is_none_or(|stamp| stamp.deployment != self.deployment()) {
+            return Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")));
+        }
+        Ok(record)
+    }
+
+    /// The VMs; one that a crash left without a record is none yet.
+    pub(super) fn vm_records(&self) -> Result<Vec<VmRecord>> {
+        let names = self.directory.vms().map_err(Error::transient)?;
+        let records = names.iter().map(|name| self.directory.recall_vm(name).map_err(Error::transient));
+        Ok(records.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    pub(super) fn seen(&self, record: VmRecord) -> Result<Vm> {
+        let adapter = || Adapter {
+            key: ADAPTER.to_owned(),
+            network: self.name.clone(),
+            mac: record.mac.clone(),
+            connected: record.nic_connected,
+        };
+        let disk = |uuid: &Uuid| Disk {
+            reference: self.disk_reference(*uuid),
+            kind: DiskKind::Data,
+            parent: None,
+            controller: "data".to_owned(),
+        };
+        Ok(Vm {
+            power: Lab::power_state(self, &record.name).map_err(Error::transient)?,
+            version: version(&record),
+            adapters: record.has_nic.then(adapter).into_iter().collect(),
+            disks: record.disks.iter().map(disk).collect(),
+            snapshots: Vec::new(),
+            tasks: Vec::new(),
+            reference: VmRef { uuid: record.uuid, id: record.name.clone() },
+            stamp: record.stamp,
+            name: record.name,
+        })
+    }
+
+    pub(super) fn disk_reference(&self, uuid: Uuid) -> DiskRef {
+        DiskRef { uuid, path: self.directory.disk(uuid).display().to_string() }
+    }
+}
+
+/// Changes with the VM's settings, not with its process.
+fn version(record: &VmRecord) -> String {
+    let settings = VmRecord { process: None, ..record.clone() };
+    let text = serde_json::to_vec(&settings).unwrap_or_default();
+    ova::Sha256::of(&text).to_string()
+}

@@ -1,0 +1,71 @@
+//! `kaas lab`, given as a person gives it: in a process of its own, from this machine's own network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lab::{Lab, state_directory};
+
+use crate::places::{kaas, named_ova};
+
+/// The commands of one lab.
+pub struct LabCommand {
+    lab: String,
+}
+
+impl LabCommand {
+    /// Makes a lab of one control node with this name and waits for it. Gives the path of the kubeconfig that the command
+    /// names.
+    ///
+    /// # Errors
+    /// The command fails, or names none.
+    pub fn up(lab: &str) -> anyhow::Result<(Self, PathBuf)> {
+        let own = Self { lab: lab.to_owned() };
+        let tree = std::env::var("KAAS_ROOT_TREE").ok();
+        let ova = named_ova().display().to_string();
+        let from = tree.as_deref().map_or(["--ova", &ova], |tree| ["--root-tree", tree]);
+        let said = own.try_run("up", &[&["--nodes", "1"], &from[..]].concat())?;
+        let path = said.lines().find_map(|line| line.strip_prefix("kubeconfig: ")).map(PathBuf::from);
+        Ok((own, path.ok_or_else(|| anyhow::anyhow!("`kaas lab up` names no kubeconfig: {said}"))?))
+    }
+
+    /// What a command prints.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn run(&self, verb: &str, arguments: &[&str]) -> String {
+        self.try_run(verb, arguments).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn try_run(&self, verb: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(kaas());
+        let output = command.args(["lab", verb, "--name", &self.lab]).args(arguments).output()?;
+        let [said, why] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        anyhow::ensure!(output.status.success(), "{command:?}: {}: {why}", output.status);
+        Ok(said)
+    }
+
+    /// Ends the lab, of which nothing is left then.
+    ///
+    /// # Panics
+    /// The command fails, or something is left.
+    pub fn down(self, lab: Lab) {
+        let (network, door) = (lab.network_namespace(), lab.door_argument());
+        assert!(network.exists() && is_argument(&door), "what is looked for below is not there before");
+        drop(lab);
+        self.run("down", &[]);
+        let state = state_directory().expect("a home directory");
+        assert!(!state.join(&self.lab).exists(), "the lab's directory is left");
+        assert!(!network.exists(), "the lab's network is left");
+        assert!(!is_argument(&door), "the door to the lab's API is left");
+    }
+}
+
+/// Whether a process of this machine was given this argument.
+fn is_argument(argument: &str) -> bool {
+    let has_it = |process: &Path| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes())
+    };
+    fs::read_dir("/proc").expect("a list of processes").flatten().any(|process| has_it(&process.path()))
+}

@@ -1,0 +1,26 @@
+//! Where what the scenarios drive is: this project, its OVA and its command.
+
+use std::path::{Path, PathBuf};
+
+/// The directory of this project.
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The OVA that is to be tried, or the directory with it.
+pub fn named_ova() -> PathBuf {
+    let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
+    // Cargo runs tests in their package's directory.
+    workspace().join(named)
+}
+
+/// The operator's command, as `make ova` has built it beside the scenarios.
+///
+/// # Panics
+/// It is not there.
+pub fn kaas() -> String {
+    let own = std::env::current_exe().expect("the scenario's own program");
+    let found = own.ancestors().map(|directory| directory.join("kaas")).find(|path| path.is_file());
+    let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));
+    found.display().to_string()
+}

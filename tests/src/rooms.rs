@@ -1,0 +1,54 @@
+//! The agent's rooms stand on each other: none calls one above it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::modules::sources;
+use crate::places::workspace;
+
+/// From the ground up, as `lib.rs` draws them.
+const ROOMS: [&str; 10] =
+    ["host", "intake", "system", "cluster", "status", "upgrade", "node", "maintenance", "boot", "faces"];
+
+fn agent() -> PathBuf {
+    workspace().join("agent/src")
+}
+
+#[test]
+fn no_room_calls_one_above_it() {
+    let mut calls = Vec::new();
+    let all = sources(&agent());
+    for (floor, room) in ROOMS.iter().enumerate() {
+        let files: Vec<_> = all.iter().filter(|(module, _)| module.first().is_some_and(|name| name == room)).collect();
+        assert!(!files.is_empty(), "{room} is empty");
+        for (_, said) in files {
+            // All that stands at the root names every room.
+            let is_above = |name: &String| name == "*" || ROOMS[floor + 1..].contains(&name.as_str());
+            let above = said.paths.iter().map(|(path, _)| path).filter(|path| path.first().is_some_and(is_above));
+            calls.extend(above.map(|path| format!("{} calls {}", said.file, path.join("::"))));
+        }
+    }
+    assert!(calls.is_empty(), "{}", calls.join("\n"));
+}
+
+#[test]
+fn every_room_has_its_floor() {
+    for entry in fs::read_dir(agent()).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        assert!(ROOMS.contains(&name.as_str()) || ["fuzz.rs", "lib.rs", "main.rs"].contains(&name.as_str()), "{name}");
+    }
+}
+
+/// An upgrade of Kubernetes rests on swaps, and a swap on nothing of it.
+#[test]
+fn within_upgrade_kubernetes_stands_above_swap() {
+    let all = sources(&agent());
+    let mut swap =
+        all.iter().filter(|(module, _)| module.starts_with(&["upgrade", "swap"].map(str::to_owned))).peekable();
+    assert!(swap.peek().is_some());
+    for (_, said) in swap {
+        let kubernetes = ["upgrade", "kubernetes"].map(str::to_owned);
+        let calls = said.paths.iter().find(|(path, _)| path.starts_with(&kubernetes));
+        assert!(calls.is_none(), "{}: {calls:?}", said.file);
+    }
+}

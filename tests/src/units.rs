@@ -1,0 +1,35 @@
+//! Holds the units of `systemd/` to what the documentation says of all of them.
+
+use std::fs;
+
+use crate::places::workspace;
+
+/// The lines of a section that give a setting its value.
+fn values<'a>(unit: &'a str, section: &str, setting: &str) -> Vec<&'a str> {
+    let lines = unit.lines().skip_while(|line| line.trim() != format!("[{section}]")).skip(1);
+    let own = lines.take_while(|line| !line.starts_with('['));
+    own.filter_map(|line| line.split_once('=')).filter(|(name, _)| *name == setting).map(|(_, value)| value).collect()
+}
+
+#[test]
+fn no_service_of_ours_writes_core_dumps() {
+    let directory = workspace().join("systemd/system");
+    let mut services = 0;
+    for entry in fs::read_dir(directory).expect("the units") {
+        let path = entry.expect("the units").path();
+        if path.extension().is_some_and(|extension| extension == "service") {
+            services += 1;
+            let unit = fs::read_to_string(&path).expect("a unit");
+            assert_eq!(values(&unit, "Service", "LimitCORE"), ["0"], "{}", path.display());
+        }
+    }
+    assert!(services > 10, "only {services} services");
+}
+
+#[test]
+fn a_setting_counts_in_its_section_alone() {
+    let unit =
+        "[Unit]\nLimitCORE=0\n[Service]\n# LimitCORE=1\nLimitNOFILE=0\nLimitCORE=infinity\n[Install]\nLimitCORE=2\n";
+    assert_eq!(values(unit, "Service", "LimitCORE"), ["infinity"]);
+    assert_eq!(values(unit, "Unit", "LimitCORE"), ["0"]);
+}
