@@ -275,11 +275,7 @@ impl<'d, 't> Table<'d, 't> {
 
     /// What a rule makes of the paths of a list that may be missing, each relative to the file that it stands in.
     pub fn paths<T>(&self, key: &str, rule: impl Fn(PathBuf) -> Result<T, String>) -> Vec<Located<T>> {
-        let ruled = |named: Located<String>| {
-            let value = rule(self.beside(&named)).map_err(|message| self.mistake(&named, message)).ok()?;
-            Some(named.with(value))
-        };
-        self.texts(key, any).into_iter().filter_map(ruled).collect()
+        self.list(key, |text, file| beside(self.document.files[file].0, text), rule)
     }
 
     fn beside(&self, named: &Located<String>) -> PathBuf {
@@ -301,6 +297,17 @@ impl<'d, 't> Table<'d, 't> {
 
     /// What a rule makes of the strings of a list; an absent one is empty. Doubles are mistakes.
     pub fn texts<T>(&self, key: &str, rule: impl Fn(&str) -> Result<T, String>) -> Vec<Located<T>> {
+        self.list(key, |text, _| text.to_owned(), |text| rule(&text))
+    }
+
+    /// What a rule makes of what `means` makes of the strings of a list and of the numbers of their files. Two that mean
+    /// the same are a mistake.
+    fn list<M: Ord + Clone, T>(
+        &self,
+        key: &str,
+        means: impl Fn(&str, usize) -> M,
+        rule: impl Fn(M) -> Result<T, String>,
+    ) -> Vec<Located<T>> {
         let arrays = self.typed(key, "a list of strings", DeValue::as_array);
         let items =
             arrays.iter().flat_map(|(array, place)| array.iter().enumerate().zip(std::iter::repeat(place.file)));
@@ -313,10 +320,11 @@ impl<'d, 't> Table<'d, 't> {
                 self.mistake(&at, format!("expects a string, not a value of type {}", item.get_ref().type_str()));
                 continue;
             };
-            if !seen.insert(text) {
+            let meant = means(text, file);
+            if !seen.insert(meant.clone()) {
                 self.mistake(&at, format!("`{text}` is listed twice"));
             }
-            match rule(text) {
+            match rule(meant) {
                 Ok(value) => texts.push(at.with(value)),
                 Err(message) => self.mistake(&at, message),
             }

@@ -144,7 +144,7 @@ fn a_disk_is_packed_and_comes_back_as_it_was() {
     fs::write(&odd, [1; 1000]).unwrap();
     let nowhere = made.path("odd.vmdk");
     let why = refuses(&["pack"], &[&odd, &nowhere]);
-    assert!(why.contains("odd.raw") && why.contains("512"), "{why}");
+    assert!(why.contains("odd.raw") && why.contains("64 KiB"), "{why}");
     assert!(!nowhere.exists());
     let why = refuses(&["unpack"], &[&odd, &nowhere]);
     assert!(why.contains("odd.raw") && why.contains("KDMV"), "{why}");
