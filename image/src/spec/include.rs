@@ -95,8 +95,11 @@ impl Texts {
 mod tests {
     use super::*;
 
-    /// The layers of `spec.toml` and the order of the texts, or what is wrong, without the name of the directory.
-    fn load(files: &[(&str, &str)]) -> Result<(Vec<String>, Vec<(String, usize)>), String> {
+    /// Layers, and texts in their order with the layer of each.
+    type Loaded = (Vec<String>, Vec<(String, usize)>);
+
+    /// What `spec.toml` stands on, or what is wrong, without the name of the directory.
+    fn load(files: &[(&str, &str)]) -> Result<Loaded, String> {
         let directory = tempfile::tempdir().unwrap();
         for (name, include) in files {
             fs::write(directory.path().join(name), format!("{include}\nother = 1\n")).unwrap();
