@@ -16,7 +16,7 @@ use contract::finding::Finding;
 
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::{PKI, policy};
+use crate::cluster::kubernetes::{PKI, api_server};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Candidate;
@@ -36,7 +36,7 @@ const SCRATCH: [&str; 7] = [
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
-    policy::LOGS,
+    api_server::audit::LOGS,
 ];
 
 /// `kaas-agent reset`

@@ -11,7 +11,6 @@ pub mod guard;
 mod log;
 pub mod member;
 pub mod quota;
-pub mod recovered;
 pub mod replace;
 pub mod restore;
 pub mod snapshot;

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::{
-    DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, SUPER_ADMINISTRATOR, VOLUME_PLUGINS, kubelet, policy, secrets,
+    DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, SUPER_ADMINISTRATOR, VOLUME_PLUGINS, api_server, kubelet,
 };
 use crate::cluster::certificates;
 use crate::cluster::certificates::api::ApiCertificate;
@@ -88,8 +88,7 @@ pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, 
         // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
         argument("shutdown-send-retry-after", "true".to_owned()),
     ];
-    let files = policy::arguments().into_iter().chain(secrets::arguments());
-    server.extend(files.map(|(name, value)| argument(name, value)));
+    server.extend(api_server::arguments().into_iter().map(|(name, value)| argument(name, value)));
     if !names.is_empty() {
         let own = certificates::api::PATH;
         server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));
@@ -127,7 +126,7 @@ pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, 
         "apiServer": {
             "certSANs": ["localhost", "127.0.0.1"],
             "extraArgs": server,
-            "extraVolumes": policy::volumes(),
+            "extraVolumes": api_server::volumes(),
         },
         "controllerManager": {"extraArgs": manager},
         "scheduler": {"extraArgs": election},
@@ -151,8 +150,8 @@ const READ_AT_START: [(&str, &[&str]); 3] = [
             "pki/apiserver-etcd-client.crt",
             "pki/apiserver-kubelet-client.crt",
             "pki/front-proxy-client.crt",
-            policy::ADMISSION,
-            policy::AUDIT,
+            api_server::admission::CONFIGURATION,
+            api_server::audit::POLICY,
         ],
     ),
     ("kube-controller-manager", &["controller-manager.conf"]),
@@ -232,7 +231,7 @@ impl<'a> Kubeadm<'a> {
         };
         let content = configuration(config, platform, version, &names);
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
-        changed |= policy::lay(self.root, config.cluster.pod_security)?;
+        changed |= api_server::lay(self.root, config.cluster.pod_security)?;
         let directory = self.path(PATCHES);
         fs::create_dir_all(&directory)?;
         for (name, content) in patches(config, &marks(self.root)) {

@@ -181,7 +181,7 @@ fn the_super_administrator_is_there_only_while_somebody_works_as_one() {
 fn another_policy_starts_the_api_server_anew_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let before = marks(root.path());
-    policy::lay(root.path(), contract::pod_security::PodSecurity::Restricted).unwrap();
+    api_server::lay(root.path(), contract::pod_security::PodSecurity::Restricted).unwrap();
     let after = marks(root.path());
     let changed = before.iter().zip(&after).filter(|(before, after)| before != after).map(|(before, _)| before.0);
     assert_eq!(changed.collect::<Vec<_>>(), ["kube-apiserver"]);

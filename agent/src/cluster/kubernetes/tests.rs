@@ -127,7 +127,7 @@ fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
 
 #[test]
 fn external_ips_are_refused_and_led_nowhere_where_kube_proxy_can_be_told_so() {
-    let arguments = policy::arguments();
+    let arguments = api_server::arguments();
     let plugins = &arguments.iter().find(|(name, _)| *name == "enable-admission-plugins").unwrap().1;
     let plugins: Vec<_> = plugins.split(',').collect();
     // kubeadm's own choice gives way to this one.
