@@ -53,11 +53,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use crate::cluster::kubernetes::PKI;
     use crate::cluster::kubernetes::api_server::encryption_configuration;
     use crate::host::command::{Command, Error};
     use crate::host::files;
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use crate::upgrade::swap::manager::tests::context;
     use crate::upgrade::swap::node_record::Announcer;
 

@@ -134,8 +134,8 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
 mod tests {
     use super::*;
     use crate::cluster::encryption::key_set::WrappedKey;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use crate::intake::config::fixture::three_nodes;
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use std::time::Duration;
 
     #[test]

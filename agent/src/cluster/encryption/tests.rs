@@ -18,18 +18,18 @@ use super::opening::{self, Found};
 use super::store::Store;
 use super::wrap;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::fake::FakeEtcd;
 use crate::cluster::given_keys::GivenKeys;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api_server::encryption_configuration;
+use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::pki::{Authorities, fixed_authority};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Error, Runner};
+use crate::host::fake_server;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
-use crate::upgrade::swap::fake_api::FakeApi;
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
-use crate::upgrade::swap::fake_server;
 
 /// What an API server has loaded: the names of its keys in order; none of them is clear text.
 type LoadedFiles = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;

@@ -7,6 +7,8 @@ mod answers;
 pub mod client;
 pub mod command;
 pub mod data_version;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod guard;
 mod log;
 pub mod member;

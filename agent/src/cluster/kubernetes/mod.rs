@@ -11,6 +11,8 @@ pub mod api;
 pub mod api_server;
 pub mod containerd;
 mod external_ips;
+#[cfg(test)]
+pub(crate) mod fake_api;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;

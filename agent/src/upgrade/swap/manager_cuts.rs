@@ -10,6 +10,8 @@ use uuid::Uuid;
 
 use super::tests::{candidate, context, evacuation, request, taken};
 use super::*;
+use crate::cluster::etcd::fake::FakeEtcd;
+use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
 use crate::host::disk::ownership::{self, Candidate};
@@ -17,8 +19,6 @@ use crate::host::files::{self, power};
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
 use crate::upgrade::swap::evacuate::uncordon;
-use crate::upgrade::swap::fake_api::FakeApi;
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
 use crate::upgrade::swap::{adopt, node_record};
 
 /// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use super::cuts::{Cluster, ID};
 use super::tests::{request, taken};
 use super::*;
+use crate::cluster::etcd::fake::FakeEtcd;
 use crate::upgrade::swap::facts;
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
 
 /// A pod as the API has it.
 fn pod(name: &str, controller: Option<&str>) -> serde_json::Value {

@@ -4,12 +4,13 @@ use contract::node::Good;
 use contract::swap::{Image, Use};
 
 use super::*;
+use crate::cluster::etcd::fake;
 use crate::host::disk::ownership::Candidate;
 use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::upgrade::swap::{adopt, fake_etcd, node_record};
+use crate::upgrade::swap::{adopt, node_record};
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -51,7 +52,7 @@ pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext
 /// The same, with keys for an etcd that is off.
 fn without_etcd(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
     let mut context = context(root, swap);
-    fake_etcd::off(&mut context.config, root);
+    fake::off(&mut context.config, root);
     context.announcer = node_record::Announcer::new(&context.config, root, root, &context.disk, "b").unwrap();
     context
 }
@@ -199,7 +200,7 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     good(root.path());
     let refused = manager.commit(None).unwrap_err();
     assert_eq!(refused.code, "swap.failed");
-    fake_etcd::is_off(&signed.config, &refused.reason);
+    fake::is_off(&signed.config, &refused.reason);
     assert!(signed.identity().unwrap().swap.is_some());
 }
 
@@ -230,7 +231,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     // The cluster cannot be told of it; the disk is as before all the same.
     let refused = manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err();
     assert_eq!(refused.code, "swap.failed");
-    fake_etcd::is_off(&context.config, &refused.reason);
+    fake::is_off(&context.config, &refused.reason);
     assert_eq!(context.identity().unwrap().swap, None);
 }
 

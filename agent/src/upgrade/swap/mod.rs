@@ -11,12 +11,6 @@ pub mod command;
 pub mod context;
 pub mod evacuate;
 pub mod facts;
-#[cfg(test)]
-pub(crate) mod fake_api;
-#[cfg(test)]
-pub(crate) mod fake_etcd;
-#[cfg(test)]
-pub(crate) mod fake_server;
 pub mod force_adopt;
 pub mod good;
 mod judge;
