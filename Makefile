@@ -16,6 +16,7 @@ TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --l
 
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
+TENANT := image/specs/tenant.toml
 
 .PHONY: fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
@@ -25,6 +26,7 @@ help: ## Show this list
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
 	cargo build --locked -p kaas
 	$(AS_ROOT) $(KAAS) image build $(SPEC) --output build
+	$(AS_ROOT) $(KAAS) image build $(TENANT) --output build
 
 install: setup root ## Install the command kaas into /usr/local/bin
 	cargo build --locked -p kaas

@@ -1,6 +1,7 @@
 //! The OVA: the disk compressed, the virtual machine described, both packed
 //! and, with a key, signed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BuildContext;
 use crate::cache::{Key, Stage};
-use crate::spec::Spec;
+use crate::spec::{self, Spec};
 
 /// "Debian GNU/Linux 64-Bit" of `CIM_OperatingSystem.OsType`.
 const DEBIAN_64: u16 = 96;
@@ -93,7 +94,7 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
     let full_version = facts.full_version();
     // Without it nobody could tell whether the image may be swapped in.
     ensure!(full_version.etcd.is_some(), "etcd's version {} has no minor: give it one such as 3.6.16", facts.etcd);
-    let (disks, hard_disks) = disks(disk_name(spec), sizes, spec.disk.data_capacity);
+    let (disks, hard_disks) = disks(disk_name(spec), sizes, &spec.hardware.profiles);
     let minors: Vec<String> = facts.kubernetes.iter().map(|release| release.minor.clone()).collect();
     Ok(Descriptor {
         name: identity.name.clone(),
@@ -144,14 +145,24 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
     })
 }
 
-/// The system disk, from the OVA's file, and after it the empty data disk, if VMs have one; with their places.
-fn disks(name: String, sizes: Sizes, data: Option<u64>) -> (Vec<Disk>, Vec<HardDisk>) {
+/// The system disk, from the OVA's file, and after it the empty data disks, all at the same place: a VM has the one
+/// that its size brings, or none. With their places.
+///
+/// An item that names no size is one of all of them, and one that names sizes is left out of the others (DSP0243 §9.8).
+fn disks(name: String, sizes: Sizes, profiles: &[spec::Profile]) -> (Vec<Disk>, Vec<HardDisk>) {
     let file = DiskFile { name, size: Some(sizes.size), populated: Some(sizes.populated) };
-    let system = Disk { id: "system".to_owned(), capacity: sizes.capacity, file: Some(file) };
-    let data = data.map(|capacity| Disk { id: "data".to_owned(), capacity, file: None });
-    let disks: Vec<Disk> = [system].into_iter().chain(data).collect();
-    let places = disks.iter().zip(0..);
-    let places = places.map(|(disk, unit)| HardDisk { disk: disk.id.clone(), unit, profiles: Vec::new() }).collect();
+    let mut disks = vec![Disk { id: "system".to_owned(), capacity: sizes.capacity, file: Some(file) }];
+    let mut places = vec![HardDisk { disk: "system".to_owned(), unit: 0, profiles: Vec::new() }];
+    let capacities: BTreeSet<u64> = profiles.iter().filter_map(|profile| profile.data_capacity).collect();
+    for &capacity in &capacities {
+        // A name for each where there are several.
+        let id = if capacities.len() == 1 { "data".to_owned() } else { format!("data-{}m", capacity >> 20) };
+        let with = profiles.iter().filter(|profile| profile.data_capacity == Some(capacity));
+        let with: Vec<String> = with.map(|profile| profile.id.clone()).collect();
+        let all = with.len() == profiles.len();
+        disks.push(Disk { id: id.clone(), capacity, file: None });
+        places.push(HardDisk { disk: id, unit: 1, profiles: if all { Vec::new() } else { with } });
+    }
     (disks, places)
 }
 
@@ -185,14 +196,66 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_has_a_data_disk_where_the_spec_says_so() {
+    fn a_vm_has_the_data_disk_of_its_size_or_none() {
         let sizes = Sizes { capacity: 1 << 34, populated: 1 << 30, size: 1 << 29 };
-        let ids = |data| {
-            let (disks, places) = disks("x-disk1.vmdk".to_owned(), sizes, data);
+        let found = |profiles: &[(&str, Option<u64>)]| {
+            let profiles = profiles.iter().map(|&(id, data_capacity)| spec::Profile {
+                id: id.to_owned(),
+                label: String::new(),
+                description: String::new(),
+                cpus: 2,
+                memory_mib: 4096,
+                data_capacity,
+            });
+            let (disks, places) = disks("x-disk1.vmdk".to_owned(), sizes, &profiles.collect::<Vec<_>>());
             assert!(places.iter().map(|place| &place.disk).eq(disks.iter().map(|disk| &disk.id)));
-            places.into_iter().map(|place| (place.disk, place.unit)).collect::<Vec<_>>()
+            let shown = |place: HardDisk| format!("{} at {} {}", place.disk, place.unit, place.profiles.join(" "));
+            places.into_iter().map(shown).collect::<Vec<_>>()
         };
-        assert_eq!(ids(Some(1 << 35)), [("system".to_owned(), 0), ("data".to_owned(), 1)]);
-        assert_eq!(ids(None), [("system".to_owned(), 0)]);
+        let (some, more) = (Some(1 << 35), Some(1 << 36));
+        assert_eq!(found(&[("small", some), ("large", some)]), ["system at 0 ", "data at 1 "]);
+        assert_eq!(found(&[("small", None)]), ["system at 0 "]);
+        assert_eq!(found(&[("small", some), ("worker", None)]), ["system at 0 ", "data at 1 small"]);
+        assert_eq!(
+            found(&[("small", some), ("worker", None), ("volumes", more), ("large", some)]),
+            ["system at 0 ", "data-32768m at 1 small large", "data-65536m at 1 volumes"]
+        );
+    }
+
+    #[test]
+    fn each_size_of_the_tenants_ova_has_its_disks_and_the_control_planes_ova_is_as_it_was() {
+        let sizes = Sizes { capacity: 1 << 34, populated: 1 << 30, size: 1 << 29 };
+        let read_back = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+            let (spec, _) = spec::read(&path).unwrap();
+            let facts = serde_json::json!({
+                "name": "x", "version": "1.2.3", "build": "0123456789abcdef0123456789abcdef", "role": "control-plane",
+                "publisher": null, "kubernetes": [{"minor": "1.36", "version": "1.36.3"}], "etcd": "3.6.16",
+                "coredns": "1.15.0", "pause": "1.0.0",
+            });
+            let described = describe(&spec, &serde_json::from_value(facts).unwrap(), sizes, false).unwrap();
+            let read = Descriptor::parse(&described.to_xml().unwrap()).unwrap();
+            assert_eq!(read.hardware.disks, described.hardware.disks);
+            let profiles = read.sizing.profiles().iter().map(|profile| {
+                let disks = read.disks_of(&profile.id).map(|disk| format!("{} {}G", disk.id, disk.capacity >> 30));
+                (profile.id.clone(), disks.collect::<Vec<_>>().join(", "))
+            });
+            (profiles.collect::<Vec<_>>(), read.hardware.disks)
+        };
+        let (control, places) = read_back("control-plane.toml");
+        let all = "system 16G, data 32G";
+        assert_eq!(control, ["small", "medium", "large"].map(|id| (id.to_owned(), all.to_owned())));
+        assert!(places.iter().all(|place| place.profiles.is_empty()), "{places:?}");
+        let (tenant, places) = read_back("tenant.toml");
+        for (id, disks) in tenant {
+            let expected = match id.rsplit_once('-').unwrap().0 {
+                "control-plane" => "system 16G, data-32768m 32G",
+                "worker" => "system 16G",
+                "worker-volumes" => "system 16G, data-102400m 100G",
+                other => panic!("{other}"),
+            };
+            assert_eq!(disks, expected, "{id}");
+        }
+        assert!(places[0].profiles.is_empty() && places[1..].iter().all(|place| !place.profiles.is_empty()));
     }
 }

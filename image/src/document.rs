@@ -50,39 +50,69 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// A document being read: its name, its text and the mistakes so far.
+/// A document being read: its files and the mistakes so far. Several files are read as one: their tables are joined, and
+/// a list goes on in the next file where it ends in the one before. Anything else stands in one of them only.
 pub struct Document<'t> {
-    file: &'t Path,
-    text: &'t str,
-    mistakes: RefCell<Vec<Mistake>>,
+    files: Vec<(&'t Path, &'t str)>,
+    mistakes: RefCell<Vec<(Place, Mistake)>>,
+}
+
+/// A place in one of a document's files.
+#[derive(Clone, Debug)]
+struct Place {
+    file: usize,
+    span: Range<usize>,
 }
 
 impl<'t> Document<'t> {
     /// A document of this name and text.
     pub fn new(file: &'t Path, text: &'t str) -> Self {
-        Self { file, text, mistakes: RefCell::default() }
+        Self::joined(vec![(file, text)])
+    }
+
+    /// A document of several files, in the order in which their lists are joined. What is missing is missing in the last.
+    pub fn joined(files: Vec<(&'t Path, &'t str)>) -> Self {
+        Self { files, mistakes: RefCell::default() }
     }
 
     /// Parses the document and hands its top table to `read`. When `read` returns nothing, it noted why.
     ///
     /// # Errors
-    /// [`Mistakes`], sorted by line, when the text is no TOML or `read` noted some.
+    /// [`Mistakes`], sorted by file and line, when a text is no TOML or `read` noted some.
     pub fn read<T>(&self, read: impl FnOnce(&Table<'_, 't>) -> Option<T>) -> Result<T, Mistakes> {
-        let (table, errors) = DeTable::parse_recoverable(self.text);
-        for error in errors {
-            let at = error.span().unwrap_or(0..0);
-            self.note(&at, String::new(), error.message().to_owned());
+        let mut parsed = Vec::new();
+        for (file, (_, text)) in self.files.iter().enumerate() {
+            let (table, errors) = DeTable::parse_recoverable(text);
+            for error in errors {
+                let span = error.span().unwrap_or(0..0);
+                self.note(&Place { file, span }, String::new(), error.message().to_owned());
+            }
+            parsed.push(table);
         }
-        let result = Table::new(self, table.get_ref(), String::new(), table.span()).read(read);
+        let parts =
+            parsed.iter().enumerate().map(|(file, table)| (table.get_ref(), Place { file, span: table.span() }));
+        let result = Table::new(self, parts.collect(), String::new()).read(read);
         let mut mistakes = self.mistakes.take();
-        mistakes.sort_by_key(|mistake| mistake.line);
+        mistakes.sort_by_key(|(place, mistake)| (place.file, mistake.line));
+        let mistakes: Vec<_> = mistakes.into_iter().map(|(_, mistake)| mistake).collect();
         result.filter(|_| mistakes.is_empty()).ok_or(Mistakes(mistakes))
     }
 
-    fn note(&self, at: &Range<usize>, key: String, message: String) {
-        let upto = &self.text.as_bytes()[..at.start.min(self.text.len())];
-        let line = 1 + upto.iter().filter(|&&byte| byte == b'\n').count();
-        self.mistakes.borrow_mut().push(Mistake { file: self.file.to_owned(), line, key, message });
+    fn line(&self, at: &Place) -> (PathBuf, usize) {
+        let (file, text) = self.files[at.file];
+        let upto = &text.as_bytes()[..at.span.start.min(text.len())];
+        (file.to_owned(), 1 + upto.iter().filter(|&&byte| byte == b'\n').count())
+    }
+
+    fn note(&self, at: &Place, key: String, message: String) {
+        let mistake = self.mistake(&Located { value: (), key, place: at.clone() }, message);
+        self.mistakes.borrow_mut().push((at.clone(), mistake));
+    }
+
+    /// A mistake at a value that was read before.
+    pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
+        let (file, line) = self.line(&at.place);
+        Mistake { file, line, key: at.key.clone(), message: message.into() }
     }
 }
 
@@ -92,28 +122,33 @@ pub struct Located<T> {
     /// The value.
     pub value: T,
     key: String,
-    span: Range<usize>,
+    place: Place,
 }
 
 impl<T> Located<T> {
     /// Another value at the same place.
     pub fn with<U>(&self, value: U) -> Located<U> {
-        Located { value, key: self.key.clone(), span: self.span.clone() }
+        Located { value, key: self.key.clone(), place: self.place.clone() }
+    }
+
+    /// In which of the document's files it stands, counted from 0.
+    pub fn file(&self) -> usize {
+        self.place.file
     }
 }
 
 /// A table of the document. Keys that nothing asked for are mistakes.
 pub struct Table<'d, 't> {
     document: &'d Document<'t>,
-    table: &'d DeTable<'t>,
+    /// What each file has of it.
+    parts: Vec<(&'d DeTable<'t>, Place)>,
     path: String,
-    span: Range<usize>,
     asked: RefCell<BTreeSet<String>>,
 }
 
 impl<'d, 't> Table<'d, 't> {
-    fn new(document: &'d Document<'t>, table: &'d DeTable<'t>, path: String, span: Range<usize>) -> Self {
-        Self { document, table, path, span, asked: RefCell::default() }
+    fn new(document: &'d Document<'t>, parts: Vec<(&'d DeTable<'t>, Place)>, path: String) -> Self {
+        Self { document, parts, path, asked: RefCell::default() }
     }
 
     fn path_of(&self, key: &str) -> String {
@@ -124,38 +159,60 @@ impl<'d, 't> Table<'d, 't> {
     fn read<T>(&self, read: impl FnOnce(&Self) -> T) -> T {
         let result = read(self);
         let asked = self.asked.borrow();
-        for (key, _) in self.table.iter().filter(|(key, _)| !asked.contains(key.get_ref().as_ref())) {
-            let known = asked.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message = format!("is no key of {}: known are {known}", self.name());
-            self.document.note(&key.span(), self.path_of(key.get_ref()), message);
+        for (table, place) in &self.parts {
+            for (key, _) in table.iter().filter(|(key, _)| !asked.contains(key.get_ref().as_ref())) {
+                let known = asked.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let message = format!("is no key of {}: known are {known}", self.name());
+                let at = Place { span: key.span(), ..place.clone() };
+                self.document.note(&at, self.path_of(key.get_ref()), message);
+            }
         }
         result
     }
 
-    fn get(&self, key: &str) -> Option<(&'d DeValue<'t>, Range<usize>)> {
+    /// The values at a key, one from each file that has it.
+    fn get(&self, key: &str) -> Vec<(&'d DeValue<'t>, Place)> {
         self.asked.borrow_mut().insert(key.to_owned());
-        let (found, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
-        // The key's own place names the line better than that of a value
-        // which spans several.
-        Some((value.get_ref(), found.span()))
+        let find = |(table, place): &(&'d DeTable<'t>, Place)| {
+            let (found, value) = table.iter().find(|(name, _)| name.get_ref() == key)?;
+            // The key's own place names the line better than that of a value
+            // which spans several.
+            Some((value.get_ref(), Place { span: found.span(), ..place.clone() }))
+        };
+        self.parts.iter().filter_map(find).collect()
     }
 
-    /// A value as `kind` has it; one of another type is a mistake.
-    fn typed<V>(&self, key: &str, what: &str, kind: impl FnOnce(&'d DeValue<'t>) -> Option<V>) -> Option<V> {
-        let (value, span) = self.get(key)?;
-        let typed = kind(value);
-        if typed.is_none() {
-            let message = format!("expects {what}, not a value of type {}", value.type_str());
-            self.document.note(&span, self.path_of(key), message);
+    /// The values as `kind` has them; one of another type is a mistake.
+    fn typed<V>(&self, key: &str, what: &str, kind: impl Fn(&'d DeValue<'t>) -> Option<V>) -> Vec<(V, Place)> {
+        let typed = |(value, place): (&'d DeValue<'t>, Place)| {
+            let typed = kind(value);
+            if typed.is_none() {
+                let message = format!("expects {what}, not a value of type {}", value.type_str());
+                self.document.note(&place, self.path_of(key), message);
+            }
+            Some((typed?, place))
+        };
+        self.get(key).into_iter().filter_map(typed).collect()
+    }
+
+    /// As [`Table::typed`], for what only one of the files may have.
+    fn single<V>(&self, key: &str, what: &str, kind: impl Fn(&'d DeValue<'t>) -> Option<V>) -> Option<(V, Place)> {
+        let mut found = self.typed(key, what, kind).into_iter();
+        let first = found.next()?;
+        for (_, place) in found {
+            let (file, line) = self.document.line(&first.1);
+            let message =
+                format!("is given in {}:{line} already: files that belong together do not differ", file.display());
+            self.document.note(&place, self.path_of(key), message);
         }
-        typed
+        Some(first)
     }
 
     /// Whether there is more at a key than nothing, an empty string or an empty list; otherwise that is noted.
     fn has(&self, key: &str, what: &str) -> bool {
         let is_empty =
             |value: &DeValue<'_>| value.as_str() == Some("") || value.as_array().is_some_and(|array| array.is_empty());
-        let has = self.get(key).is_some_and(|(value, _)| !is_empty(value));
+        let has = self.get(key).iter().any(|(value, _)| !is_empty(value));
         if !has {
             self.mistake_at(key, format!("is missing: give {what}"));
         }
@@ -164,23 +221,32 @@ impl<'d, 't> Table<'d, 't> {
 
     /// Notes a mistake at a value read before.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) {
-        self.document.note(&at.span, at.key.clone(), message.into());
+        self.document.note(&at.place, at.key.clone(), message.into());
     }
 
     /// Notes a mistake at a key of this table.
     pub fn mistake_at(&self, key: &str, message: impl Into<String>) {
-        let span = self.get(key).map_or_else(|| self.span.clone(), |(_, span)| span);
-        self.document.note(&span, self.path_of(key), message.into());
+        let place = self.get(key).pop().map(|(_, place)| place).or_else(|| self.place());
+        if let Some(place) = place {
+            self.document.note(&place, self.path_of(key), message.into());
+        }
     }
 
     /// Notes a mistake of this table as a whole.
     pub fn mistake_here(&self, message: impl Into<String>) {
-        self.document.note(&self.span, self.path.clone(), message.into());
+        if let Some(place) = self.place() {
+            self.document.note(&place, self.path.clone(), message.into());
+        }
+    }
+
+    /// Where the last file with a part of it has it.
+    fn place(&self) -> Option<Place> {
+        self.parts.last().map(|(_, place)| place.clone())
     }
 
     /// What a rule makes of a string that may be missing.
     pub fn optional<T>(&self, key: &str, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        let text = self.typed(key, "a string", DeValue::as_str)?;
+        let (text, _) = self.single(key, "a string", DeValue::as_str)?;
         rule(text).map_err(|message| self.mistake_at(key, message)).ok()
     }
 
@@ -189,12 +255,39 @@ impl<'d, 't> Table<'d, 't> {
         if self.has(key, what) { self.optional(key, rule) } else { None }
     }
 
+    /// As [`Table::required`], with its place.
+    pub fn located<T>(
+        &self,
+        key: &str,
+        what: &str,
+        rule: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<Located<T>> {
+        let value = self.required(key, what, rule)?;
+        let (_, place) = self.get(key).into_iter().next()?;
+        Some(Located { value, key: self.path_of(key), place })
+    }
+
+    /// What a rule makes of a path that has to be there. It is relative to the file that it stands in.
+    pub fn path<T>(&self, key: &str, what: &str, rule: impl FnOnce(PathBuf) -> Result<T, String>) -> Option<T> {
+        let named = self.located(key, what, any)?;
+        rule(self.beside(&named)).map_err(|message| self.mistake(&named, message)).ok()
+    }
+
+    /// What a rule makes of the paths of a list that may be missing, each relative to the file that it stands in.
+    pub fn paths<T>(&self, key: &str, rule: impl Fn(PathBuf) -> Result<T, String>) -> Vec<Located<T>> {
+        self.list(key, |text, file| beside(self.document.files[file].0, text), rule)
+    }
+
+    fn beside(&self, named: &Located<String>) -> PathBuf {
+        beside(self.document.files[named.place.file].0, &named.value)
+    }
+
     /// A whole number that has to be there, within `range`.
     pub fn number(&self, key: &str, what: &str, range: RangeInclusive<u32>) -> Option<u32> {
         if !self.has(key, what) {
             return None;
         }
-        let given = self.typed(key, what, DeValue::as_integer)?;
+        let (given, _) = self.single(key, what, DeValue::as_integer)?;
         let number = u32::from_str_radix(given.as_str(), given.radix()).ok().filter(|number| range.contains(number));
         if number.is_none() {
             self.mistake_at(key, format!("is {given}: give {what}, {} to {}", range.start(), range.end()));
@@ -204,19 +297,34 @@ impl<'d, 't> Table<'d, 't> {
 
     /// What a rule makes of the strings of a list; an absent one is empty. Doubles are mistakes.
     pub fn texts<T>(&self, key: &str, rule: impl Fn(&str) -> Result<T, String>) -> Vec<Located<T>> {
-        let Some(array) = self.typed(key, "a list of strings", DeValue::as_array) else { return Vec::new() };
+        self.list(key, |text, _| text.to_owned(), |text| rule(&text))
+    }
+
+    /// What a rule makes of what `means` makes of the strings of a list and of the numbers of their files. Two that mean
+    /// the same are a mistake.
+    fn list<M: Ord + Clone, T>(
+        &self,
+        key: &str,
+        means: impl Fn(&str, usize) -> M,
+        rule: impl Fn(M) -> Result<T, String>,
+    ) -> Vec<Located<T>> {
+        let arrays = self.typed(key, "a list of strings", DeValue::as_array);
+        let items =
+            arrays.iter().flat_map(|(array, place)| array.iter().enumerate().zip(std::iter::repeat(place.file)));
         let mut seen = BTreeSet::new();
         let mut texts = Vec::new();
-        for (index, item) in array.iter().enumerate() {
-            let at = Located { value: (), key: format!("{}[{index}]", self.path_of(key)), span: item.span() };
+        for ((index, item), file) in items {
+            let place = Place { file, span: item.span() };
+            let at = Located { value: (), key: format!("{}[{index}]", self.path_of(key)), place };
             let Some(text) = item.get_ref().as_str() else {
                 self.mistake(&at, format!("expects a string, not a value of type {}", item.get_ref().type_str()));
                 continue;
             };
-            if !seen.insert(text) {
+            let meant = means(text, file);
+            if !seen.insert(meant.clone()) {
                 self.mistake(&at, format!("`{text}` is listed twice"));
             }
-            match rule(text) {
+            match rule(meant) {
                 Ok(value) => texts.push(at.with(value)),
                 Err(message) => self.mistake(&at, message),
             }
@@ -236,9 +344,9 @@ impl<'d, 't> Table<'d, 't> {
 
     /// What `read` makes of a table that may be missing.
     pub fn optional_table<T>(&self, key: &str, read: impl FnOnce(&Table<'d, 't>) -> T) -> Option<T> {
-        let table = self.typed(key, "a table", DeValue::as_table)?;
-        let (_, span) = self.get(key)?;
-        Some(Table::new(self.document, table, self.path_of(key), span).read(read))
+        let parts = self.typed(key, "a table", DeValue::as_table);
+        let is_there = !parts.is_empty();
+        is_there.then(|| Table::new(self.document, parts, self.path_of(key)).read(read))
     }
 
     /// What `read` makes of a table that has to be there.
@@ -250,32 +358,56 @@ impl<'d, 't> Table<'d, 't> {
     /// What `read` makes of the tables of a list that has to be there and not be empty; `absent` is said of this table
     /// if it is.
     pub fn tables<T>(&self, key: &str, absent: &str, read: impl Fn(&Table<'d, 't>) -> Option<T>) -> Vec<T> {
-        let array = self.typed(key, "a list of tables", DeValue::as_array);
-        if array.is_none_or(|array| array.is_empty()) {
+        let arrays = self.typed(key, "a list of tables", DeValue::as_array);
+        if arrays.iter().all(|(array, _)| array.is_empty()) {
             self.mistake_here(absent);
         }
         let mut found = Vec::new();
-        for (index, item) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
+        for ((index, item), file) in
+            arrays.iter().flat_map(|(array, place)| array.iter().enumerate().zip(std::iter::repeat(place.file)))
+        {
             let path = format!("{}[{index}]", self.path_of(key));
+            let place = Place { file, span: item.span() };
             match item.get_ref().as_table() {
-                Some(table) => found.extend(Table::new(self.document, table, path, item.span()).read(&read)),
+                Some(table) => found.extend(Table::new(self.document, vec![(table, place)], path).read(&read)),
                 None => {
                     let message = format!("expects a table, not a value of type {}", item.get_ref().type_str());
-                    self.document.note(&item.span(), path, message);
+                    self.document.note(&place, path, message);
                 }
             }
         }
         found
     }
 
+    /// Keys that are not asked for are no mistakes.
+    pub fn pass_over_others(&self) {
+        self.asked.borrow_mut().extend(self.keys());
+    }
+
     /// The keys of this table, for one whose keys are names.
     pub fn keys(&self) -> Vec<String> {
-        self.table.iter().map(|(key, _)| key.get_ref().to_string()).collect()
+        let mut seen = BTreeSet::new();
+        let keys = self.parts.iter().flat_map(|(table, _)| table.iter().map(|(key, _)| key.get_ref().to_string()));
+        keys.filter(|key| seen.insert(key.clone())).collect()
     }
 
     fn name(&self) -> String {
         if self.path.is_empty() { "the document".to_owned() } else { format!("[{}]", self.path) }
     }
+}
+
+/// The path of something that a file names relative to itself.
+pub fn beside(file: &Path, name: &str) -> PathBuf {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let mut path = PathBuf::new();
+    for part in directory.join(name).components() {
+        // `a/../b` is `b`: errors name files as a person would.
+        let up = part.as_os_str() == "..";
+        if !(up && path.file_name().is_some() && path.pop()) {
+            path.push(part);
+        }
+    }
+    if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
 }
 
 /// The rule of strings that are taken as they are.
@@ -365,6 +497,62 @@ mod tests {
                 "spec.toml:1: cpus: is 900: give a number of CPUs, 1 to 128",
                 "spec.toml:4: names[1]: `a` is listed twice",
                 "spec.toml:5: names[2]: expects a string, not a value of type integer",
+            ]
+        );
+    }
+
+    /// What is wrong with two files that are read as one, `a.toml` before `b.toml`.
+    fn together(a: &str, b: &str, read: impl FnOnce(&Table<'_, '_>)) -> Vec<String> {
+        let document = Document::joined(vec![(Path::new("d/a.toml"), a), (Path::new("b.toml"), b)]);
+        let read = |top: &Table<'_, '_>| {
+            read(top);
+            Some(())
+        };
+        let mistakes = document.read(read).err().unwrap_or_default();
+        mistakes.0.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn of_several_files_tables_are_joined_and_lists_appended() {
+        let found = together(
+            "names = [\"x\"]\n[disk]\ncapacity = \"1\"\nfile = \"f\"\n[[size]]\nid = \"s\"\n",
+            "names = [\"y\"]\n[disk]\nspeed = 3\n[[size]]\nid = \"m\"\n",
+            |top| {
+                let names = top.texts("names", any);
+                let files: Vec<_> = names.iter().map(Located::file).collect();
+                assert_eq!((values(names), files), (vec!["x".to_owned(), "y".to_owned()], vec![0, 1]));
+                top.table("disk", |disk| {
+                    assert_eq!(disk.keys(), ["capacity", "file", "speed"]);
+                    assert_eq!(disk.path("file", "a file", Ok), Some(PathBuf::from("d/f")));
+                    disk.number("speed", "a speed", 0..=9)?;
+                    disk.required("capacity", "a size", size)
+                });
+                assert_eq!(top.tables("size", "none", |size| size.required("id", "an id", any)), ["s", "m"]);
+            },
+        );
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_several_files_each_mistake_names_its_own_and_what_two_say_is_one() {
+        let found = together(
+            "name = \"a\"\nnames = [\"x\"]\nown = 1\n\n[disk]\n",
+            "name = \"a\"\nnames = [\n  \"y\",\n  \"x\",\n]\n[disk]\ncapacity = \"big\"\n",
+            |top| {
+                top.required("name", "a name", any);
+                top.required("version", "a version", any);
+                top.texts("names", any);
+                top.table("disk", |disk| disk.required("capacity", "a size", size));
+            },
+        );
+        assert_eq!(
+            found,
+            [
+                "d/a.toml:3: own: is no key of the document: known are disk, name, names, version",
+                "b.toml:1: name: is given in d/a.toml:1 already: files that belong together do not differ",
+                "b.toml:1: version: is missing: give a version",
+                "b.toml:4: names[1]: `x` is listed twice",
+                "b.toml:7: disk.capacity: `big` is no size",
             ]
         );
     }

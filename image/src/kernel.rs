@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::BuildContext;
-use crate::cache::{Key, Stage};
+use crate::cache::{Key, KeyBuilder, Stage};
 use crate::debian::fetch;
 use crate::debian::lock::Package;
 use crate::process::Tool;
@@ -36,12 +36,7 @@ pub struct Unpacked {
 /// When the package is not as kernels are, or a module that the initial root needs is not in it.
 pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<Unpacked> {
     let &BuildContext { tools, cache, progress, .. } = context;
-    let key = Key::of(Stage::KERNEL)
-        .text("package", &package.sha256)
-        .text("initial modules", kernel.initial_modules.join(" "))
-        .text("left out", kernel.leave_out.join(" "))
-        .key("tools", tools.key())
-        .finish();
+    let key = key(package, kernel, tools.key())?;
     let place = cache.stage(&key, progress, |directory| {
         let work = cache.work()?;
         let archive = work.path().join("package.tar");
@@ -60,6 +55,16 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
     })
 }
 
+fn key(package: &Package, kernel: &Kernel, tools: &Key) -> Result<Key> {
+    let key = Key::of(Stage::KERNEL)
+        .text("package", &package.sha256)
+        .text("initial modules", kernel.initial_modules.join(" "))
+        .text("left out", kernel.leave_out.join(" "))
+        .key("tools", tools);
+    let add = |key: KeyBuilder, modules: &PathBuf| key.directory("further modules", modules);
+    Ok(kernel.modules.iter().try_fold(key, add)?.finish())
+}
+
 fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree, progress: &Progress) -> Result<()> {
     let image = package.iter().find_map(|(path, _)| {
         let release = path.strip_prefix("boot").ok()?.to_str()?.strip_prefix("vmlinuz-")?;
@@ -75,6 +80,10 @@ fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree,
         let name = path.strip_prefix(format!("usr/lib/modules/{release}")).unwrap_or(Path::new(""));
         in_modules && !kernel.leave_out.iter().any(|pattern| matches(pattern, name))
     });
+    for further in &kernel.modules {
+        // depmod prefers what is there (depmod.d(5), "search").
+        modules.host_directory(further, &Path::new("usr/lib/modules").join(&release).join("updates"))?;
+    }
     let whole = index(&modules, &directory.join("image"), &release, tools, progress)?;
 
     let wanted = with_dependencies(&kernel.initial_modules, &whole)?;
@@ -130,6 +139,18 @@ fn module_name(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_images_share_one_kernel() {
+        let tools = Key::of(Stage::TOOLS).finish();
+        let key_of = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+            let (spec, _) = crate::spec::read(&path).unwrap();
+            let lock = crate::debian::layers::read_locks(&spec.packages.layers, &path).unwrap().unwrap();
+            key(&lock.kernel.unwrap(), &spec.kernel, &tools).unwrap()
+        };
+        assert_eq!(key_of("control-plane.toml"), key_of("tenant.toml"));
+    }
 
     #[test]
     fn modules_bring_what_they_depend_on() {

@@ -28,6 +28,8 @@ pub mod spec;
 pub mod tools;
 pub mod tree;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -40,8 +42,9 @@ use component::build::Built;
 use debian::bootstrap;
 use debian::changes::Changes;
 use debian::lock::{Lock, advice};
+use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
-use debian::{PackageSet, fetch, resolve};
+use debian::{fetch, layers};
 use progress::Progress;
 use spec::{Spec, Variant};
 
@@ -92,7 +95,7 @@ pub struct Made {
 pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let (mut spec, components) = spec::read(request.spec)?;
     request.variant.apply(&mut spec, &components)?;
-    let lock = Lock::read(&spec.lock_path(), &spec.packages.request(), request.spec)?;
+    let lock = layers::read_locks(&spec.packages.layers, request.spec)?.context("the spec has no packages")?;
     tools::check_host(&[("cargo", "cargo"), ("cc", "gcc")])?;
     std::fs::create_dir_all(request.output).with_context(|| format!("making {}", request.output.display()))?;
     let cache = Cache::of_user(request.used)?;
@@ -148,37 +151,66 @@ pub struct Renewed {
     pub changes: Changes,
 }
 
-/// Renews the lock file of a spec, or of a bare package set such as that of the tools.
+/// Renews the lock files of specs, or of bare package sets such as that of the tools: those of the included files as
+/// well, unless they are to be kept. What several of the specs share is locked once.
 ///
 /// # Errors
-/// [`document::Mistakes`] when the spec is wrong; otherwise when the archive cannot be read, lacks a package or gives
-/// an index that is older than the lock's. The lock is then as it was.
-pub fn renew_lock(spec: &Path, sources: &Settings, cache: &Cache, progress: &Progress) -> Result<Renewed> {
-    let set = package_set(spec)?;
+/// [`document::Mistakes`] when a spec is wrong; otherwise when the archive cannot be read, lacks a package or gives
+/// an index that is older than a lock's. All locks are then as they were, unless one of them cannot be written.
+pub fn renew_locks(
+    specs: &[PathBuf],
+    keep_included: bool,
+    sources: &Settings,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<Vec<Renewed>> {
+    let wanted = specs.iter().map(|spec| Ok((spec, spec::packages(spec)?))).collect::<Result<Vec<_>>>()?;
     tools::check_host(&[])?;
     let sources = Sources::find(sources, Path::new("/"))?;
-    let path = Lock::path_for(spec);
-    let former = Lock::read_former(&path)?;
-    put(former.as_ref(), &resolve::resolve(&set, &sources, cache, progress)?, path)
+    let mut archives: BTreeMap<String, Archive> = BTreeMap::new();
+    let mut locks: Vec<(PathBuf, Lock)> = Vec::new();
+    for (spec, packages) in &wanted {
+        let mut below = None;
+        for layer in &packages.layers {
+            let path = layer.lock_path();
+            let own = if let Some((_, lock)) = locks.iter().find(|(done, _)| *done == path) {
+                lock.clone()
+            } else if keep_included && layer.file != **spec {
+                layer.read_lock(below.as_ref(), &layer.file)?
+            } else {
+                let archive = match archives.entry(packages.suite.clone()) {
+                    Entry::Occupied(open) => open.into_mut(),
+                    Entry::Vacant(none) => none.insert(Archive::open(&packages.suite, &sources, cache, progress)?),
+                };
+                let lock = archive
+                    .resolve(&layer.set, layer.request(below.as_ref()), below.as_ref(), progress)
+                    .with_context(|| format!("locking the packages of {}", layer.file.display()))?;
+                locks.push((path, lock.clone()));
+                lock
+            };
+            below = Some(layers::over(below, own));
+        }
+    }
+    put_all(locks)
 }
 
-/// Writes a lock in the place of the former one.
-fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<Renewed> {
-    if let Some(former) = former {
-        former.refuse_older(lock, &path)?;
+/// Writes locks in the place of the former ones, when none of them is to be refused.
+fn put_all(locks: Vec<(PathBuf, Lock)>) -> Result<Vec<Renewed>> {
+    let mut formers = Vec::new();
+    for (path, lock) in &locks {
+        let former = Lock::read_former(path)?;
+        if let Some(former) = &former {
+            former.refuse_older(lock, path)?;
+        }
+        formers.push(former);
     }
+    locks.into_iter().zip(formers).map(|((path, lock), former)| put(former.as_ref(), &lock, path)).collect()
+}
+
+fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<Renewed> {
     renew::write(&path, &lock.text())?;
     let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
     Ok(Renewed { path, packages, changes: Changes::between(former, lock) })
-}
-
-fn package_set(spec: &Path) -> Result<PackageSet> {
-    let text = std::fs::read_to_string(spec).with_context(|| format!("reading the spec {}", spec.display()))?;
-    let bare = toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.keys().eq(["debian"]));
-    if bare {
-        return Ok(PackageSet::read_bare(spec, &text)?);
-    }
-    Ok(spec::read(spec)?.0.packages)
 }
 
 /// The time of everything in the image: what the caller says
@@ -225,9 +257,9 @@ mod tests {
     use debian::lock::{Index, Package, Pocket};
 
     #[test]
-    fn an_older_index_leaves_the_lock_as_it_was_and_a_newer_one_renews_it() {
+    fn an_older_index_leaves_all_locks_as_they_were_and_a_newer_one_renews_them() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("s.lock");
+        let (path, other) = (directory.path().join("s.lock"), directory.path().join("other.lock"));
         let (pocket, sha256) = (Pocket::Release, "ab".repeat(32));
         let lock = |date: u64, version: &str| {
             let (name, version, sha256) = ("bash".to_owned(), version.to_owned(), sha256.clone());
@@ -236,11 +268,46 @@ mod tests {
             Lock { suite: "trixie".to_owned(), request: "r".to_owned(), indexes, packages, kernel: None }
         };
         let (former, newer) = (lock(20, "5.1"), lock(30, "5.2"));
-        assert_eq!(put(None, &former, path.clone()).unwrap().changes.added.len(), 1);
-        assert!(put(Some(&former), &lock(10, "5.2"), path.clone()).is_err());
+        let first = put_all(vec![(path.clone(), former.clone())]).unwrap();
+        assert_eq!(first[0].changes.added.len(), 1);
+        assert!(put_all(vec![(other.clone(), newer.clone()), (path.clone(), lock(10, "5.2"))]).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), former.text());
-        let renewed = put(Some(&former), &newer, path.clone()).unwrap();
+        assert!(!other.exists());
+        let renewed = put_all(vec![(path.clone(), newer.clone())]).unwrap().remove(0);
         assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
+    }
+
+    /// Kernel modules and initial root, components and agent are made from nothing else of a spec, so a second image
+    /// finds them made. What differs is what a spec says of its own: no package is locked twice.
+    #[test]
+    fn the_images_differ_in_what_is_their_own() {
+        let read = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+            let (spec, described) = spec::read(&path).unwrap();
+            let lock = layers::read_locks(&spec.packages.layers, &path).unwrap().unwrap();
+            let parts: Vec<Component> = used(&spec, &described).cloned().collect();
+            (spec, parts, lock)
+        };
+        let ((control, control_parts, control_lock), (tenant, tenant_parts, tenant_lock)) =
+            (read("control-plane.toml"), read("tenant.toml"));
+        assert_eq!(control_parts, tenant_parts);
+        assert!(control_parts.len() > 7, "{control_parts:?}");
+        assert_eq!(control.kernel, tenant.kernel);
+        assert_eq!(control_lock.kernel, tenant_lock.kernel);
+        let agent = |spec: &Spec| (spec.files.workspace.clone(), spec.files.agent.clone(), spec.files.systemd.clone());
+        assert_eq!(agent(&control), agent(&tenant));
+        assert_eq!((&control.disk, control.components), (&tenant.disk, tenant.components));
+
+        let [shared] = control.packages.layers.as_slice() else { panic!("the control plane has packages of its own") };
+        assert_eq!(&tenant.packages.layers[0], shared);
+        let own = Lock::read_former(&tenant.packages.layers[1].lock_path()).unwrap().unwrap();
+        let doubled: Vec<_> = own
+            .packages
+            .iter()
+            .filter(|package| control_lock.packages.iter().any(|shared| shared.name == package.name))
+            .collect();
+        assert!(doubled.is_empty() && !own.packages.is_empty(), "{doubled:?}");
+        assert_eq!(tenant_lock.packages.len(), control_lock.packages.len() + own.packages.len());
     }
 }

@@ -1,7 +1,7 @@
 //! The image's root as a tree: Debian's packages, the kernel's modules, the
 //! upstream parts, the payload, our own files, and the agent on top.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use contract::image::{Compilers, Description, ImageFacts, KubernetesRelease, PATH};
@@ -76,10 +76,13 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
             tree.host_directory(&entry.path(), &place)?;
         }
     }
-    let mut own = Tree::default();
-    own.host_directory(&spec.files.root, Path::new(""))?;
-    restrict(&mut own);
-    tree.lay_over(own);
+    for root in &spec.files.roots {
+        let mut own = Tree::default();
+        own.host_directory(root, Path::new(""))?;
+        restrict(&mut own);
+        tree.lay_over(own);
+    }
+    trust(tree, &spec.files.authorities)?;
     for point in &spec.files.mount_points {
         tree.directory(point);
     }
@@ -102,6 +105,39 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
 pub fn add_description(tree: &mut Tree, description: &Description) -> Result<()> {
     // By way of a value: names are in alphabetical order then.
     tree.text(PATH.trim_start_matches('/'), pretty(&serde_json::to_value(description)?)?);
+    Ok(())
+}
+
+/// Where the image's programs look for the authorities that they trust.
+const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
+/// Which of the files below [`KNOWN`] `update-ca-certificates` puts in there, when the agent adds the properties' own.
+const TRUSTED: &str = "etc/ca-certificates.conf";
+const KNOWN: &str = "usr/share/ca-certificates";
+
+/// Has the image trust further authorities, as Debian's ca-certificates keeps its own.
+fn trust(tree: &mut Tree, authorities: &[PathBuf]) -> Result<()> {
+    if authorities.is_empty() {
+        return Ok(());
+    }
+    let text = |tree: &Tree, path: &str| {
+        let bytes = tree.read(path).context("the packages brought no authorities: ca-certificates is missing")?;
+        String::from_utf8(bytes).with_context(|| format!("reading {path} of the image"))
+    };
+    let (mut all, mut trusted) = (text(tree, AUTHORITIES)?, text(tree, TRUSTED)?);
+    for (number, file) in authorities.iter().enumerate() {
+        let pem = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let name = format!("kaas/{number}.crt");
+        for (list, line) in [(&mut all, pem.trim_end()), (&mut trusted, name.as_str())] {
+            if !list.is_empty() && !list.ends_with('\n') {
+                list.push('\n');
+            }
+            list.push_str(line);
+            list.push('\n');
+        }
+        tree.text(&format!("{KNOWN}/{name}"), pem);
+    }
+    tree.text(AUTHORITIES, all);
+    tree.text(TRUSTED, trusted);
     Ok(())
 }
 
@@ -203,6 +239,24 @@ mod tests {
     use super::*;
     use crate::cache::{Key, Stage};
     use crate::component::Source;
+
+    #[test]
+    fn authorities_of_the_spec_are_trusted_as_those_of_debian() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("site.pem");
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nsite").unwrap();
+        let mut tree = Tree::default();
+        assert!(trust(&mut tree, std::slice::from_ref(&file)).is_err());
+        tree.text(AUTHORITIES, "debian");
+        tree.text(TRUSTED, "mozilla/a.crt\n");
+        trust(&mut tree, &[]).unwrap();
+        trust(&mut tree, &[file.clone(), file]).unwrap();
+        let read = |path: &str| String::from_utf8(tree.read(path).unwrap()).unwrap();
+        let pem = "-----BEGIN CERTIFICATE-----\nsite\n";
+        assert_eq!(read(AUTHORITIES), format!("debian\n{pem}{pem}"));
+        assert_eq!(read(TRUSTED), "mozilla/a.crt\nkaas/0.crt\nkaas/1.crt\n");
+        assert_eq!(read(&format!("{KNOWN}/kaas/1.crt")), pem.trim_end());
+    }
 
     #[test]
     fn the_description_names_compilers_and_unchecked_versions_and_the_agent_reads_it() {

@@ -24,9 +24,11 @@ pub enum Image {
     /// Results are kept in the user's cache, so that a second build makes only what changed. An OVA of the same name
     /// is replaced when the new one is whole.
     Build(Build),
-    /// Renews the lock file beside a spec: the newest packages that the archive has.
+    /// Renews the lock files of specs: the newest packages that the archive has.
     ///
-    /// Says what changed. An index of the archive that is older than the one that the lock was made from is refused.
+    /// What a spec includes first is locked beside that file, and only what the spec adds beside the spec: give the specs
+    /// that share a file together. Says what changed. An index of the archive that is older than the one that a lock was
+    /// made from is refused.
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its directory.
     Tools(Sources),
@@ -90,6 +92,9 @@ pub struct Lock {
     /// The specs.
     #[arg(required = true)]
     specs: Vec<PathBuf>,
+    /// Leave the lock files of included specs as they are, and lock only what these specs add.
+    #[arg(long)]
+    keep_included: bool,
     /// What to print at the end.
     #[arg(long, default_value = "text")]
     report: Report,
@@ -182,8 +187,8 @@ fn lock(arguments: Lock) -> Result<()> {
     let sources = arguments.sources.into();
     let cache = cache()?;
     let mut locks = Vec::new();
-    for spec in &arguments.specs {
-        let image::Renewed { path, packages, changes } = image::renew_lock(spec, &sources, &cache, &progress)?;
+    let renewed = image::renew_locks(&arguments.specs, arguments.keep_included, &sources, &cache, &progress)?;
+    for image::Renewed { path, packages, changes } in renewed {
         match arguments.report {
             Report::Text => say!("{}: {packages} packages; {changes}", path.display()),
             Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),

@@ -91,7 +91,16 @@ fn facts(archive: &Archive) -> Result<Value> {
     let properties = descriptor.product.properties().map(|property| {
         json!({ "key": property.key, "label": property.label, "default": property.default, "password": property.password })
     });
-    let profiles = descriptor.sizing.profiles().iter().map(|profile| &profile.id);
+    let profiles = descriptor.sizing.profiles().iter().map(|profile| {
+        json!({
+            "id": profile.id,
+            "label": profile.label,
+            "default": profile.default,
+            "cpus": profile.size.cpus,
+            "memory_mib": profile.size.memory_mib,
+            "disks": descriptor.disks_of(&profile.id).map(|disk| &disk.id).collect::<Vec<_>>(),
+        })
+    });
     Ok(json!({
         "name": descriptor.name,
         "product": descriptor.product.name,
@@ -121,7 +130,11 @@ fn text(facts: &Value) -> String {
         text += &format!("disk      {:>10} MiB    {}, {content}\n", mib(&disk["capacity"]), word(&disk["id"]));
     }
     for profile in rows("profiles") {
-        text += &format!("profile   {}\n", word(&profile));
+        let disks = profile["disks"].as_array().into_iter().flatten().map(word).collect::<Vec<_>>().join(", ");
+        let number = |key: &str| profile[key].as_u64().unwrap_or_default();
+        let (id, cpus, memory) = (word(&profile["id"]), number("cpus"), number("memory_mib"));
+        let chosen = if profile["default"] == true { ", the default" } else { "" };
+        text += &format!("profile   {id:24} {cpus:>3} vCPU {memory:>7} MiB  {disks}{chosen}\n");
     }
     for property in rows("properties") {
         text += &format!("property  {:24} {}\n", word(&property["key"]), word(&property["label"]));

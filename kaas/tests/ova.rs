@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use ova::archive::Package;
 use ova::ovf::{
     CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
-    OperatingSystem, Product, Property, PropertyGroup, PropertyType, Size, Sizing, Transport,
+    OperatingSystem, Product, Profile, Property, PropertyGroup, PropertyType, Size, Sizing, Transport,
 };
 use ova::signature::Signer;
 use tempfile::TempDir;
@@ -71,7 +71,17 @@ impl Made {
         let size = Some(fs::metadata(&self.vmdk).unwrap().len());
         let file = DiskFile { name: "system.vmdk".into(), size, populated: Some(GRAIN as u64) };
         let disk = |id: &str, file| Disk { id: id.into(), capacity: CAPACITY as u64, file };
-        let place = |disk: &str, unit| HardDisk { disk: disk.into(), unit, profiles: Vec::new() };
+        let place = |disk: &str, unit, profiles: &[&str]| {
+            let profiles = profiles.iter().map(|id| (*id).to_owned()).collect();
+            HardDisk { disk: disk.into(), unit, profiles }
+        };
+        let profile = |id: &str, cpus, memory_mib| Profile {
+            id: id.into(),
+            label: id.into(),
+            description: "For a test.".into(),
+            default: cpus == 2,
+            size: Size { cpus, memory_mib },
+        };
         let property = Property {
             key: "node-name".into(),
             kind: PropertyType::from_name("string"),
@@ -100,11 +110,11 @@ impl Made {
             },
             disks: vec![disk("system", Some(file)), disk("data", None)],
             networks: vec![Network { name: "VM Network".into(), description: "Of the nodes.".into() }],
-            sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 4096 }),
+            sizing: Sizing::Profiles(vec![profile("control-small", 2, 4096), profile("worker-small", 16, 8192)]),
             hardware: Hardware {
                 version: 15,
                 transports: vec![Transport::GuestInfo],
-                disks: vec![place("system", 0), place("data", 1)],
+                disks: vec![place("system", 0, &[]), place("data", 1, &["control-small"])],
                 adapters: vec![NetworkAdapter { network: "VM Network".into() }],
                 cd_rom: Some(CdRomController::Sata),
                 firmware: Firmware::Efi { secure_boot: false },
@@ -150,6 +160,8 @@ fn an_ova_is_described_in_words_and_as_json() {
         "An example 1.2.3 (example)\nnot signed: a development image\n",
         "  example.ovf\n",
         "data, empty\n",
+        "profile   control-small              2 vCPU    4096 MiB  system, data, the default\n",
+        "profile   worker-small              16 vCPU    8192 MiB  system\n",
         "system, system.vmdk\n",
         "property  node-name ",
     ] {
@@ -157,6 +169,11 @@ fn an_ova_is_described_in_words_and_as_json() {
     }
     let facts: serde_json::Value = serde_json::from_str(&says(&["inspect", "--output=json"], &[&ova])).unwrap();
     assert_eq!((&facts["version"], &facts["claimed_publisher"]), (&"1.2.3".into(), &serde_json::Value::Null));
+    let profile = serde_json::json!({
+        "id": "worker-small", "label": "worker-small", "default": false, "cpus": 16, "memory_mib": 8192,
+        "disks": ["system"],
+    });
+    assert_eq!(facts["profiles"][1], profile);
     assert_eq!(facts["disks"][1], serde_json::json!({"id": "data", "capacity": CAPACITY, "file": null}));
     let (signer, _) = publisher(&made, "ours.pem");
     let text = says(&["inspect"], &[&made.ova(Some(&signer))]);

@@ -71,6 +71,8 @@ pub fn end(name: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -84,5 +86,26 @@ mod tests {
         names.end("full");
         assert_eq!(names.take("full", "two").unwrap_err().to_string(), "the lab of one is called full too");
         names.take("fuller", "two").unwrap();
+    }
+
+    /// A lab's name is part of its devices' names, for which the kernel has 15 bytes.
+    #[test]
+    fn each_scenarios_lab_has_a_name_that_labs_may_have() {
+        let mut seen = BTreeMap::new();
+        for entry in fs::read_dir(workspace().join("tests/tests/lab")).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            for call in ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\""] {
+                for (at, _) in text.match_indices(call) {
+                    let (name, _) = text[at + call.len()..].split_once('"').unwrap();
+                    *seen.entry(name.to_owned()).or_insert(0) += 1;
+                }
+            }
+        }
+        assert!(seen.len() > 30, "names are given in another way now: {seen:?}");
+        for (name, times) in seen {
+            let lab = lab_name(&name);
+            assert!(lab.len() <= 15, "{name} is too long: the lab would be called {lab}");
+            assert_eq!(times, 1, "two scenarios have a lab {name}");
+        }
     }
 }

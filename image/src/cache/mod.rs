@@ -445,7 +445,7 @@ mod tests {
     use anyhow::bail;
 
     fn build(cache: &Cache, text: &str, made: &mut usize) -> PathBuf {
-        let key = Key::of(Stage::VMDK).text("input", text).finish();
+        let key = Key::of(Stage::TOOLS).text("input", text).finish();
         cache
             .stage(&key, &Progress::silent(), |directory| {
                 *made += 1;
@@ -511,13 +511,13 @@ mod tests {
     fn a_failed_stage_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
-        let key = Key::of(Stage::VMDK).finish();
+        let key = Key::of(Stage::TOOLS).finish();
         let result = cache.stage(&key, &Progress::silent(), |directory| {
             fs::write(directory.join("half"), "")?;
             bail!("the tool failed")
         });
-        assert_eq!(format!("{:#}", result.unwrap_err()), "stage vmdk: the tool failed");
-        assert!(!directory.path().join("vmdk").join(key.as_str()).exists());
+        assert_eq!(format!("{:#}", result.unwrap_err()), "stage tools: the tool failed");
+        assert!(!directory.path().join("tools").join(key.as_str()).exists());
         assert_eq!(entries(&cache.work_directory()).unwrap(), Vec::<PathBuf>::new());
     }
 
@@ -526,15 +526,15 @@ mod tests {
     fn a_result_that_cannot_be_written_out_is_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
-        let key = Key::of(Stage::VMDK).finish();
+        let key = Key::of(Stage::TOOLS).finish();
         let result = cache.stage(&key, &Progress::silent(), |directory| {
             // Nobody can open it.
             std::os::unix::net::UnixListener::bind(directory.join("socket"))?;
             Ok(())
         });
         let error = format!("{:#}", result.unwrap_err());
-        assert!(error.starts_with("writing the result of stage vmdk to the disk: writing "), "{error}");
-        assert!(!directory.path().join("vmdk").join(key.as_str()).exists());
+        assert!(error.starts_with("writing the result of stage tools to the disk: writing "), "{error}");
+        assert!(!directory.path().join("tools").join(key.as_str()).exists());
     }
 
     #[test]
@@ -556,7 +556,7 @@ mod tests {
         let mut build_one = |text: &str, cache: &Cache| {
             let place = build(cache, text, &mut made);
             // Ages differ by more than the clock's grain.
-            results(&directory.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
+            results(&directory.path().join("tools")).unwrap().iter().for_each(|result| make_older(result));
             place
         };
         let places: Vec<_> =
@@ -600,7 +600,7 @@ mod tests {
             "target/debug/kaas",
             "cargo/appliance/kaas-agent",
             &format!("notes/{digest}"),
-            "vmdk/notes.txt",
+            "tools/notes.txt",
         ]
         .map(write)
         .to_vec();
@@ -609,13 +609,13 @@ mod tests {
         }
 
         let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
-        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("vmdk", 1), ("packages", 1)], vec![]));
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1), ("packages", 1)], vec![]));
         assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
         assert!(!old.exists() && !package.exists() && new.exists());
         assert!(foreign.iter().all(|path| path.exists()));
 
         let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
-        assert_eq!(cleaned.removed, [("vmdk", 1)]);
+        assert_eq!(cleaned.removed, [("tools", 1)]);
         assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
     }
 
@@ -628,16 +628,16 @@ mod tests {
         fs::write(&package, "").unwrap();
         running.use_packages().unwrap();
         let clean = || Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
-        assert_eq!(clean(), Cleaned { in_use: vec!["vmdk", "packages"], ..Cleaned::default() });
+        assert_eq!(clean(), Cleaned { in_use: vec!["tools", "packages"], ..Cleaned::default() });
         assert!(place.exists() && package.exists());
 
         // A stage at work, whose result is not there yet.
         drop(running);
-        let lock = lock_of(&directory.path().join("vmdk")).unwrap();
+        let lock = lock_of(&directory.path().join("tools")).unwrap();
         lock.lock().unwrap();
-        assert_eq!(clean().in_use, ["vmdk"]);
+        assert_eq!(clean().in_use, ["tools"]);
         drop(lock);
-        assert_eq!(clean().removed, [("vmdk", 1)]);
+        assert_eq!(clean().removed, [("tools", 1)]);
     }
 
     thread_local! {
@@ -658,10 +658,10 @@ mod tests {
         std::os::unix::fs::symlink(&place, directory.path().join("link")).unwrap();
         USED.set(vec![directory.path().join("link/root"), PathBuf::from("/elsewhere")]);
         let cleaned = cache().clean(Duration::ZERO).unwrap();
-        assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["vmdk"]));
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["tools"]));
         assert!(place.exists());
         USED.set(Vec::new());
-        assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("vmdk", 1)]);
+        assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("tools", 1)]);
     }
 
     #[test]
@@ -669,7 +669,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let build_one = |text: &str, used: Used| {
             let place = build(&Cache::sparing(directory.path(), used).unwrap(), text, &mut 0);
-            results(&directory.path().join("vmdk")).unwrap().iter().for_each(|result| make_older(result));
+            results(&directory.path().join("tools")).unwrap().iter().for_each(|result| make_older(result));
             place
         };
         let place = build_one("a", used);

@@ -47,17 +47,17 @@ stages! {
         "../component/toolchain.rs"
     ];
     /// The Debian tree of an image.
-    DEBIAN = "debian", keep 3, by ["../debian/bootstrap.rs"];
-    /// The system disk.
-    DISK = "disk", keep 2, by ["../disk.rs", "../tools/run.rs"];
+    DEBIAN = "debian", keep 4, by ["../debian/bootstrap.rs"];
+    /// The system disk: of the control plane's image, of the tenants', and of the one that upgrades are tried from.
+    DISK = "disk", keep 3, by ["../disk.rs", "../tools/run.rs"];
     /// The Go that builds the upstream parts.
     GO = "go", keep 2, by ["../component/toolchain.rs"];
     /// The build identifier of an image.
-    IDENTIFIER = "identifier", keep 4, by ["../identifier.rs", "../tree.rs", "../initial_root/cpio.rs"];
+    IDENTIFIER = "identifier", keep 6, by ["../identifier.rs", "../tree.rs", "../initial_root/cpio.rs"];
     /// The kernel with its modules.
     KERNEL = "kernel", keep 3, by ["../kernel.rs", "../tree.rs", "../tools/run.rs"];
     /// The unified kernel image.
-    KERNEL_IMAGE = "kernel-image", keep 4, by [
+    KERNEL_IMAGE = "kernel-image", keep 6, by [
         "../kernel_image.rs",
         "../initial_root/cpio.rs",
         "../tree.rs",
@@ -66,13 +66,13 @@ stages! {
     /// The plain Debian that `make bench` measures against.
     PLAIN_DEBIAN = "plain-debian", keep 1, by ["../../../tests/src/bin/bench/plain.rs", "../debian/bootstrap.rs"];
     /// The root file system with its hash tree.
-    ROOT = "root", keep 2, by ["../root_image.rs", "../tree.rs", "../tools/run.rs"];
+    ROOT = "root", keep 3, by ["../root_image.rs", "../tree.rs", "../tools/run.rs"];
     /// Users and enabled units of an image.
-    SETTINGS = "settings", keep 4, by ["../settings.rs", "../tree.rs", "../tools/run.rs"];
+    SETTINGS = "settings", keep 6, by ["../settings.rs", "../tree.rs", "../tools/run.rs"];
     /// The tools tree.
     TOOLS = "tools", keep 2, by ["../tools/mod.rs", "../debian/bootstrap.rs"];
     /// The compressed disk. The lock file says which release of the compressing library makes it.
-    VMDK = "vmdk", keep 2, by [
+    VMDK = "vmdk", keep 3, by [
         "../appliance.rs",
         "../../../ova/src/digest.rs",
         "../../../ova/src/vmdk/mod.rs",
@@ -141,6 +141,7 @@ mod tests {
         ("component/upstream.rs", "checks the description"),
         ("debian/changes.rs", "says what changed between two locks"),
         ("debian/fetch.rs", "fetches packages, which their digests fix"),
+        ("debian/layers.rs", "joins locks; the digests of the packages are in the keys"),
         ("debian/lock.rs", "the digests of the packages are in the keys"),
         ("debian/mirrors.rs", "says where packages come from, which their digests fix"),
         ("debian/mod.rs", "reads a list of packages; those that it comes to are in the keys"),

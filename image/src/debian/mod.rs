@@ -4,6 +4,7 @@
 pub mod bootstrap;
 pub mod changes;
 pub mod fetch;
+pub mod layers;
 pub mod lock;
 pub mod mirrors;
 pub mod resolve;

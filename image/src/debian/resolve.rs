@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::PackageSet;
 use super::lock::{Index, Lock, Package, Pocket};
 use super::sources::Sources;
-use crate::cache::{Cache, file_digest};
+use crate::cache::{Cache, Work, file_digest};
 use crate::process::Tool;
 use crate::progress::Progress;
 
@@ -19,16 +19,61 @@ use crate::progress::Progress;
 /// # Errors
 /// When apt cannot reach or trust the archive, or a package is not in it.
 pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Lock> {
-    let work = cache.work()?;
-    let running = progress.begin("index");
-    let apt = update(work.path(), &sources.lists(&set.suite)?, progress).context("reading the archive's index")?;
-    running.done();
-    let indexed = apt.indexed(&set.suite)?;
-    let names: BTreeSet<&str> = set.packages.iter().map(String::as_str).chain(indexed.essential()).collect();
-    let chosen = apt.simulate(&names, progress)?;
-    let packages = chosen.iter().map(|(name, version)| indexed.package(name, version)).collect::<Result<Vec<_>>>()?;
-    let kernel = set.kernel.as_deref().map(|name| indexed.kernel(name)).transpose()?;
-    Ok(Lock { suite: set.suite.clone(), request: set.request(), indexes: apt.indexes(&set.suite)?, packages, kernel })
+    let archive = Archive::open(&set.suite, sources, cache, progress)?;
+    archive.resolve(set, set.request(), None, progress)
+}
+
+/// A release of the archive in one state.
+pub struct Archive {
+    suite: String,
+    apt: Apt,
+    indexed: Indexed,
+    indexes: Vec<Index>,
+    _work: Work,
+}
+
+impl Archive {
+    /// The archive as it is now.
+    ///
+    /// # Errors
+    /// When apt cannot reach or trust it.
+    pub fn open(suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
+        let work = cache.work()?;
+        let running = progress.begin("index");
+        let apt = update(work.path(), &sources.lists(suite)?, progress).context("reading the archive's index")?;
+        running.done();
+        let (indexed, indexes) = (apt.indexed(suite)?, apt.indexes(suite)?);
+        Ok(Self { suite: suite.to_owned(), apt, indexed, indexes, _work: work })
+    }
+
+    /// What a package set comes to, or what it adds to the packages `below`, which keep their versions.
+    ///
+    /// # Errors
+    /// When a package is not there, or one of those below is not any more.
+    pub fn resolve(
+        &self,
+        set: &PackageSet,
+        request: String,
+        below: Option<&Lock>,
+        progress: &Progress,
+    ) -> Result<Lock> {
+        let indexed = &self.indexed;
+        let below = below.map(|lock| lock.packages.as_slice()).unwrap_or_default();
+        let names = asked_for(set, indexed, below);
+        let chosen = self.apt.simulate(&names, progress)?;
+        let added = chosen.iter().filter(|(name, _)| !below.iter().any(|package| package.name == **name));
+        let packages = added.map(|(name, version)| indexed.package(name, version)).collect::<Result<Vec<_>>>()?;
+        let kernel = set.kernel.as_deref().map(|name| indexed.kernel(name)).transpose()?;
+        Ok(Lock { suite: self.suite.clone(), request, indexes: self.indexes.clone(), packages, kernel })
+    }
+}
+
+/// What apt is told to install: what the set names, what every system has, and what is below in its very version.
+fn asked_for(set: &PackageSet, indexed: &Indexed, below: &[Package]) -> BTreeSet<String> {
+    let fixed = |name: &str| below.iter().any(|package| package.name == name);
+    let named = set.packages.iter().map(String::as_str).chain(indexed.essential()).filter(|name| !fixed(name));
+    let below = below.iter().map(|package| format!("{}={}", package.name, package.version));
+    named.map(str::to_owned).chain(below).collect()
 }
 
 /// Has apt read the indexes by the first of the lists of sources with which it can.
@@ -126,7 +171,7 @@ impl Apt {
     }
 
     /// What apt would install on an empty system: names and versions, sorted.
-    fn simulate(&self, names: &BTreeSet<&str>, progress: &Progress) -> Result<BTreeMap<String, String>> {
+    fn simulate(&self, names: &BTreeSet<String>, progress: &Progress) -> Result<BTreeMap<String, String>> {
         let running = progress.begin("resolve");
         let output = self
             .tool("apt-get")

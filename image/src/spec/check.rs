@@ -16,6 +16,17 @@ pub(super) fn directory(path: PathBuf) -> Result<PathBuf, String> {
     if path.is_dir() { Ok(path) } else { Err(format!("there is no directory {}", path.display())) }
 }
 
+/// A file with certificates of authorities in PEM.
+pub(super) fn authorities(path: PathBuf) -> Result<PathBuf, String> {
+    let path = file(path)?;
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let begun = text.matches("-----BEGIN CERTIFICATE-----").count();
+    if begun == 0 || text.matches("-----END CERTIFICATE-----").count() != begun || text.contains("PRIVATE KEY") {
+        return Err(format!("{} is no list of certificates in PEM", path.display()));
+    }
+    Ok(path)
+}
+
 /// Names of images and profiles: they become file names and OVF identifiers.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -2,20 +2,21 @@
 //! nothing of how images are made.
 
 mod check;
+mod include;
 mod read;
 mod variant;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use contract::role::Roles;
 use semver::VersionReq;
 
-use crate::debian::PackageSet;
+use crate::debian::layers::Layer;
 
-pub use read::read;
+pub use read::{packages, read};
 pub use variant::Variant;
 
-/// Everything that decides an image.
+/// Everything that decides an image: what a spec says, and the files that it includes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// The file it was read from.
@@ -23,7 +24,7 @@ pub struct Spec {
     /// What the image is.
     pub identity: Identity,
     /// The packages of its root tree.
-    pub packages: PackageSet,
+    pub packages: Packages,
     /// Its kernel.
     pub kernel: Kernel,
     /// Its upstream parts.
@@ -37,11 +38,6 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The lock file of its packages.
-    pub fn lock_path(&self) -> PathBuf {
-        crate::debian::lock::Lock::path_for(&self.path)
-    }
-
     /// `name-version`: the name of the files that are made.
     pub fn full_name(&self) -> String {
         format!("{}-{}", self.identity.name, self.identity.version)
@@ -67,6 +63,18 @@ pub struct Identity {
     pub description: String,
 }
 
+/// The packages of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packages {
+    /// Debian's release, by code name.
+    pub suite: String,
+    /// The package of the kernel, if there is one.
+    pub kernel: Option<String>,
+    /// What each of the files adds that stand on each other, the spec last. Each is locked beside its file; files that
+    /// add nothing are left out.
+    pub layers: Vec<Layer>,
+}
+
 /// The kernel and what it is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
@@ -74,6 +82,8 @@ pub struct Kernel {
     pub command_line: Vec<String>,
     /// Modules in the initial root: what it takes to find and mount the root disk. Their dependencies come along.
     pub initial_modules: Vec<String>,
+    /// Directories with further modules, built for this very kernel.
+    pub modules: Vec<PathBuf>,
     /// Patterns of module files that are left out of the image.
     pub leave_out: Vec<String>,
 }
@@ -112,8 +122,10 @@ pub struct Files {
     pub agent: PathBuf,
     /// Units and the other directories that systemd reads, by the name of the directory.
     pub systemd: PathBuf,
-    /// A directory laid out as the image's root.
-    pub root: PathBuf,
+    /// Directories laid out as the image's root, each over the one before.
+    pub roots: Vec<PathBuf>,
+    /// Certificates of authorities that the image trusts besides those of Debian, in PEM.
+    pub authorities: Vec<PathBuf>,
     /// Patterns of paths that packages bring and the image does not need.
     pub leave_out: Vec<String>,
     /// The only programs that run with the rights of their owner or group, whoever starts them.
@@ -142,8 +154,6 @@ pub struct Disk {
     pub capacity: u64,
     /// The EFI system partition.
     pub esp: u64,
-    /// Capacity of the data disk; none for VMs that have no such disk.
-    pub data_capacity: Option<u64>,
     /// How the root file system is packed.
     pub compression: Compression,
 }
@@ -174,18 +184,6 @@ pub struct Profile {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-}
-
-/// The path of something that a spec names relative to itself.
-fn beside(spec: &Path, name: &str) -> PathBuf {
-    let directory = spec.parent().unwrap_or(Path::new(""));
-    let mut path = PathBuf::new();
-    for part in directory.join(name).components() {
-        // `a/../b` is `b`: errors name files as a person would.
-        let up = part.as_os_str() == "..";
-        if !(up && path.file_name().is_some() && path.pop()) {
-            path.push(part);
-        }
-    }
-    if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
+    /// Capacity of the data disk in bytes; none for VMs that have no such disk.
+    pub data_capacity: Option<u64>,
 }

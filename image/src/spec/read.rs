@@ -1,16 +1,17 @@
-//! Reads a spec, with the description of the components it names, and says
-//! everything that is wrong with both at once.
+//! Reads a spec, with what it includes and the description of the components it names, and says
+//! everything that is wrong with them at once.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use contract::role::Roles;
 
-use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Profile, Spec, beside, check};
+use super::include::Texts;
+use super::{Components, Compression, Disk, Files, Hardware, Identity, Kernel, Packages, Profile, Spec, check};
 use crate::component::{self, Component};
+use crate::debian::layers::Layer;
 use crate::debian::{self, PackageSet};
-use crate::document::{Document, Located, Mistakes, Table, any, values};
+use crate::document::{Located, Mistakes, Table, any, values};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -27,11 +28,11 @@ const MOST_CAPACITY: u64 = 62 * 1024 * GIB;
 /// Reads a spec and the components it uses.
 ///
 /// # Errors
-/// [`Mistakes`] with everything that is wrong in either file; another error when a file cannot be read.
+/// [`Mistakes`] with everything that is wrong in the files; another error when one cannot be read.
 pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading the spec {}", path.display()))?;
+    let texts = Texts::load(path)?;
     let mut components = Ok(Vec::new());
-    let spec = Document::new(path, &text).read(|top| spec(path, top, &mut components));
+    let spec = texts.document().read(|top| spec(path, &texts, top, &mut components));
     match (spec, components) {
         (Ok(spec), Ok(components)) => Ok((spec, components)),
         (spec, components) => {
@@ -41,19 +42,61 @@ pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     }
 }
 
-fn spec(path: &Path, top: &Table<'_, '_>, described: &mut Result<Vec<Component>, Mistakes>) -> Option<Spec> {
+/// The packages alone that a spec, or a file that specs include, asks for.
+///
+/// # Errors
+/// [`Mistakes`] in what is said of packages; another error when a file cannot be read.
+pub fn packages(path: &Path) -> Result<Packages> {
+    let texts = Texts::load(path)?;
+    let packages = texts.document().read(|top| {
+        top.pass_over_others();
+        let kernel = top.optional_table("kernel", |table| {
+            table.pass_over_others();
+            kernel_package(table)
+        });
+        packages_of(&texts, top, kernel.flatten())
+    });
+    Ok(packages?)
+}
+
+fn packages_of(texts: &Texts, top: &Table<'_, '_>, kernel: Option<Located<String>>) -> Option<Packages> {
+    let what = "the code name of Debian's release, such as trixie";
+    let (suite, packages) = top.table("debian", |table| {
+        let suite = table.required("suite", what, debian::name);
+        let packages = table.required_texts("packages", "the names of the packages", debian::name);
+        Some((suite?, packages))
+    })?;
+    let of = |layer: usize, name: &Located<String>| texts.layer_of(name.file()) == layer;
+    let layers = texts.layers().iter().enumerate().map(|(layer, file)| {
+        let packages = packages.iter().filter(|name| of(layer, name)).map(|name| name.value.clone()).collect();
+        let kernel = kernel.as_ref().filter(|name| of(layer, name)).map(|name| name.value.clone());
+        Layer { file: file.clone(), set: PackageSet { suite: suite.clone(), packages, kernel } }
+    });
+    let layers = layers.filter(|layer| !layer.set.packages.is_empty() || layer.set.kernel.is_some()).collect();
+    Some(Packages { suite, kernel: kernel.map(|name| name.value), layers })
+}
+
+fn spec(
+    path: &Path,
+    texts: &Texts,
+    top: &Table<'_, '_>,
+    described: &mut Result<Vec<Component>, Mistakes>,
+) -> Option<Spec> {
+    // Read before: it is what the texts come from.
+    top.paths("include", check::file);
     let identity = top.table("image", identity);
     let kernel = top.table("kernel", kernel);
-    let packages = top.table("debian", PackageSet::read);
-    let components = top.table("components", |table| components(path, table, described));
-    let files = top.table("files", |table| files(path, table));
+    let package = kernel.as_ref().map(|(_, package)| package.clone());
+    let packages = packages_of(texts, top, package);
+    let components = top.table("components", |table| components(table, described));
+    let files = top.table("files", files);
     let disk = top.table("disk", disk);
     let hardware = top.table("hardware", hardware);
-    let (kernel, package) = kernel?;
+    let (kernel, _) = kernel?;
     Some(Spec {
         path: path.to_owned(),
         identity: identity?,
-        packages: PackageSet { kernel: Some(package), ..packages? },
+        packages: packages?,
         kernel,
         components: components?,
         files: files?,
@@ -81,22 +124,23 @@ fn identity(table: &Table<'_, '_>) -> Option<Identity> {
     })
 }
 
-fn kernel(table: &Table<'_, '_>) -> Option<(Kernel, String)> {
-    let package = table.required("package", "the kernel's package", debian::name);
+fn kernel_package(table: &Table<'_, '_>) -> Option<Located<String>> {
+    table.located("package", "the kernel's package", debian::name)
+}
+
+fn kernel(table: &Table<'_, '_>) -> Option<(Kernel, Located<String>)> {
+    let package = kernel_package(table);
     let kernel = Kernel {
         command_line: values(table.required_texts("command-line", "the kernel's parameters", check::kernel_parameter)),
         initial_modules: values(table.required_texts("initial-modules", "the modules that find the root disk", any)),
+        modules: values(table.paths("modules", check::directory)),
         leave_out: values(table.texts("leave-out", any)),
     };
     Some((kernel, package?))
 }
 
-fn components(
-    path: &Path,
-    table: &Table<'_, '_>,
-    described: &mut Result<Vec<Component>, Mistakes>,
-) -> Option<Components> {
-    let file = table.required("file", "the description of the components", |name| check::file(beside(path, name)));
+fn components(table: &Table<'_, '_>, described: &mut Result<Vec<Component>, Mistakes>) -> Option<Components> {
+    let file = table.path("file", "the description of the components", check::file);
     let kubernetes = table.required_texts("kubernetes", "the Kubernetes components, newest minor first", any);
     let programs = table.optional_table("programs", |directories| {
         let directory = |directory: String| {
@@ -126,11 +170,11 @@ fn components(
     Some(Components { file, kubernetes: values(kubernetes), programs, images: values(images) })
 }
 
-fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
-    let directory = |name: &str| check::directory(beside(path, name));
-    let workspace = table.required("workspace", "the Cargo workspace with the agent", directory);
-    let systemd = table.required("systemd", "the directory with the units", directory);
-    let root = table.required("root", "the directory laid out as the image's root", directory);
+fn files(table: &Table<'_, '_>) -> Option<Files> {
+    let workspace = table.path("workspace", "the Cargo workspace with the agent", check::directory);
+    let systemd = table.path("systemd", "the directory with the units", check::directory);
+    let roots = table.paths("roots", check::directory);
+    let authorities = table.paths("authorities", check::authorities);
     let links = table.optional_table("links", |links| {
         let link = |path: String| {
             let target = links.optional(&path, any);
@@ -146,7 +190,8 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
         agent: workspace.clone(),
         workspace,
         systemd: systemd?,
-        root: root?,
+        roots: values(roots),
+        authorities: values(authorities),
         leave_out: values(leave_out),
         set_id: values(set_id),
         clear_set_id: values(clear_set_id),
@@ -155,21 +200,22 @@ fn files(path: &Path, table: &Table<'_, '_>) -> Option<Files> {
     })
 }
 
+/// The capacity of a disk.
+fn capacity(what: &str, least: u64, text: &str) -> Result<u64, String> {
+    let size = check::size(text)?;
+    if !(least..=MOST_CAPACITY).contains(&size) {
+        return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
+    }
+    Ok(size)
+}
+
 fn disk(table: &Table<'_, '_>) -> Option<Disk> {
-    let from = |what: &str, least: u64, text: &str| {
-        let size = check::size(text)?;
-        if !(least..=MOST_CAPACITY).contains(&size) {
-            return Err(format!("give {what} of {}M to {}G", least / MIB, MOST_CAPACITY / GIB));
-        }
-        Ok(size)
-    };
-    let size = |key: &str, what: &str, least: u64| table.required(key, what, |text| from(what, least, text));
-    let capacity = size("capacity", "a capacity for the system disk", LEAST_CAPACITY);
+    let size = |key: &str, what: &str, least: u64| table.required(key, what, |text| capacity(what, least, text));
+    let system = size("capacity", "a capacity for the system disk", LEAST_CAPACITY);
     let esp = size("esp", "a size for the EFI system partition", LEAST_ESP);
-    if esp.zip(capacity).is_some_and(|(esp, capacity)| esp > capacity / 2) {
+    if esp.zip(system).is_some_and(|(esp, system)| esp > system / 2) {
         table.mistake_at("esp", "leaves no room on the system disk for the root and scratch space");
     }
-    let data_capacity = table.optional("data-capacity", |text| from("a capacity for the data disk", LEAST_DATA, text));
     let what = "none, or a compressor of mkfs.erofs such as lz4hc,9";
     let compression = table.required("compression", what, |text| {
         let (name, level) = text.split_once(',').unwrap_or((text, "1"));
@@ -177,7 +223,7 @@ fn disk(table: &Table<'_, '_>) -> Option<Disk> {
         level.parse::<u8>().map_err(|_| format!("`{level}` is no level of compression"))?;
         Ok(if text == "none" { Compression::None } else { Compression::Erofs(text.to_owned()) })
     });
-    Some(Disk { capacity: capacity?, esp: esp?, data_capacity, compression: compression? })
+    Some(Disk { capacity: system?, esp: esp?, compression: compression? })
 }
 
 fn hardware(table: &Table<'_, '_>) -> Option<Hardware> {
@@ -203,11 +249,22 @@ fn profile(table: &Table<'_, '_>) -> Option<Profile> {
         let size = check::size(text)?;
         if (GIB..=4096 * GIB).contains(&size) { Ok(size) } else { Err("give the memory of 1G to 4096G".to_owned()) }
     });
-    Some(Profile { id: id?, label: label?, description: description?, cpus: cpus?, memory_mib: memory? / MIB })
+    let what = "a capacity for the data disk";
+    let data_capacity = table.optional("data-capacity", |text| capacity(what, LEAST_DATA, text));
+    Some(Profile {
+        id: id?,
+        label: label?,
+        description: description?,
+        cpus: cpus?,
+        memory_mib: memory? / MIB,
+        data_capacity,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const COMPONENTS: &str = "[components.kube]\nversion = \"1.36.3\"\nlicence = \"Apache-2.0\"\n\
@@ -233,14 +290,13 @@ kubernetes = ["kube"]
 [files]
 workspace = "."
 systemd = "units"
-root = "root"
+roots = ["root"]
 mount-points = ["/data"]
 [files.links]
 "/etc/a" = "/run/a"
 [disk]
 capacity = "16G"
 esp = "128M"
-data-capacity = "32G"
 compression = "none"
 [hardware]
 version = 15
@@ -252,6 +308,7 @@ label = "Small"
 description = "For a test."
 cpus = 2
 memory = "4G"
+data-capacity = "32G"
 "#;
 
     /// The mistakes of the good spec with `from` replaced by `to`, without the name of the directory.
@@ -341,20 +398,20 @@ memory = "4G"
             (
                 "data-capacity = \"32G\"",
                 "data-capacity = \"1G\"",
-                "spec.toml:28: disk.data-capacity: give a capacity for the data disk of 4096M to 63488G",
+                "spec.toml:39: hardware.profiles[0].data-capacity: give a capacity for the data disk of 4096M to 63488G",
             ),
             ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
-            ("\"none\"", "\"gzip,9\"", "spec.toml:29: disk.compression: `gzip` is none of none, lz4, lz4hc, zstd"),
+            ("\"none\"", "\"gzip,9\"", "spec.toml:28: disk.compression: `gzip` is none of none, lz4, lz4hc, zstd"),
             (
                 "version = 15",
                 "version = 10",
-                "spec.toml:31: hardware.version: is 10: give a virtual hardware version, 15 to 30",
+                "spec.toml:30: hardware.version: is 10: give a virtual hardware version, 15 to 30",
             ),
-            ("4G", "64M", "spec.toml:39: hardware.profiles[0].memory: give the memory of 1G to 4096G"),
+            ("4G", "64M", "spec.toml:38: hardware.profiles[0].memory: give the memory of 1G to 4096G"),
             (
                 "cpus = 2",
                 "cpus = 2\nkores = 4",
-                "spec.toml:39: hardware.profiles[0].kores: is no key of [hardware.profiles[0]]: known are cpus, description, id, label, memory",
+                "spec.toml:38: hardware.profiles[0].kores: is no key of [hardware.profiles[0]]: known are cpus, data-capacity, description, id, label, memory",
             ),
         ] {
             assert_eq!(with(from, to), [expected], "{to}");
@@ -371,5 +428,67 @@ memory = "4G"
         let found =
             with("roles = [\"control-plane\"]\nversion = \"1.2.3\"", "roles = [3]\nversion = \"x\"\nowner = \"me\"");
         assert_eq!(found.len(), 3, "{found:#?}");
+    }
+
+    #[test]
+    fn an_included_file_is_part_of_the_spec_and_its_mistakes_and_paths_are_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["units", "root", "site", "site/root"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at("kube"), "").unwrap();
+        fs::write(at("components.toml"), COMPONENTS).unwrap();
+        fs::write(at("spec.toml"), SPEC).unwrap();
+        let layer = "[debian]\npackages = [\"lsof\"]\n[files]\nroots = [\"root\"]\n";
+        fs::write(at("site/layer.toml"), layer).unwrap();
+        let top = at("site/top.toml");
+        fs::write(&top, "include = [\"../spec.toml\", \"layer.toml\"]\n").unwrap();
+        let (spec, _) = read(&top).unwrap();
+        assert_eq!((spec.path.as_path(), spec.identity.name.as_str()), (top.as_path(), "test"));
+        assert_eq!(spec.files.roots, [at("root"), at("site/root")]);
+        let layers = packages(&top).unwrap().layers;
+        assert_eq!(layers, spec.packages.layers);
+        let shown: Vec<_> = layers.iter().map(|layer| (layer.file.clone(), layer.set.packages.join(" "))).collect();
+        assert_eq!(shown, [(at("spec.toml"), "systemd".to_owned()), (top.clone(), "lsof".to_owned())]);
+        assert_eq!(layers[1].set.kernel, None);
+
+        let wrong = "[image]\nname = \"other\"\n[debian]\npackages = [\"systemd\"]\n[files]\nroots = [\"none\"]\n";
+        fs::write(at("site/layer.toml"), wrong).unwrap();
+        let place = format!("{}/", directory.path().display());
+        let error = read(&top).unwrap_err().to_string().replace(&place, "");
+        let expected = "3 mistakes in the description of the image\n  site/layer.toml:2: image.name: is given in \
+                        spec.toml:2 already: files that belong together do not differ\n  site/layer.toml:4: \
+                        debian.packages[0]: `systemd` is listed twice\n  site/layer.toml:6: files.roots[0]: there is no \
+                        directory site/none";
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn the_specs_of_the_project_are_good_and_a_site_can_add_to_each() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for name in ["control-plane", "tenant"] {
+            let (own, _) = read(&workspace.join(format!("image/specs/{name}.toml"))).unwrap();
+            let (site, _) = read(&workspace.join(format!("packer/site/{name}.toml"))).unwrap();
+            assert_eq!((&own.identity, &own.hardware), (&site.identity, &site.hardware));
+            let (added, below) = site.packages.layers.split_last().unwrap();
+            assert_eq!(below, own.packages.layers);
+            assert!(added.file.ends_with(format!("packer/site/{name}.toml")), "{added:?}");
+        }
+    }
+
+    /// People read the sizes in the documentation, and whoever writes programs for them: both use the spec's words.
+    #[test]
+    fn the_documentation_has_the_sizes_of_the_specs() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let page = fs::read_to_string(workspace.join("docs/install.md")).unwrap();
+        for name in ["control-plane", "tenant"] {
+            let (spec, _) = read(&workspace.join(format!("image/specs/{name}.toml"))).unwrap();
+            for Profile { id, cpus, memory_mib, data_capacity, .. } in spec.hardware.profiles {
+                let data = data_capacity.map_or("none".to_owned(), |bytes| format!("{} GiB", bytes >> 30));
+                let row = format!("| {id} | {cpus} | {} GiB | {data} |", memory_mib >> 10);
+                assert!(page.contains(&row), "docs/install.md has no row {row}");
+            }
+        }
     }
 }

@@ -103,6 +103,6 @@ mod tests {
         variant.apply(&mut other, &described).unwrap();
         assert_eq!((other.files.agent.as_path(), other.files.systemd), (tree.path(), tree.path().join("systemd")));
         // The compiler is that of this commit, and so are the image's other files.
-        assert_eq!((other.files.workspace, other.files.root), (spec.files.workspace, spec.files.root));
+        assert_eq!((other.files.workspace, other.files.roots), (spec.files.workspace, spec.files.roots));
     }
 }

@@ -26,6 +26,16 @@ pub struct Descriptor {
     pub hardware: Hardware,
 }
 
+impl Descriptor {
+    /// The disks of a VM that is imported with this profile: those of all profiles, and those of this one. An item
+    /// that names profiles is left out of all others (`ovf:configuration`, DSP0243 §9.8).
+    pub fn disks_of<'d>(&'d self, profile: &'d str) -> impl Iterator<Item = &'d Disk> {
+        let of = move |place: &&HardDisk| place.profiles.is_empty() || place.profiles.iter().any(|id| id == profile);
+        let places = self.hardware.disks.iter().filter(of);
+        places.filter_map(|place| self.disks.iter().find(|disk| disk.id == place.disk))
+    }
+}
+
 /// A licence (DSP0243 §9.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eula {

@@ -266,7 +266,7 @@ pub mod long {
     /// The only node is gone for good. A new one, whose cluster has authorities of its own, gets the Secrets of a backup
     /// back with the operator's key, and not without it.
     pub fn a_cluster_that_lost_all_its_nodes_gets_its_secrets_back() {
-        let setting = Setting { properties: &[(RECOVERY_PUBLIC_KEY, OPERATORS_PUBLIC)], ..Setting::one("worst-day") };
+        let setting = Setting { properties: &[(RECOVERY_PUBLIC_KEY, OPERATORS_PUBLIC)], ..Setting::one("worst") };
         let scenario = Scenario::prepare(&setting);
         let lab = scenario.lab();
         scenario.power_on(&["cp1"]);

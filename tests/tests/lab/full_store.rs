@@ -73,7 +73,7 @@ pub mod long {
     /// snapshots make room meanwhile, and all is read as before, also after the node has lost its power. Once objects are
     /// deleted the agent compacts, defragments and lifts the alarm by itself.
     pub fn a_full_store_is_read_and_serves_again_once_objects_are_deleted() {
-        let scenario = Scenario::prepare(&Setting::one("fullstore"));
+        let scenario = Scenario::prepare(&Setting::one("store"));
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         let lab = scenario.lab();
@@ -125,7 +125,7 @@ pub mod long {
     /// alarm. Filled again, it is full when the third comes back: its kubelet can tell nobody that it is ready, its boot
     /// waits, and it does its part for the store all the same.
     pub fn a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back() {
-        let scenario = Scenario::formed("full-three");
+        let scenario = Scenario::formed("store3");
         scenario.cut("cp3");
         scenario.wait("cp3 to count as lost", FORMING, || Ok(says_ready(&scenario, "cp3") == "Unknown"));
         fill_up(&scenario, "cp1");

@@ -100,7 +100,9 @@ mod tests {
             let others: Vec<Value> = (0..others).map(|number| service(&format!("s{number}"), &["192.0.2.1"])).collect();
             let found = judge(led, &[first.clone(), page(&others)]).unwrap();
             assert!(!found.has_errors());
-            found.iter().next().unwrap().seen.clone()
+            let finding = found.iter().next().unwrap();
+            assert_eq!(finding.code, "service.external-ips");
+            finding.seen.clone()
         };
         let one = judged(true, 0);
         assert!(one.starts_with("there are external IPs of shop/dns (192.0.2.53): this node leads"), "{one}");

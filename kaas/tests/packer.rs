@@ -1,0 +1,90 @@
+//! The Packer template: it is HCL, and what it runs are commands of `kaas`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use hcl::eval::{Context, Evaluate};
+use hcl::{Body, Map, Value};
+
+const TEMPLATE: &str = include_str!("../../packer/site.pkr.hcl");
+
+/// The default of each variable.
+fn defaults(template: &Body) -> Map<String, Value> {
+    let variables = template.blocks().filter(|block| block.identifier() == "variable");
+    let default = |block: &hcl::Block| {
+        let default = block.body().attributes().find(|attribute| attribute.key() == "default").expect("a default");
+        (block.labels()[0].as_str().to_owned(), default.expr().evaluate(&Context::new()).expect("a value"))
+    };
+    variables.map(default).collect()
+}
+
+/// A list of strings of the one provisioner, as Packer hands it on: with the variables put in.
+fn list(template: &Body, key: &str, values: &Map<String, Value>) -> Vec<String> {
+    let build = template.blocks().find(|block| block.identifier() == "build").expect("a build");
+    let provisioner = build.body().blocks().find(|block| block.identifier() == "provisioner").expect("a provisioner");
+    assert_eq!(provisioner.labels()[0].as_str(), "shell-local");
+    let found = provisioner.body().attributes().find(|attribute| attribute.key() == key).expect(key);
+    let mut context = Context::new();
+    context.declare_var("var", values.clone());
+    let Value::Array(items) = found.expr().evaluate(&context).expect(key) else { panic!("{key} is no list") };
+    items.iter().map(|item| item.as_str().expect("a string").to_owned()).collect()
+}
+
+/// What the template runs: the arguments of each call of `kaas`. `values` differ from the defaults.
+fn runs(directory: &Path, values: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let template: Body = hcl::parse(TEMPLATE).expect("a template in HCL");
+    let mut all = defaults(&template);
+    for (name, value) in values {
+        assert!(all.insert((*name).to_owned(), Value::from(*value)).is_some(), "there is no variable {name}");
+    }
+    let (kaas, said) = (directory.join("kaas"), directory.join("said"));
+    fs::write(&kaas, "#!/bin/sh\nprintf '%s\\t' \"$@\" >>said\necho >>said\n").unwrap();
+    fs::set_permissions(&kaas, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&said, "").unwrap();
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("/bin/sh");
+    shell.current_dir(directory).env("PATH", path).args(["-e", "-c", &list(&template, "inline", &all).join("\n")]);
+    for variable in list(&template, "environment_vars", &all) {
+        let (name, value) = variable.split_once('=').expect("a variable of the environment");
+        shell.env(name, value);
+    }
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let calls = fs::read_to_string(said).unwrap();
+    calls.lines().map(|call| call.trim_end_matches('\t').split('\t').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn the_template_locks_what_the_site_adds_once_and_builds() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = "packer/site/control-plane.toml";
+    let lock = ["image", "lock", "--keep-included", spec].map(str::to_owned).to_vec();
+    let build = ["image", "build", spec, "--output", "build"].map(str::to_owned).to_vec();
+    assert_eq!(runs(directory.path(), &[]), [lock, build.clone()]);
+    fs::create_dir_all(directory.path().join("packer/site")).unwrap();
+    fs::write(directory.path().join("packer/site/control-plane.lock"), "").unwrap();
+    assert_eq!(runs(directory.path(), &[]), [build]);
+}
+
+#[test]
+fn kaas_knows_all_that_the_template_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let values = [
+        ("spec", "my site.toml"),
+        ("version", "1.2.3"),
+        ("sign_key", "key.pem"),
+        ("sign_certificate", "our.pem"),
+        ("output", "out"),
+    ];
+    let calls = runs(directory.path(), &values);
+    let expected =
+        "image build my site.toml --output out --version 1.2.3 --sign-key key.pem --sign-certificate our.pem";
+    assert_eq!(calls.last().unwrap().join(" "), expected);
+    for call in calls {
+        // It says what is wrong with the arguments before it gives its help.
+        let known = Command::new(env!("CARGO_BIN_EXE_kaas")).args(&call).arg("--help").output().unwrap();
+        assert!(known.status.success(), "{call:?}: {}", String::from_utf8_lossy(&known.stderr));
+    }
+}
