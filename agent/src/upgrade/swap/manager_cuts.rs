@@ -14,6 +14,7 @@ use crate::cluster::etcd::fake::FakeEtcd;
 use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
+use crate::host::disk::Swap;
 use crate::host::disk::ownership::{self, Candidate};
 use crate::host::files::{self, power};
 use crate::intake::config::ControlPlane;

@@ -5,6 +5,7 @@ use contract::swap::{Image, Use};
 
 use super::*;
 use crate::cluster::etcd::fake;
+use crate::host::disk::Swap;
 use crate::host::disk::ownership::Candidate;
 use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;

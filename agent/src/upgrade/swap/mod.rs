@@ -15,6 +15,7 @@ pub mod force_adopt;
 pub mod good;
 mod judge;
 pub mod manager;
+mod manager_state;
 pub mod node_record;
 pub mod peers;
 mod prepare;
