@@ -18,7 +18,7 @@ use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
 use crate::host::command::Host;
-use crate::host::disk::ownership::Candidate;
+use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{self, DataDisk, DiskState};
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
@@ -66,10 +66,9 @@ pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
 /// configuration from there or from the OVF environment: as often as it takes.
 pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
     let records = Records::new(platform.root());
-    let candidate = Candidate::of(platform, image);
+    let claimant = Claimant::of(platform, image);
     loop {
-        let examination =
-            disk::examine(platform, &candidate, platform.root(), &Host).context("looking at the disks")?;
+        let examination = disk::examine(platform, &claimant, platform.root(), &Host).context("looking at the disks")?;
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
             DataDisk::Ours { disk, identity } if identity.state == DiskState::Erasing => {

@@ -209,7 +209,7 @@ pub(super) fn steps(context: &StepContext) -> Vec<Step> {
     context.plan.steps.iter().filter(|step| !of_the_machine(step)).cloned().collect()
 }
 
-/// Takes a step as the boot flow does, but without its patience for failures.
+/// Takes a step as the boot flow does, but without trying again after a failure.
 fn take(context: &mut StepContext, step: &Step) -> anyhow::Result<()> {
     let until = Instant::now() + LIMIT;
     loop {

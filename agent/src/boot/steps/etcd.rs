@@ -17,7 +17,7 @@ use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::etcd::snapshot;
 use crate::cluster::pki;
 use crate::cluster::rendezvous::Record;
-use crate::host::disk::ownership::Candidate;
+use crate::host::disk::ownership::Claimant;
 use crate::host::files;
 use crate::status;
 use crate::upgrade::swap::adopt;
@@ -132,8 +132,8 @@ impl StepContext {
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
     fn take_the_disk(&mut self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?;
-        let candidate = Candidate::of(&self.node.platform, &self.node.image);
-        self.identity = Some(adopt::take(self.node.root(), disk, &candidate)?);
+        let claimant = Claimant::of(&self.node.platform, &self.node.image);
+        self.identity = Some(adopt::take(self.node.root(), disk, &claimant)?);
         self.node.endpoint.swaps().taken()
     }
 

@@ -20,7 +20,7 @@ use crate::host::command::Runner;
 use crate::intake::config::ControlPlane;
 
 /// A step that takes longer waits for something, times the timeout factor: API servers look at their file each minute.
-const PATIENCE: Duration = Duration::from_secs(600);
+const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long the API server may take to write a Secret, times the timeout factor.
 const WRITING: Duration = Duration::from_secs(30);
@@ -163,7 +163,7 @@ impl EncryptingNode<'_> {
         match set.next(&nodes, &store.loaded()?, now) {
             Next::Rest => Ok(None),
             Next::Wait(behind) => {
-                let long = set.age(now).is_none_or(|age| age > self.config.timeout(PATIENCE));
+                let long = set.age(now).is_none_or(|age| age > self.config.timeout(STEP_LIMIT));
                 Ok(long.then(|| waiting(&behind)))
             }
             Next::Change(to) => {

@@ -22,7 +22,7 @@ use crate::status::Status;
 const LONGEST: u64 = 24 << 20;
 
 /// How long one program may take, in seconds: a node in trouble has some that never answer.
-const PATIENCE: &str = "30";
+const PROGRAM_LIMIT: &str = "30";
 
 /// One file of the bundle.
 pub(super) struct Source {
@@ -53,7 +53,8 @@ impl Source {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                let mut output = runner.run(&Command::new("timeout").arg(PATIENCE).args(line).env("LC_ALL", "C"))?;
+                let mut output =
+                    runner.run(&Command::new("timeout").arg(PROGRAM_LIMIT).args(line).env("LC_ALL", "C"))?;
                 if output.len() as u64 > LONGEST {
                     match self.keep {
                         Keep::End => drop(output.drain(..output.len() - LONGEST as usize)),

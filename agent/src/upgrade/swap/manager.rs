@@ -236,8 +236,8 @@ impl SwapManager {
     /// Prepares the node, to its end.
     fn carry_out(&self, context: &SwapContext, purpose: &Purpose, cancelled: &AtomicBool, runner: &dyn Runner) {
         let mut tell = |stage, losses: &Losses| self.come_to(context, stage, losses);
-        let patience = context.config.timeout(SETTLING);
-        let work = Work { context, purpose, cancelled, runner, patience };
+        let settling = context.config.timeout(SETTLING);
+        let work = Work { context, purpose, cancelled, runner, settling };
         let told = match work.run(&mut tell) {
             Ok(true) => Ok(()),
             Ok(false) => self.lock().forget(context),

@@ -6,7 +6,7 @@ use contract::swap::{Image, Use};
 use super::*;
 use crate::cluster::etcd::fake;
 use crate::host::disk::Swap;
-use crate::host::disk::ownership::Candidate;
+use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
@@ -59,9 +59,9 @@ fn without_etcd(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
 }
 
 /// The VM of this node, which its image may let in.
-pub(crate) fn candidate(context: &SwapContext) -> Candidate {
+pub(crate) fn claimant(context: &SwapContext) -> Claimant {
     let (publisher, upgrades_from) = (context.image.publisher.clone(), context.image.upgrades_from.clone());
-    Candidate { own: context.own.clone(), publisher, upgrades_from }
+    Claimant { own: context.own.clone(), publisher, upgrades_from }
 }
 
 pub(crate) fn request(id: u128) -> Request {
@@ -217,7 +217,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
         publisher: None,
     };
     let context = without_etcd(root.path(), None);
-    adopt::take(root.path(), &context.disk, &candidate(&context)).unwrap();
+    adopt::take(root.path(), &context.disk, &claimant(&context)).unwrap();
     context.set_swap(Some(prepared(3))).unwrap();
     let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Swap(request(3))) };
     saved.save(root.path()).unwrap();
