@@ -20,7 +20,7 @@ use nix::pty::{Winsize, openpty};
 use tempfile::TempDir;
 
 /// What only a test that hangs takes: nothing depends on how long things last.
-const PATIENCE: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Stands in for PAM's helper: knows one password.
 const HELPER: &str = "#!/bin/sh\n[ \"$1\" = admin ] && [ \"$(tr -d '\\000')\" = right ] || exit 7\n";
@@ -124,7 +124,7 @@ impl Console {
 
     /// Waits until the screen satisfies a condition, and returns it.
     fn until(&mut self, what: &str, condition: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LIMIT;
         loop {
             let text = self.screen.screen().contents();
             if condition(&text) {
@@ -160,7 +160,7 @@ impl Console {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
         loop {
-            match self.output.recv_timeout(PATIENCE) {
+            match self.output.recv_timeout(LIMIT) {
                 Ok(bytes) => self.raw.extend(bytes),
                 // The program's side is closed, and all is read.
                 Err(RecvTimeoutError::Disconnected) => break,

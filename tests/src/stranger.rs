@@ -163,8 +163,8 @@ impl Stranger {
 }
 
 /// Hears what comes back from the ports of an address for a while.
-fn listen(ear: &Socket, from: SocketAddrV4, to: Ipv4Addr, open: &mut BTreeSet<u16>, patience: Duration) {
-    let mut until = Instant::now() + patience;
+fn listen(ear: &Socket, from: SocketAddrV4, to: Ipv4Addr, open: &mut BTreeSet<u16>, limit: Duration) {
+    let mut until = Instant::now() + limit;
     while Instant::now() < until {
         let mut bytes = [0; 128];
         match (&*ear).read(&mut bytes) {
@@ -173,7 +173,7 @@ fn listen(ear: &Socket, from: SocketAddrV4, to: Ipv4Addr, open: &mut BTreeSet<u1
                 if length >= 40 && bytes[12..16] == to.octets() && bytes[22..24] == from.port().to_be_bytes() =>
             {
                 open.insert(u16::from_be_bytes([bytes[20], bytes[21]]));
-                until = Instant::now() + patience;
+                until = Instant::now() + limit;
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),

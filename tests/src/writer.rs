@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 /// The pause between two writes, and between a failed one and the next try.
 const PACE: Duration = Duration::from_millis(200);
 /// How long a write may take before it is tried again.
-const PATIENCE: Duration = Duration::from_secs(3);
+const HASTY_LIMIT: Duration = Duration::from_secs(3);
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A client that writes.
@@ -65,7 +65,7 @@ impl Writer {
         let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
         let client = Client::from_inside(&kubeconfig, lab.network_namespace());
         let client = client.unwrap_or_else(|error| panic!("{error:#}"));
-        let hasty = client.clone().with_limit(PATIENCE);
+        let hasty = client.clone().with_limit(HASTY_LIMIT);
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicUsize::new(0));
         let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&acknowledged));

@@ -21,7 +21,7 @@ use contract::image::ImageFacts;
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::host::disk::ownership::{Candidate, may_take};
+use crate::host::disk::ownership::{Claimant, may_take};
 use crate::host::disk::{DiskState, Identity, MachineId, Slots};
 use crate::host::files::{self, write_atomically};
 use crate::host::image;
@@ -152,7 +152,7 @@ fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> 
     let lasting = |identity: &&Identity| slots.later().is_none() && identity.state != DiskState::Erasing;
     let identity = slots.newest().filter(lasting)?;
     let ours = match image {
-        Some(image) => may_take(identity, &Candidate::of(platform, image)).is_ok(),
+        Some(image) => may_take(identity, &Claimant::of(platform, image)).is_ok(),
         None => identity.holder == platform.bios_uuid(),
     };
     ours.then(|| (disk.to_owned(), identity.clone()))

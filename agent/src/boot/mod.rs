@@ -4,9 +4,19 @@
 
 pub mod corrections;
 pub mod early;
+mod learn;
 pub mod mark_good;
 pub mod plan;
 pub mod reconfigure;
 pub mod reset;
 pub mod run;
 pub mod steps;
+
+use std::time::Duration;
+
+/// What the watchdog calls the main loop.
+const LOOP: &str = "the main loop";
+
+/// How long a step, or looking at the disks, may last at the very most before
+/// the agent counts as hung: checking a large, damaged file system takes its time.
+const STEP: Duration = Duration::from_secs(2 * 60 * 60);

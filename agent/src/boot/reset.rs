@@ -16,10 +16,10 @@ use contract::finding::Finding;
 
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::{PKI, policy};
+use crate::cluster::kubernetes::{PKI, api_server};
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
-use crate::host::disk::ownership::Candidate;
+use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::host::image;
 use crate::host::platform::Platform;
@@ -36,7 +36,7 @@ const SCRATCH: [&str; 7] = [
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
-    policy::LOGS,
+    api_server::audit::LOGS,
 ];
 
 /// `kaas-agent reset`
@@ -119,8 +119,8 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let candidate = Candidate::of(platform, &image::read(platform.root())?);
-    let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
+    let claimant = Claimant::of(platform, &image::read(platform.root())?);
+    let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
     let DataDisk::Ours { disk, identity } = examination.data_disk else {
         bail!("there is no data disk that is certainly this node's, so nothing is erased\n{}", examination.findings);
     };

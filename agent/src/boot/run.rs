@@ -18,34 +18,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::finding::{Finding, Findings};
-use contract::image::ImageFacts;
-use contract::secret::Secret;
+use contract::finding::Findings;
 
-use crate::boot::corrections::{AGAIN, Found, corrected, from_environment, is_untouched};
+use crate::boot::corrections::AGAIN;
+use crate::boot::learn::{learn, refuse};
 use crate::boot::plan::{self, Observed, Plan, Step};
-use crate::boot::reset;
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
-use crate::cluster::kubernetes::upgrade::Begun;
-use crate::cluster::records::{Progress, Records};
-use crate::cluster::rendezvous::Record;
+use crate::boot::{LOOP, STEP};
 use crate::host::bus;
 use crate::host::command::Host;
-use crate::host::disk::ownership::Candidate;
-use crate::host::disk::{self, DataDisk, DiskState};
 use crate::host::files;
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
-use crate::intake::config::Config;
-use crate::intake::preflight::{self, Clock, Facts};
 use crate::maintenance::{Maintenance, Needs};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
-use crate::system::clock;
-
-/// The pause before disks are looked at again: proving one blank reads all of it.
-const DISKS_AGAIN: Duration = Duration::from_secs(30);
 
 /// The pause after something failed that should not have.
 const LATER: Duration = Duration::from_secs(30);
@@ -53,13 +41,6 @@ const LATER: Duration = Duration::from_secs(30);
 /// The pause between two looks at the cluster once the plan is done. What is
 /// looked at then is decided by the watch.
 const CALM: Duration = Duration::from_secs(5);
-
-/// What the watchdog calls this loop.
-pub(crate) const LOOP: &str = "the main loop";
-
-/// How long a step, or looking at the disks, may last at the very most before
-/// the agent counts as hung: checking a large, damaged file system takes its time.
-pub(crate) const STEP: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// How long a round of maintenance may last at the very most.
 const ROUND: Duration = Duration::from_secs(20 * 60);
@@ -87,20 +68,6 @@ fn failed(reporter: &Reporter, error: &anyhow::Error) {
         let action = "It is tried again; if it stays, look at the journal of kaas-agent";
         status.findings = codes::AGENT_FAILED.finding("the appliance", format!("{error:#}"), action).into();
     });
-}
-
-/// What is known before deciding.
-struct Known {
-    config: Config,
-    secret: Option<Secret>,
-    /// The fingerprint of the OVF environment, if they are from there.
-    environment: Option<String>,
-    data_disk: DataDisk,
-    disk: plan::Disk,
-    progress: Progress,
-    rendezvous_closed: bool,
-    upgrading: Option<String>,
-    warnings: Findings,
 }
 
 fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
@@ -262,161 +229,9 @@ fn show(status: &mut Status, error: &StepError, findings: Findings) {
     }
 }
 
-/// Shows findings that a person must mend, for this long.
-fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
-    reporter.update(|status| {
-        status.phase = Phase::Refused;
-        status.findings = findings;
-        status.times.verdict = status.times.verdict.or_else(status::since_power_on);
-    });
-    reporter.alive(LOOP, time + STEP);
-    thread::sleep(time);
-}
-
-/// Looks at the data disk, mounts it if it is ours, and gets the
-/// configuration from there or from the OVF environment: as often as it takes.
-fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
-    let records = Records::new(platform.root());
-    let candidate = Candidate::of(platform, image);
-    loop {
-        let examination =
-            disk::examine(platform, &candidate, platform.root(), &Host).context("looking at the disks")?;
-        let mut findings = examination.findings;
-        let (disk, saved) = match &examination.data_disk {
-            DataDisk::Ours { disk, identity } if identity.state == DiskState::Erasing => {
-                let mut tell = |finding: Finding| {
-                    reporter.alive(LOOP, STEP);
-                    reporter.update(|status| status.findings = finding.into());
-                };
-                if let Err(finding) = reset::finish(disk, platform, &Host, &mut tell) {
-                    refuse(reporter, finding.into(), DISKS_AGAIN);
-                }
-                continue;
-            }
-            DataDisk::Ours { disk, identity } if !findings.has_errors() => {
-                if let Err(finding) = disk::mount(disk, identity, platform, &Host) {
-                    refuse(reporter, finding.into(), DISKS_AGAIN);
-                    continue;
-                }
-                findings.extend(clock::raise(platform));
-                match records.config() {
-                    Ok(saved) => (Some(plan::Disk::Ours(disk.path.clone())), saved),
-                    Err(error) => {
-                        refuse(reporter, not_understood(&error, &identity.image_version).into(), DISKS_AGAIN);
-                        continue;
-                    }
-                }
-            }
-            DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } if !findings.has_errors() => {
-                (Some(plan::Disk::Fresh(disk.path.clone())), None)
-            }
-            _ => (None, None),
-        };
-        let blank = !matches!(disk, Some(plan::Disk::Ours(_)));
-        let role = saved.as_ref().map_or(image.roles.first(), Config::role);
-        let facts = Facts::of(platform, examination.data_disk.size(), blank, role);
-        findings.extend(preflight::judge(&facts, saved.as_ref()));
-        let looked = Instant::now();
-        let saved = match saved {
-            Some(config) => match corrected(platform, image)? {
-                (None, passed_over) => {
-                    findings.extend(passed_over);
-                    Some((config, records.secret()?, None))
-                }
-                (Some(Ok(found)), _) => {
-                    log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
-                    findings.extend(found.warnings);
-                    Some((found.config, Some(found.secret), found.fingerprint))
-                }
-                (Some(Err(mut wrong)), _) => {
-                    wrong.extend(findings);
-                    refuse(reporter, wrong, AGAIN);
-                    continue;
-                }
-            },
-            None => None,
-        };
-        let (config, secret, environment) = match saved {
-            Some(known) => known,
-            // What is wrong with disk and environment is said together.
-            None => {
-                match wait_for_environment(platform, image, reporter, &examination.data_disk, &findings, &facts, looked)
-                {
-                    Some(found) => {
-                        findings.extend(found.warnings);
-                        (found.config, Some(found.secret), found.fingerprint)
-                    }
-                    None => continue,
-                }
-            }
-        };
-        let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
-        let ours = matches!(disk, plan::Disk::Ours(_));
-        return Ok(Known {
-            progress: if ours { records.progress()? } else { Progress::default() },
-            upgrading: match ours {
-                true => records.entry::<Begun>()?.filter(Begun::is_under_way).map(|begun| begun.to),
-                false => None,
-            },
-            rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
-            data_disk: examination.data_disk,
-            config,
-            secret,
-            environment,
-            disk,
-            warnings: findings,
-        });
-    }
-}
-
-/// Reads the OVF environment until there is one that is in order. None if
-/// meanwhile it is time to look again at a `machine` that has something wrong.
-fn wait_for_environment(
-    platform: &Platform,
-    image: &ImageFacts,
-    reporter: &Reporter,
-    data_disk: &DataDisk,
-    machine: &Findings,
-    facts: &Facts,
-    looked: Instant,
-) -> Option<Found> {
-    // Whoever gives this VM the disk of a node may leave the form as it comes: then the disk alone is what is wrong.
-    let takes_over =
-        machine.has_errors() && matches!(data_disk, DataDisk::Ours { .. } | DataDisk::HeldElsewhere { .. });
-    loop {
-        let (mut all, found) = match from_environment(platform, image) {
-            Ok(mut found) => {
-                let facts = Facts { clock: Clock::of(platform.root()), role: found.config.role(), ..*facts };
-                let judged = preflight::judge(&facts, Some(&found.config));
-                found.warnings.extend(judged.without(machine).without(&found.warnings));
-                if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
-            }
-            Err(findings) if takes_over && is_untouched(&findings, &image.roles) => (Findings::default(), None),
-            Err(findings) => (findings, None),
-        };
-        all.extend(machine.clone());
-        match found {
-            Some(found) if !machine.has_errors() => return Some(found),
-            _ => refuse(reporter, all, AGAIN),
-        }
-        if machine.has_errors() && looked.elapsed() >= DISKS_AGAIN {
-            return None;
-        }
-    }
-}
-
 fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(plan)?;
     files::write_atomically(&files::below(root, plan::PATH), &text, 0o644).context("saving the plan")
-}
-
-/// Says that the saved configuration cannot be read, which the image `last` has used last.
-fn not_understood(error: &anyhow::Error, last: &str) -> Finding {
-    let action = format!(
-        "Give the disk back to a VM of the image that last used it, {last}; if this is that image, the record is damaged: \
-         reset the node and replace it"
-    );
-    codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", format!("{error:#}"), action)
 }
 
 #[cfg(test)]
@@ -434,17 +249,5 @@ mod tests {
         let found: Vec<_> = status.findings.iter().map(|finding| (finding.code.as_str(), &finding.seen)).collect();
         assert_eq!(found, [("agent.failed", &format!("{error:#}"))]);
         assert_eq!(status.phase, Phase::Refused);
-    }
-
-    #[test]
-    fn a_configuration_that_cannot_be_read_is_named_with_the_image_that_wrote_it() {
-        let root = tempfile::tempdir().unwrap();
-        let file = files::below(root.path(), "/data/kaas/config.json");
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, r#"{"role": "of tomorrow"}"#).unwrap();
-        let error = Records::new(root.path()).config().unwrap_err();
-        let finding = not_understood(&error, "9.9.9");
-        assert_eq!(finding.code, "config.not-understood");
-        assert!(finding.seen.contains("config.json") && finding.action.contains("9.9.9"), "{finding}");
     }
 }

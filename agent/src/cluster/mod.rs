@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod encryption;
 pub mod etcd;
 pub mod firewall;
+pub mod given_keys;
 pub mod kubernetes;
 pub mod payload;
 pub mod pki;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 /// How long one call may take before it counts as failed.
-const PATIENCE: Duration = Duration::from_secs(90);
+const CALL_LIMIT: Duration = Duration::from_secs(90);
 
 /// A connection to the system bus, and what drives it.
 pub struct Bus {
@@ -22,7 +22,7 @@ pub struct Bus {
 pub fn system() -> anyhow::Result<Bus> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let connection = runtime
-        .block_on(async { tokio::time::timeout(PATIENCE, zbus::Connection::system()).await })
+        .block_on(async { tokio::time::timeout(CALL_LIMIT, zbus::Connection::system()).await })
         .context("connecting to the system bus")?
         .context("connecting to the system bus")?;
     Ok(Bus { connection, runtime })
@@ -68,9 +68,9 @@ impl Bus {
     {
         self.block_on(async {
             let call = self.connection.call_method(Some(service), path, Some(interface), method, arguments);
-            let answer = tokio::time::timeout(PATIENCE, call)
+            let answer = tokio::time::timeout(CALL_LIMIT, call)
                 .await
-                .with_context(|| format!("{interface}.{method}: no answer within {} s", PATIENCE.as_secs()))?
+                .with_context(|| format!("{interface}.{method}: no answer within {} s", CALL_LIMIT.as_secs()))?
                 .with_context(|| format!("{interface}.{method}"))?;
             answer.body().deserialize::<R>().with_context(|| format!("understanding {interface}.{method}"))
         })

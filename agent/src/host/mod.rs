@@ -7,6 +7,8 @@ pub mod bus;
 pub mod command;
 pub mod disk;
 #[cfg(test)]
+pub(crate) mod fake_server;
+#[cfg(test)]
 pub(crate) mod fake_systemd;
 pub mod files;
 #[cfg(test)]

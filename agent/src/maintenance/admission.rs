@@ -177,13 +177,13 @@ fn shown(until: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::etcd::fake;
     use crate::intake::config::fixture::three_nodes;
-    use crate::upgrade::swap::fake_etcd;
 
     #[test]
     fn how_far_a_replacement_is_is_said() {
         let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
-        fake_etcd::off(&mut config, root.path());
+        fake::off(&mut config, root.path());
         let admitting = Admitting {
             node: config.cluster.control_nodes[1].clone(),
             cluster: Uuid::nil(),

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use contract::finding::Findings;
 
 use super::job::Job;
-use crate::cluster::encryption::drive::{Laid, Node};
+use crate::cluster::encryption::drive::{EncryptingNode, Laid};
 use crate::host::command::{Host, Runner};
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::context::SwapContext;
@@ -23,7 +23,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 
 fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<Findings> {
     let etcd = context.etcd()?;
-    let node = Node { root: &context.root, config: &context.config, etcd: &etcd, runner };
+    let node = EncryptingNode { root: &context.root, config: &context.config, etcd: &etcd, runner };
     match node.lay(now)? {
         Err(finding) => Ok(finding.into()),
         Ok(Laid::Clear { .. }) => {
@@ -53,10 +53,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cluster::kubernetes::{PKI, secrets};
+    use crate::cluster::etcd::fake::FakeEtcd;
+    use crate::cluster::kubernetes::PKI;
+    use crate::cluster::kubernetes::api_server::encryption_configuration;
     use crate::host::command::{Command, Error};
     use crate::host::files;
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use crate::upgrade::swap::manager::tests::context;
     use crate::upgrade::swap::node_record::Announcer;
 
@@ -82,7 +83,8 @@ mod tests {
             let findings = look(&context, swap_open, &Silent, now).unwrap();
             assert!(findings.is_empty(), "{findings}");
             assert!(etcd.below("/kaas/encryption/").is_empty(), "it began");
-            let laid = std::fs::read_to_string(files::below(root.path(), secrets::CONFIGURATION)).unwrap();
+            let laid =
+                std::fs::read_to_string(files::below(root.path(), encryption_configuration::CONFIGURATION)).unwrap();
             assert!(laid.contains("\"identity\"") && !laid.contains("secretbox"), "{laid}");
         };
         // Nobody has told of his image; then one runs the former one; then a swap is not committed.
@@ -113,7 +115,7 @@ mod tests {
         let late = look(&context, false, &Silent, now + Duration::from_secs(3600)).unwrap();
         assert!(late.iter().any(|finding| finding.code == "encryption.waiting"), "{late}");
         assert_eq!(etcd.below("/kaas/encryption/keys"), begun);
-        let laid = std::fs::read_to_string(files::below(root.path(), secrets::CONFIGURATION)).unwrap();
+        let laid = std::fs::read_to_string(files::below(root.path(), encryption_configuration::CONFIGURATION)).unwrap();
         assert!(laid.find("identity").unwrap() < laid.find("secretbox").unwrap(), "{laid}");
     }
 }

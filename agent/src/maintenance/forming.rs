@@ -116,12 +116,12 @@ fn findings(report: &Report) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use crate::cluster::kubernetes::PKI;
     use crate::cluster::rendezvous::{Proof, Settings};
     use crate::host::files;
     use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use contract::secret::Secret;
     use std::thread;
     use std::time::{Duration, Instant, SystemTime};

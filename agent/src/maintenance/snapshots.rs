@@ -93,10 +93,10 @@ fn unsent(root: &Path, now: SystemTime) -> io::Result<Option<Snapshot>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::etcd::fake;
     use crate::cluster::kubernetes::PKI;
     use crate::intake::config::Config;
     use crate::maintenance::job::LastFound;
-    use crate::upgrade::swap::fake_etcd;
     use contract::secret::Secret;
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
     fn what_hinders_snapshots_is_said_all_at_once() {
         let root = tempfile::tempdir().unwrap();
         let mut config = crate::intake::config::fixture::one_node();
-        fake_etcd::off(&mut config, &files::below(root.path(), PKI));
+        fake::off(&mut config, &files::below(root.path(), PKI));
         // Nobody listens there.
         let target = format!("http://{}:1/snapshots/", config.control_node().unwrap().address);
         config.snapshot_target = Some(Secret::new(target));

@@ -24,7 +24,7 @@ const CERTIFIED: &str = "/etc/ssh/sshd_config.d/11-kaas-certificate.conf";
 const RIGHTS: &str = "/etc/sudoers.d/kaas";
 const SHADOW: &str = "/etc/shadow";
 const SSH_UNIT: &str = "ssh.service";
-const PATIENCE: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// A password field that no password matches (shadow(5)).
 const LOCKED: &str = "!*";
@@ -75,7 +75,7 @@ fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
     if matches!(services.state(unit)?.as_str(), "inactive" | "failed") {
         return Ok(false);
     }
-    services.stop(unit, PATIENCE)?;
+    services.stop(unit, STOP_LIMIT)?;
     Ok(true)
 }
 

@@ -38,7 +38,7 @@ pub enum Recovery {
     },
 }
 
-/// Does it.
+/// Makes a key pair, or opens what a snapshot carries.
 ///
 /// # Errors
 /// A file cannot be read or written, or the key opens nothing of the snapshot.

@@ -1,4 +1,4 @@
-//! etcd's care on the container engine: snapshots, a restore after the quorum
+//! etcd's maintenance on the container engine: snapshots, a restore after the quorum
 //! is lost, and the replacement of a lost node.
 
 use std::fs;

@@ -48,7 +48,7 @@ const SCENARIOS: &[Entry] = entries![
     qemu::long::a_node_that_is_cut_off_while_forming_forms_its_cluster,
     qemu::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
     three_nodes::long::a_first_node_that_is_lost_right_after_it_handed_out_is_replaced,
-    three_nodes::long::two_nodes_are_cared_for_while_they_wait_for_the_third,
+    three_nodes::long::two_nodes_are_maintained_while_they_wait_for_the_third,
     console::long::a_node_is_mended_kept_and_reset_from_its_console,
     console::long::a_node_whose_clock_is_far_off_works_and_is_put_right,
     container::long::bad_properties_are_mended_on_the_node,

@@ -1,4 +1,4 @@
-//! Everyday care of a node on the container engine: what a support bundle may
+//! Everyday maintenance of a node on the container engine: what a support bundle may
 //! not hold, a disk that fills up, a node that is reset.
 
 use std::time::Duration;

@@ -76,12 +76,12 @@ pub mod long {
         assert_eq!(scenario.kubectl(&["get", "configmap", "before", "--output=jsonpath={.data.written}"]), "yes");
     }
 
-    /// Two of three work for a while, the first one restarted meanwhile, with all of everyday care: snapshots,
+    /// Two of three work for a while, the first one restarted meanwhile, with all of everyday maintenance: snapshots,
     /// certificates, room on the disks. Then the third comes, and is one of them.
     ///
     /// Whether the third has fetched its keys before it is cut off is left to chance: a first node that keeps them for
     /// one that has none is shown by the fast tests of the boot's steps.
-    pub fn two_nodes_are_cared_for_while_they_wait_for_the_third() {
+    pub fn two_nodes_are_maintained_while_they_wait_for_the_third() {
         let scenario = Scenario::prepare(&Setting::three("waiting"));
         let lab = scenario.lab();
         scenario.power_on(&ALL);

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
-use crate::cluster::encryption::drive::Node;
+use crate::cluster::encryption::drive::EncryptingNode;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
@@ -57,7 +57,7 @@ impl StepContext {
     /// The store says which keys there are: what lies on the disk may be from before a restore.
     pub(super) fn encryption(&mut self) -> Result<StepOutcome, StepError> {
         let (etcd, now) = (self.own_etcd()?, Self::now());
-        let node = Node {
+        let node = EncryptingNode {
             root: self.node.root(),
             config: self.node.control_plane()?,
             etcd: &etcd,

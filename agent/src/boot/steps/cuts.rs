@@ -28,13 +28,15 @@ use uuid::Uuid;
 use super::{StepContext, StepError};
 use crate::boot::plan::{self, Disk as Found, Goal, Observed, Step};
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::fake::FakeEtcd;
 use crate::cluster::kubernetes::PKI;
-use crate::cluster::kubernetes::kubeadm::tests::Fake;
+use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
 use crate::cluster::pki::{self, Authorities};
 use crate::cluster::records::Records;
 use crate::cluster::rendezvous::{Membership, Proof, Record, Rendezvous, Settings};
 use crate::host::command::{self, Command, Host, Runner};
 use crate::host::disk::{self, DataDisk, Disk, DiskState, Identity, Slots};
+use crate::host::fake_server;
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files::{self, power};
 use crate::host::fixture::Namespace;
@@ -43,8 +45,6 @@ use crate::intake::config::fixture::{image, one_node, three_nodes};
 use crate::intake::config::{Config, ControlPlane};
 use crate::node::context::NodeContext;
 use crate::status::{Reporter, Status};
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
-use crate::upgrade::swap::fake_server;
 use crate::upgrade::swap::node_record::NodeRecord;
 
 /// How long a test waits for what never happens.
@@ -209,7 +209,7 @@ pub(super) fn steps(context: &StepContext) -> Vec<Step> {
     context.plan.steps.iter().filter(|step| !of_the_machine(step)).cloned().collect()
 }
 
-/// Takes a step as the boot flow does, but without its patience for failures.
+/// Takes a step as the boot flow does, but without trying again after a failure.
 fn take(context: &mut StepContext, step: &Step) -> anyhow::Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -272,7 +272,7 @@ impl Runner for Programs {
             Some((_, phase)) if phase.starts_with("upload-config") || phase.starts_with("mark-control-plane") => {
                 Ok(Vec::new())
             }
-            Some(_) => Fake::new(&self.root).run(command),
+            Some(_) => FakeKubeadm::new(&self.root).run(command),
             None if line == "ctr oci spec" => Ok(br#"{"process": {"capabilities": {}}}"#.to_vec()),
             None if line == "ctr plugins list" => Ok(b"io.containerd.grpc.v1 cri linux/amd64 ok".to_vec()),
             None => Ok(Vec::new()),

@@ -7,6 +7,7 @@ mod control_plane;
 #[cfg(test)]
 mod cuts;
 mod error;
+mod etcd;
 mod host;
 #[cfg(test)]
 mod waits;

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::key_set::{KeySet, Next};
-use super::recover;
+use super::opening;
 use super::store::Store;
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
@@ -114,7 +114,7 @@ fn described(set: &KeySet, next: &Next) -> String {
 
 fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(seen) = store.read()? else { bail!("{NOT_YET}") };
-    let (key, authority) = recover::new_key(root)?;
+    let (key, authority) = opening::new_key(root)?;
     if seen.set.authority != authority {
         bail!("the keys in the store are another cluster's, and were not recovered yet");
     }
@@ -134,8 +134,8 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
 mod tests {
     use super::*;
     use crate::cluster::encryption::key_set::WrappedKey;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use crate::intake::config::fixture::three_nodes;
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
     use std::time::Duration;
 
     #[test]

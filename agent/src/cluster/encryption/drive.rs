@@ -10,17 +10,17 @@ use contract::recovery::{Keys, PublicKey};
 use zeroize::Zeroizing;
 
 use super::key_set::{KeySet, Next};
-use super::recover::{self, Found, Readable};
+use super::opening::{self, Found, Readable};
 use super::store::Store;
-use super::{loaded, recovery, rewrite};
+use super::{loaded, rewrite, sealed_copy};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::api::Api;
-use crate::cluster::kubernetes::secrets;
+use crate::cluster::kubernetes::api_server::encryption_configuration;
 use crate::host::command::Runner;
 use crate::intake::config::ControlPlane;
 
 /// A step that takes longer waits for something, times the timeout factor: API servers look at their file each minute.
-const PATIENCE: Duration = Duration::from_secs(600);
+const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long the API server may take to write a Secret, times the timeout factor.
 const WRITING: Duration = Duration::from_secs(30);
@@ -28,8 +28,8 @@ const WRITING: Duration = Duration::from_secs(30);
 /// Below it API servers keep all that they store (`--etcd-prefix`).
 const REGISTRY: &str = "/registry/";
 
-/// A node of a cluster whose etcd answers.
-pub struct Node<'a> {
+/// A control node of a cluster that encrypts its Secrets, or is about to. Its etcd answers.
+pub struct EncryptingNode<'a> {
     /// The system's root, `/` outside of tests.
     pub root: &'a Path,
     /// Its configuration.
@@ -65,7 +65,7 @@ impl Laid {
     }
 }
 
-impl Node<'_> {
+impl EncryptingNode<'_> {
     fn name(&self) -> &str {
         &self.config.node.name
     }
@@ -101,7 +101,7 @@ impl Node<'_> {
     }
 
     fn make_first(&self, blank: bool, now: SystemTime) -> anyhow::Result<()> {
-        let (key, authority) = recover::new_key(self.root)?;
+        let (key, authority) = opening::new_key(self.root)?;
         self.store().make(&KeySet::first(&authority, key, blank, now))
     }
 
@@ -110,9 +110,12 @@ impl Node<'_> {
     /// # Errors
     /// There is no quorum, or the file system's. The inner error is a finding: the keys are another cluster's.
     pub fn lay(&self, now: SystemTime) -> anyhow::Result<Result<Laid, Finding>> {
-        let readable = match recover::find(self.root, &self.store(), now)? {
+        let readable = match opening::find(self.root, &self.store(), now)? {
             Found::Nothing => {
-                let changed = secrets::lay(self.root, &secrets::content(&Keys::default(), None, true))?;
+                let changed = encryption_configuration::lay(
+                    self.root,
+                    &encryption_configuration::content(&Keys::default(), None, true),
+                )?;
                 return Ok(Ok(Laid::Clear { changed }));
             }
             Found::Unreadable(ids) => return Ok(Err(unreadable(&ids))),
@@ -122,12 +125,12 @@ impl Node<'_> {
         if let Err(error) = self.seal(&readable) {
             log::warn!("keeping the copy of the encryption keys that is sealed to the operator: {error:#}");
         }
-        let changed = secrets::lay(self.root, &content(&readable))?;
+        let changed = encryption_configuration::lay(self.root, &content(&readable))?;
         Ok(Ok(Laid::Keys { changed, readable }))
     }
 
     fn seal(&self, readable: &Readable) -> anyhow::Result<()> {
-        recovery::ensure(&self.store(), self.name(), self.public_key().as_ref(), &readable.keys).map(drop)
+        sealed_copy::ensure(&self.store(), self.name(), self.public_key().as_ref(), &readable.keys).map(drop)
     }
 
     /// Tells the others once the operator's copy is in the store and this node's API server has loaded what was laid.
@@ -160,7 +163,7 @@ impl Node<'_> {
         match set.next(&nodes, &store.loaded()?, now) {
             Next::Rest => Ok(None),
             Next::Wait(behind) => {
-                let long = set.age(now).is_none_or(|age| age > self.config.timeout(PATIENCE));
+                let long = set.age(now).is_none_or(|age| age > self.config.timeout(STEP_LIMIT));
                 Ok(long.then(|| waiting(&behind)))
             }
             Next::Change(to) => {
@@ -203,7 +206,7 @@ impl Node<'_> {
 
 fn content(readable: &Readable) -> Zeroizing<Vec<u8>> {
     let KeySet { write, clear, .. } = &readable.seen.set;
-    secrets::content(&readable.keys, write.as_deref(), *clear)
+    encryption_configuration::content(&readable.keys, write.as_deref(), *clear)
 }
 
 fn shown(set: &KeySet) -> &str {

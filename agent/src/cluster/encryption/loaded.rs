@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 
-use crate::cluster::kubernetes::{api, secrets};
+use crate::cluster::kubernetes::api;
+use crate::cluster::kubernetes::api_server::encryption_configuration;
 use crate::host::command::Runner;
 
 const METRIC: &str = "apiserver_encryption_config_controller_last_config_info{";
@@ -17,7 +18,7 @@ const METRIC: &str = "apiserver_encryption_config_controller_last_config_info{";
 pub fn has_loaded(runner: &dyn Runner, address: Ipv4Addr, content: &[u8]) -> anyhow::Result<bool> {
     let ask = api::kubectl(address).args(["get", "--raw", "/metrics"]);
     let metrics = runner.run(&ask).context("asking the API server which encryption keys it has loaded")?;
-    Ok(tells(&String::from_utf8_lossy(&metrics), &secrets::sum(content)))
+    Ok(tells(&String::from_utf8_lossy(&metrics), &encryption_configuration::sum(content)))
 }
 
 fn tells(metrics: &str, sum: &str) -> bool {

@@ -9,9 +9,9 @@ pub mod command;
 pub mod drive;
 pub mod key_set;
 pub mod loaded;
-pub mod recover;
-pub mod recovery;
+pub mod opening;
 pub mod rewrite;
+pub mod sealed_copy;
 pub mod store;
 mod wrap;
 

@@ -25,7 +25,7 @@ pub struct Seen {
 
 /// What a node says.
 #[derive(Serialize, Deserialize)]
-struct Loaded {
+struct LoadedGeneration {
     generation: u64,
 }
 
@@ -65,7 +65,7 @@ impl Store<'_> {
     /// The member does not answer.
     pub fn loaded(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let read = |(name, text): (String, Vec<u8>)| {
-            let loaded: Loaded = serde_json::from_slice(&text).ok()?;
+            let loaded: LoadedGeneration = serde_json::from_slice(&text).ok()?;
             Some((name.strip_prefix(NODES)?.to_owned(), loaded.generation))
         };
         Ok(self.0.list(NODES)?.into_iter().filter_map(read).collect())
@@ -76,7 +76,7 @@ impl Store<'_> {
     /// # Errors
     /// There is no quorum, or no room.
     pub fn say_loaded(&self, node: &str, generation: u64) -> anyhow::Result<()> {
-        self.0.put(&format!("{NODES}{node}"), &serde_json::to_vec(&Loaded { generation })?)
+        self.0.put(&format!("{NODES}{node}"), &serde_json::to_vec(&LoadedGeneration { generation })?)
     }
 
     /// The sealed copy that a node keeps.

@@ -12,26 +12,27 @@ use contract::recovery::{Keys, PrivateKey};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::drive::{Laid, Node};
+use super::drive::{EncryptingNode, Laid};
 use super::key_set::{KeySet, Next, WrappedKey};
-use super::recover::{self, Found};
+use super::opening::{self, Found};
 use super::store::Store;
 use super::wrap;
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::etcd::recovered::Recovered;
-use crate::cluster::kubernetes::{PKI, secrets};
+use crate::cluster::etcd::fake::FakeEtcd;
+use crate::cluster::given_keys::GivenKeys;
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::kubernetes::api_server::encryption_configuration;
+use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::pki::{Authorities, fixed_authority};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Error, Runner};
+use crate::host::fake_server;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
-use crate::upgrade::swap::fake_api::FakeApi;
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
-use crate::upgrade::swap::fake_server;
 
 /// What an API server has loaded: the names of its keys in order; none of them is clear text.
-type Loaded = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+type LoadedFiles = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 fn providers(content: &[u8]) -> Vec<Option<String>> {
     let whole: Value = serde_json::from_slice(content).unwrap();
@@ -55,14 +56,14 @@ struct World {
     configs: Vec<ControlPlane>,
     roots: Vec<TempDir>,
     etcd: FakeEtcd,
-    loaded: Loaded,
+    loaded: LoadedFiles,
     /// The Secret that an admission webhook refuses to have written again, if it does.
     refused: Arc<Mutex<Option<&'static str>>>,
     now: SystemTime,
 }
 
 /// Says of the API server that is asked what it has loaded.
-struct Metrics(Loaded);
+struct Metrics(LoadedFiles);
 
 impl Runner for Metrics {
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
@@ -70,7 +71,7 @@ impl Runner for Metrics {
         assert!(line.ends_with("get --raw /metrics"), "{line}");
         let loaded = self.0.lock().unwrap();
         let (_, content) = loaded.iter().find(|(address, _)| line.contains(&format!("https://{address}:"))).unwrap();
-        let sum = secrets::sum(content);
+        let sum = encryption_configuration::sum(content);
         let name = "apiserver_encryption_config_controller_last_config_info";
         Ok(format!("{name}{{apiserver_id_hash=\"sha256:0\",hash=\"sha256:{sum}\"}} 1\n").into_bytes())
     }
@@ -85,7 +86,7 @@ impl World {
         let etcd = FakeEtcd::start(&mut config, &pki(&roots[0]));
         let authorities = Authorities::read(&pki(&roots[0])).unwrap();
         let nodes = config.cluster.control_nodes.clone();
-        let loaded = Loaded::default();
+        let loaded = LoadedFiles::default();
         let refused = Arc::<Mutex<Option<&'static str>>>::default();
         let mut configs = Vec::new();
         for (node, root) in nodes.iter().zip(&roots) {
@@ -96,7 +97,7 @@ impl World {
             own.node.name = node.name.clone();
             own.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 8).unwrap();
             configs.push(own);
-            let clear = secrets::content(&Keys::default(), None, true);
+            let clear = encryption_configuration::content(&Keys::default(), None, true);
             loaded.lock().unwrap().insert(node.address.to_string(), clear.to_vec());
             let (store, loaded, address) = (etcd.clone(), Arc::clone(&loaded), node.address.to_string());
             let refused = Arc::clone(&refused);
@@ -136,7 +137,7 @@ impl World {
     fn minute(&self, index: usize) -> anyhow::Result<()> {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
-        let node = Node { root, config, etcd: &etcd, runner: &runner };
+        let node = EncryptingNode { root, config, etcd: &etcd, runner: &runner };
         let done = node.lay(self.now).and_then(|laid| match laid.expect("the keys of this cluster") {
             Laid::Clear { .. } => Ok(()),
             Laid::Keys { readable, .. } => {
@@ -144,7 +145,7 @@ impl World {
                 node.drive(&readable, self.now).map(drop)
             }
         });
-        if let Ok(content) = std::fs::read(files::below(root, secrets::CONFIGURATION)) {
+        if let Ok(content) = std::fs::read(files::below(root, encryption_configuration::CONFIGURATION)) {
             self.loaded.lock().unwrap().insert(config.address().to_string(), content);
         }
         self.each_api_server_reads_each_secret();
@@ -185,7 +186,7 @@ impl World {
     fn begin(&self, index: usize, blank: bool) {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
-        let node = Node { root, config, etcd: &etcd, runner: &runner };
+        let node = EncryptingNode { root, config, etcd: &etcd, runner: &runner };
         if blank { node.begin_blank(self.now) } else { node.begin(self.now) }.unwrap();
     }
 
@@ -193,7 +194,7 @@ impl World {
         let etcd = self.client(0);
         let store = Store(&etcd);
         let seen = store.read().unwrap().unwrap();
-        let (key, _) = recover::new_key(self.roots[0].path()).unwrap();
+        let (key, _) = opening::new_key(self.roots[0].path()).unwrap();
         assert!(store.change(&seen, &seen.set.offered(key, self.now).unwrap()).unwrap());
     }
 
@@ -295,9 +296,9 @@ fn a_cluster_that_forms_never_writes_in_clear() {
     world.begin(1, true);
     let etcd = world.client(2);
     let runner = Metrics(Arc::clone(&world.loaded));
-    let node = Node { root: world.roots[2].path(), config: &world.configs[2], etcd: &etcd, runner: &runner };
+    let node = EncryptingNode { root: world.roots[2].path(), config: &world.configs[2], etcd: &etcd, runner: &runner };
     assert!(node.lay(world.now).unwrap().unwrap().changed() && !node.lay(world.now).unwrap().unwrap().changed());
-    let path: PathBuf = files::below(world.roots[2].path(), secrets::CONFIGURATION);
+    let path: PathBuf = files::below(world.roots[2].path(), encryption_configuration::CONFIGURATION);
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(providers(&std::fs::read(&path).unwrap()), [world.set().unwrap().write]);
@@ -357,7 +358,7 @@ fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
 }
 
 fn readable(world: &World, index: usize) -> (KeySet, Keys) {
-    match recover::find(world.roots[index].path(), &Store(&world.client(index)), world.now).unwrap() {
+    match opening::find(world.roots[index].path(), &Store(&world.client(index)), world.now).unwrap() {
         Found::Readable(readable) => (readable.seen.set.clone(), readable.keys.clone()),
         _ => panic!("the keys are not readable"),
     }
@@ -374,21 +375,21 @@ fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
     let new_root = tempfile::tempdir().unwrap();
     others.ensure(&files::below(new_root.path(), PKI)).unwrap();
     let (etcd, now) = (world.client(0), world.now);
-    let find = || recover::find(new_root.path(), &Store(&etcd), now).unwrap();
+    let find = || opening::find(new_root.path(), &Store(&etcd), now).unwrap();
     let Found::Unreadable(ids) = find() else { panic!("another authority's keys were read") };
     assert_eq!(ids, [lost.write.clone().unwrap()]);
     assert_eq!(world.set().unwrap(), lost, "nothing was changed");
 
     let records = Records::new(new_root.path());
-    records.begin_entry(&Recovered(Keys::default())).unwrap();
+    records.begin_entry(&GivenKeys(Keys::default())).unwrap();
     assert!(matches!(find(), Found::Unreadable(_)), "none of the keys was given");
-    records.begin_entry(&Recovered(keys.clone())).unwrap();
+    records.begin_entry(&GivenKeys(keys.clone())).unwrap();
     let Found::Readable(found) = find() else { panic!("the keys that were given are not taken") };
     assert_eq!((&found.keys, found.seen.set.generation), (&keys, lost.generation + 1));
     assert_eq!(found.seen.set.write, lost.write);
     // They are forgotten once the store has them.
     let Found::Readable(_) = find() else { panic!("they are not in the store") };
-    assert!(records.entry::<Recovered>().unwrap().is_none());
+    assert!(records.entry::<GivenKeys>().unwrap().is_none());
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum Snapshots {
 }
 
 impl Snapshots {
-    /// Does it and says so.
+    /// Carries out the command and prints what came of it.
     ///
     /// # Errors
     /// Why it could not be done.

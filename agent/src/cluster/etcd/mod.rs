@@ -7,11 +7,12 @@ mod answers;
 pub mod client;
 pub mod command;
 pub mod data_version;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod guard;
 mod log;
 pub mod member;
 pub mod quota;
-pub mod recovered;
 pub mod replace;
 pub mod restore;
 pub mod snapshot;

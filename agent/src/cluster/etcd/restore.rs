@@ -28,7 +28,8 @@ use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DATA, UNIT, guard, listens, peer_url, recovered, snapshot};
+use super::{DATA, UNIT, guard, listens, peer_url, snapshot};
+use crate::cluster::given_keys;
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
 use crate::host::bus;
@@ -106,7 +107,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
     let _alone = guard::lock(root)?;
     let restoring = Restoring::prepare(config, cluster, options, &Host)?;
-    let recovered = options.recovered_keys.as_deref().map(recovered::given).transpose()?;
+    let given = options.recovered_keys.as_deref().map(given_keys::read).transpose()?;
     if options.alone {
         nobody_else_answers(config)?;
     }
@@ -117,8 +118,8 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let bus = bus::system()?;
     let services = Services::new(&bus);
     // Before the store needs them; where it does not, they are forgotten.
-    if let Some(recovered) = recovered {
-        records.begin_entry(&recovered)?;
+    if let Some(given) = given {
+        records.begin_entry(&given)?;
     }
     writeln!(out, "stopping the control plane")?;
     let etcd = || services.state(UNIT);

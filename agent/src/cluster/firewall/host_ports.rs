@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 /// Ports by protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostPorts(BTreeSet<(u16, Protocol)>);
+pub struct HostPorts(BTreeSet<(u16, Transport)>);
 
-/// A protocol with ports, as nft(8) calls it.
+/// A transport protocol, which has ports, as nft(8) calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Protocol {
+enum Transport {
     Tcp,
     Udp,
     Sctp,
@@ -85,20 +85,20 @@ impl HostPorts {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u16)> {
         self.0.iter().map(|(port, protocol)| {
             let keyword = match protocol {
-                Protocol::Tcp => "tcp",
-                Protocol::Udp => "udp",
-                Protocol::Sctp => "sctp",
+                Transport::Tcp => "tcp",
+                Transport::Udp => "udp",
+                Transport::Sctp => "sctp",
             };
             (keyword, *port)
         })
     }
 }
 
-fn protocol(name: &str) -> Option<Protocol> {
+fn protocol(name: &str) -> Option<Transport> {
     match name {
-        "TCP" => Some(Protocol::Tcp),
-        "UDP" => Some(Protocol::Udp),
-        "SCTP" => Some(Protocol::Sctp),
+        "TCP" => Some(Transport::Tcp),
+        "UDP" => Some(Transport::Udp),
+        "SCTP" => Some(Transport::Sctp),
         _ => None,
     }
 }

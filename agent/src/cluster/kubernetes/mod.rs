@@ -8,16 +8,17 @@
 
 pub mod answer;
 pub mod api;
+pub mod api_server;
 pub mod containerd;
 mod external_ips;
+#[cfg(test)]
+pub(crate) mod fake_api;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
 mod pages;
 pub mod pods;
-pub mod policy;
 pub mod proxy;
-pub mod secrets;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.

@@ -27,13 +27,13 @@ fn container() -> (tempfile::TempDir, Platform) {
 
 #[test]
 fn kubeadm_on_three_machines() {
-    insta::assert_snapshot!(kubeadm::configuration(&three_nodes(), &machine(), "1.36.3", &[]));
+    insta::assert_snapshot!(kubeadm::configuration::documents(&three_nodes(), &machine(), "1.36.3", &[]));
 }
 
 #[test]
 fn the_api_server_shows_the_operators_certificate_to_who_asks_for_its_names() {
     let names = ["api.example.com".to_owned(), "*.k8s.example.com".to_owned()];
-    let text = kubeadm::configuration(&three_nodes(), &machine(), "1.36.3", &names);
+    let text = kubeadm::configuration::documents(&three_nodes(), &machine(), "1.36.3", &names);
     let pem = "/etc/kubernetes/pki/kaas-api.pem";
     assert!(text.contains(&format!("\"value\": \"{pem},{pem}:api.example.com,*.k8s.example.com\"")), "{text}");
 }
@@ -45,7 +45,7 @@ fn kubeadm_is_patched_with_the_mark_of_credentials_and_on_slow_hosts_with_longer
     let mut all = String::new();
     for factor in [1, 5] {
         config.timeout_factor = factor;
-        for (name, text) in kubeadm::patches(&config, &marks) {
+        for (name, text) in kubeadm::configuration::patches(&config, &marks) {
             all += &format!("{name}\n{text}");
         }
     }
@@ -127,7 +127,7 @@ fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
 
 #[test]
 fn external_ips_are_refused_and_led_nowhere_where_kube_proxy_can_be_told_so() {
-    let arguments = policy::arguments();
+    let arguments = api_server::arguments();
     let plugins = &arguments.iter().find(|(name, _)| *name == "enable-admission-plugins").unwrap().1;
     let plugins: Vec<_> = plugins.split(',').collect();
     // kubeadm's own choice gives way to this one.

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use contract::ports;
 
 use super::archive::Keep;
-use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS, policy};
+use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS, api_server};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Runner};
 use crate::host::disk::Slots;
@@ -22,7 +22,7 @@ use crate::status::Status;
 const LONGEST: u64 = 24 << 20;
 
 /// How long one program may take, in seconds: a node in trouble has some that never answer.
-const PATIENCE: &str = "30";
+const PROGRAM_LIMIT: &str = "30";
 
 /// One file of the bundle.
 pub(super) struct Source {
@@ -53,7 +53,8 @@ impl Source {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                let mut output = runner.run(&Command::new("timeout").arg(PATIENCE).args(line).env("LC_ALL", "C"))?;
+                let mut output =
+                    runner.run(&Command::new("timeout").arg(PROGRAM_LIMIT).args(line).env("LC_ALL", "C"))?;
                 if output.len() as u64 > LONGEST {
                     match self.keep {
                         Keep::End => drop(output.drain(..output.len() - LONGEST as usize)),
@@ -221,7 +222,7 @@ fn cluster(root: &Path) -> Vec<Source> {
 
 /// The API server's audit log: the file that it writes to, and the one before it.
 fn audit_logs(root: &Path) -> Vec<Source> {
-    let directory = files::below(root, policy::LOGS);
+    let directory = files::below(root, api_server::audit::LOGS);
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     // `audit.log`, and `audit-TIME.log` of those before it.
@@ -231,7 +232,7 @@ fn audit_logs(root: &Path) -> Vec<Source> {
         what: "who asked the API server for what".to_owned(),
         weight: 20,
         keep: Keep::End,
-        get: Get::File(Path::new(policy::LOGS).join(&name)),
+        get: Get::File(Path::new(api_server::audit::LOGS).join(&name)),
         name: format!("kubernetes/{name}"),
     };
     names.into_iter().take(2).map(source).collect()

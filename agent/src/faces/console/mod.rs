@@ -36,7 +36,7 @@ use effects::perform;
 use events::{Effect, Event, Outcome};
 use facts::Facts;
 use shell::{Left, Shell};
-use state::{IDLE, State};
+use state::{ConsoleState, IDLE};
 
 /// How often the node is looked at, when the agent reports nothing new.
 const CALM: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<()> 
     let (root, idle) = (options.root.as_path(), options.idle);
     let mut watch = Watch::new(root);
     let facts = Facts::gather(root, SystemTime::now());
-    let mut state = State::new(facts, lock::wait(&Platform::detect(root)?), idle);
+    let mut state = ConsoleState::new(facts, lock::wait(&Platform::detect(root)?), idle);
     draw(terminal, &mut state)?;
     let mut next = Instant::now() + TICK;
     let mut shell = None;
@@ -130,7 +130,7 @@ fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<()> 
     }
 }
 
-fn draw(terminal: &mut DefaultTerminal, state: &mut State) -> anyhow::Result<()> {
+fn draw(terminal: &mut DefaultTerminal, state: &mut ConsoleState) -> anyhow::Result<()> {
     let mut line = 0;
     terminal.draw(|frame| line = view::draw(frame, state)).context("drawing")?;
     state.scrolled_to(line);

@@ -19,9 +19,9 @@ const BEHIND: &str = "A shell goes on behind the lock: choose Shell in the menu 
 /// The shortest password that is taken.
 const SHORTEST: usize = 8;
 
-/// The whole of it.
+/// All that the console shows and has noted.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct ConsoleState {
     pub(super) facts: Facts,
     pub(super) screen: Screen,
     pub(super) unlocked: bool,
@@ -34,14 +34,14 @@ pub(super) struct State {
     /// Ticks without a key.
     idle: u32,
     /// So many lock it.
-    patience: u32,
+    idle_limit: u32,
 }
 
-impl State {
+impl ConsoleState {
     /// The status page of a console that is locked after so many ticks without a key.
-    pub(super) fn new(facts: Facts, wait: u64, patience: u32) -> Self {
+    pub(super) fn new(facts: Facts, wait: u64, idle_limit: u32) -> Self {
         let screen = Screen::Status { scroll: 0 };
-        Self { facts, screen, unlocked: false, wait, notice: None, shell: false, idle: 0, patience }
+        Self { facts, screen, unlocked: false, wait, notice: None, shell: false, idle: 0, idle_limit }
     }
 
     /// What the menu offers now.
@@ -88,7 +88,7 @@ impl State {
             Event::Tick => {
                 self.wait = self.wait.saturating_sub(1);
                 self.idle = self.idle.saturating_add(1);
-                if self.idle == self.patience {
+                if self.idle == self.idle_limit {
                     self.lock(None);
                 }
                 None
@@ -367,7 +367,7 @@ impl State {
     }
 }
 
-/// Scrolls, also beyond the end: see [`State::scrolled_to`].
+/// Scrolls, also beyond the end: see [`ConsoleState::scrolled_to`].
 fn turn(scroll: &mut usize, key: &KeyEvent) {
     const PAGE: usize = 15;
     *scroll = match key.code {

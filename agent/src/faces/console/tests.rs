@@ -14,7 +14,7 @@ use super::events::{Effect, Event, Outcome};
 use super::facts::{Access, Certificate, Facts};
 use super::form::Scope;
 use super::screens::{Item, Screen};
-use super::state::{IDLE, State};
+use super::state::{ConsoleState, IDLE};
 use super::view;
 use crate::status::{Health, Member, Phase, Status};
 
@@ -88,7 +88,7 @@ fn present() -> Vec<(&'static properties::Property, Secret)> {
     values.map(|(key, text)| (properties::find(key).unwrap(), Secret::new(text.to_owned()))).to_vec()
 }
 
-fn screen(state: &State, columns: u16, rows: u16) -> String {
+fn screen(state: &ConsoleState, columns: u16, rows: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal.draw(|frame| _ = view::draw(frame, state)).unwrap();
     let buffer = terminal.backend().buffer().clone();
@@ -102,16 +102,16 @@ fn key(code: KeyCode) -> Event {
     Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn press(state: &mut State, codes: &[KeyCode]) -> Option<Effect> {
+fn press(state: &mut ConsoleState, codes: &[KeyCode]) -> Option<Effect> {
     codes.iter().fold(None, |_, code| state.update(key(*code)))
 }
 
-fn type_in(state: &mut State, text: &str) {
+fn type_in(state: &mut ConsoleState, text: &str) {
     text.chars().for_each(|character| drop(state.update(key(KeyCode::Char(character)))));
 }
 
-fn unlocked() -> State {
-    let mut state = State::new(formed(), 0, IDLE);
+fn unlocked() -> ConsoleState {
+    let mut state = ConsoleState::new(formed(), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     type_in(&mut state, "right");
     assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::Unlock(Secret::new("right".into()))));
@@ -119,15 +119,15 @@ fn unlocked() -> State {
     state
 }
 
-fn choose(state: &mut State, item: Item) -> Option<Effect> {
+fn choose(state: &mut ConsoleState, item: Item) -> Option<Effect> {
     let at = state.items().iter().position(|other| *other == item).expect("on the menu");
     press(state, &[KeyCode::Home]);
     press(state, &vec![KeyCode::Down; at]);
     press(state, &[KeyCode::Enter])
 }
 
-fn mending() -> State {
-    let mut state = State::new(refused(), 0, IDLE);
+fn mending() -> ConsoleState {
+    let mut state = ConsoleState::new(refused(), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     assert_eq!(choose(&mut state, Item::Form(Scope::All)), Some(Effect::Present(Scope::All)));
     state.update(Event::Outcome(Outcome::Present(Scope::All, present())));
@@ -136,14 +136,14 @@ fn mending() -> State {
 
 #[test]
 fn the_status_of_a_formed_node() {
-    let state = State::new(formed(), 0, IDLE);
+    let state = ConsoleState::new(formed(), 0, IDLE);
     insta::assert_snapshot!("status_80x25", screen(&state, 80, 25));
     insta::assert_snapshot!("status_40x20", screen(&state, 40, 20));
 }
 
 #[test]
 fn the_status_of_a_node_that_must_be_mended() {
-    let state = State::new(refused(), 0, IDLE);
+    let state = ConsoleState::new(refused(), 0, IDLE);
     insta::assert_snapshot!("refused_80x25", screen(&state, 80, 25));
     insta::assert_snapshot!("refused_40x20", screen(&state, 40, 20));
 }
@@ -208,7 +208,7 @@ fn what_is_refused_stays_in_the_form() {
 
 #[test]
 fn nothing_opens_without_the_password() {
-    let mut state = State::new(formed(), 0, IDLE);
+    let mut state = ConsoleState::new(formed(), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     type_in(&mut state, "wrong");
     press(&mut state, &[KeyCode::Enter]);
@@ -227,7 +227,7 @@ fn nothing_opens_without_the_password() {
 #[test]
 fn a_console_without_a_password_shows_status_only() {
     let facts = Facts { access: Access::StatusOnly, ..formed() };
-    let mut state = State::new(facts, 0, IDLE);
+    let mut state = ConsoleState::new(facts, 0, IDLE);
     assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
     assert!(matches!(state.screen, Screen::Status { .. }) && screen(&state, 80, 25).contains("status only"));
 }
@@ -275,7 +275,7 @@ fn held_elsewhere(code: &codes::Code) -> Facts {
 
 #[test]
 fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
-    let mut state = State::new(held_elsewhere(&codes::DISK_HELD_ELSEWHERE), 0, IDLE);
+    let mut state = ConsoleState::new(held_elsewhere(&codes::DISK_HELD_ELSEWHERE), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
     assert_eq!(choose(&mut state, Item::ForceAdopt), Some(Effect::LookAtForceAdopt));
@@ -295,11 +295,11 @@ fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused
     let overruled =
         [&codes::DISK_OTHER_IMAGE, &codes::IMAGE_DOWNGRADE, &codes::IMAGE_FROM_VERSION, &codes::IMAGE_PUBLISHER];
     for code in overruled {
-        let state = State::new(held_elsewhere(code), 0, IDLE);
+        let state = ConsoleState::new(held_elsewhere(code), 0, IDLE);
         assert!(state.items().contains(&Item::ForceAdopt), "{}", code.code);
     }
     for code in [&codes::DISK_STALE, &codes::DISK_CLONED, &codes::DISK_SUPERSEDED, &codes::DISK_FOREIGN] {
-        let state = State::new(held_elsewhere(code), 0, IDLE);
+        let state = ConsoleState::new(held_elsewhere(code), 0, IDLE);
         assert!(!state.items().contains(&Item::ForceAdopt), "{}", code.code);
     }
     assert!(!unlocked().items().contains(&Item::ForceAdopt) && !mending().items().contains(&Item::ForceAdopt));
@@ -355,13 +355,17 @@ fn only_a_locked_console_has_a_shell_and_each_entry_leads_somewhere() {
 
 #[test]
 fn every_size_of_a_terminal_can_be_drawn() {
-    let logs = |mut state: State| {
+    let logs = |mut state: ConsoleState| {
         state.update(Event::Outcome(Outcome::Logs(vec!["a line of the journal".into(); 500])));
         state
     };
-    for state in
-        [State::new(formed(), 0, IDLE), State::new(Facts::default(), 3, IDLE), unlocked(), mending(), logs(unlocked())]
-    {
+    for state in [
+        ConsoleState::new(formed(), 0, IDLE),
+        ConsoleState::new(Facts::default(), 3, IDLE),
+        unlocked(),
+        mending(),
+        logs(unlocked()),
+    ] {
         for (columns, rows) in [(1, 1), (2, 3), (10, 5), (40, 12), (80, 25), (300, 100)] {
             let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
             terminal.draw(|frame| _ = view::draw(frame, &state)).unwrap();

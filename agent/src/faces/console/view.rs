@@ -12,7 +12,7 @@ use super::facts::{Access, Facts};
 use super::form::{Before, Field, Form};
 use super::input::Input;
 use super::screens::{Confirm, Screen};
-use super::state::State;
+use super::state::ConsoleState;
 use crate::status::Phase;
 
 /// Columns of names on the left of a page.
@@ -66,7 +66,7 @@ impl Page {
 }
 
 /// Draws, and says at which line a scrolled page now begins.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) -> usize {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &ConsoleState) -> usize {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let inner = width.saturating_sub(2);
@@ -114,7 +114,7 @@ fn put(frame: &mut Frame<'_>, x: usize, y: usize, lines: Vec<Line<'static>>) {
     frame.render_widget(Paragraph::new(lines), place.intersection(area));
 }
 
-fn page(state: &State, width: usize) -> Page {
+fn page(state: &ConsoleState, width: usize) -> Page {
     match &state.screen {
         Screen::Status { scroll } => status(state, *scroll, width),
         Screen::Unlock(input) => unlock(state, input, width),
@@ -144,7 +144,7 @@ fn page(state: &State, width: usize) -> Page {
 
 const BACK: &str = "Up/Down: scroll   Esc: back";
 
-fn status(state: &State, scroll: usize, width: usize) -> Page {
+fn status(state: &ConsoleState, scroll: usize, width: usize) -> Page {
     let facts = &state.facts;
     let keys = match facts.access {
         Access::StatusOnly => "Up/Down: scroll",
@@ -254,7 +254,7 @@ fn ends(days: i64) -> String {
     }
 }
 
-fn unlock(state: &State, input: &Input, width: usize) -> Page {
+fn unlock(state: &ConsoleState, input: &Input, width: usize) -> Page {
     let mut page = Page { title: "Locked".into(), keys: "Enter: unlock   Esc: back", ..Page::default() };
     page.text("Give the console password of this node.", 0, width, NORMAL);
     page.line("", NORMAL);
@@ -269,7 +269,7 @@ fn unlock(state: &State, input: &Input, width: usize) -> Page {
     page
 }
 
-fn menu(state: &State, selected: usize) -> Page {
+fn menu(state: &ConsoleState, selected: usize) -> Page {
     let keys = "Up/Down: choose   Enter: open   Esc: lock";
     let mut page = Page { title: "Menu".into(), keys, focus: Some(selected), ..Page::default() };
     for (index, item) in state.items().into_iter().enumerate() {

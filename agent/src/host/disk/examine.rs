@@ -16,7 +16,7 @@ use super::layout;
 use super::refused::not_ours;
 use super::slots::{Later, Preparation, Slots};
 use crate::host::command::{Command, Error, Runner};
-use crate::host::disk::ownership::{self, Candidate};
+use crate::host::disk::ownership::{self, Claimant};
 use crate::host::platform::Platform;
 
 /// The smallest data disk, in bytes: 4 GiB. etcd's quota on it is 0.7 GiB, for the log, a copy and a
@@ -100,14 +100,14 @@ enum Content {
     Unreadable(String),
 }
 
-/// Looks at the disks of this node. `candidate` is this VM with its image; `system_root` is where the system's root
+/// Looks at the disks of this node. `claimant` is this VM with its image; `system_root` is where the system's root
 /// file system is mounted (`/`, or `/sysroot` in the initrd).
 ///
 /// # Errors
 /// The disks cannot be listed at all. What is wrong with a disk is a finding.
 pub fn examine(
     platform: &Platform,
-    candidate: &Candidate,
+    claimant: &Claimant,
     system_root: &Path,
     runner: &dyn Runner,
 ) -> io::Result<Examination> {
@@ -122,7 +122,7 @@ pub fn examine(
             Err(error) => (nothing_known(path), Content::Unreadable(error.to_string())),
         });
     }
-    Ok(decide(seen, candidate))
+    Ok(decide(seen, claimant))
 }
 
 fn nothing_known(path: PathBuf) -> Disk {
@@ -191,7 +191,7 @@ fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
     }
 }
 
-fn decide(seen: Vec<(Disk, Content)>, candidate: &Candidate) -> Examination {
+fn decide(seen: Vec<(Disk, Content)>, claimant: &Claimant) -> Examination {
     let mut findings = Findings::default();
     let is_ours = |content: &Content| matches!(content, Content::Ours { .. });
     let is_trouble =
@@ -217,7 +217,7 @@ fn decide(seen: Vec<(Disk, Content)>, candidate: &Candidate) -> Examination {
             for (other, content) in seen.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, seen)| seen) {
                 findings.push(left_alone(other, content, disk));
             }
-            take(disk.clone(), content, candidate, &mut findings)
+            take(disk.clone(), content, claimant, &mut findings)
         }
         Choice::None if seen.is_empty() => {
             findings.push(codes::DISK_ABSENT.finding(
@@ -288,7 +288,7 @@ fn choose(seen: &[(Disk, Content)]) -> Choice {
     Choice::None
 }
 
-fn take(disk: Disk, content: &Content, candidate: &Candidate, findings: &mut Findings) -> DataDisk {
+fn take(disk: Disk, content: &Content, claimant: &Claimant, findings: &mut Findings) -> DataDisk {
     let name = disk.path.display().to_string();
     if disk.read_only {
         findings.push(codes::DISK_READ_ONLY.finding(
@@ -306,8 +306,8 @@ fn take(disk: Disk, content: &Content, candidate: &Candidate, findings: &mut Fin
     }
     match content {
         Content::Ours { identity, redundant } => {
-            if let Err(refusal) = ownership::may_take(identity, candidate) {
-                findings.push(not_ours(&name, identity, &refusal, candidate));
+            if let Err(refusal) = ownership::may_take(identity, claimant) {
+                findings.push(not_ours(&name, identity, &refusal, claimant));
                 return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
             }
             if !redundant && identity.state != DiskState::Erasing {

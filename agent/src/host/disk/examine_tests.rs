@@ -116,7 +116,7 @@ fn a_tool_that_finds_nothing_does_not_make_a_disk_blank() {
     let disk = machine.add("used");
     put(&disk, 700 << 20, &[1]);
     let examination =
-        examine(&machine.platform(), &machine.candidate(), machine.directory.path(), &FindsNothing).unwrap();
+        examine(&machine.platform(), &machine.claimant(), machine.directory.path(), &FindsNothing).unwrap();
     assert_eq!(name(&examination.data_disk), "foreign");
 }
 

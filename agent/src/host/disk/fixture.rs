@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{DataDisk, DiskState, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, examine};
 use crate::host::command::Host;
-use crate::host::disk::ownership::Candidate;
+use crate::host::disk::ownership::Claimant;
 use crate::host::files;
 use crate::host::platform::Platform;
 
@@ -73,12 +73,12 @@ impl Machine {
         Use { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
     }
 
-    pub(crate) fn candidate(&self) -> Candidate {
-        Candidate { own: self.own(), publisher: None, upgrades_from: None }
+    pub(crate) fn claimant(&self) -> Claimant {
+        Claimant { own: self.own(), publisher: None, upgrades_from: None }
     }
 
     pub(crate) fn examine(&self) -> Examination {
-        examine(&self.platform(), &self.candidate(), self.directory.path(), &Host).unwrap()
+        examine(&self.platform(), &self.claimant(), self.directory.path(), &Host).unwrap()
     }
 
     /// The codes of the findings of an examination, and its verdict.

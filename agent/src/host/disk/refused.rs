@@ -4,7 +4,7 @@ use contract::codes::{self, Code};
 use contract::finding::Finding;
 
 use super::identity::Identity;
-use crate::host::disk::ownership::{Candidate, Refusal};
+use crate::host::disk::ownership::{Claimant, Refusal};
 
 /// What [`not_ours`] finds, which a person may overrule by taking the disk over.
 pub const OVERRULED: [&Code; 5] = [
@@ -16,8 +16,8 @@ pub const OVERRULED: [&Code; 5] = [
 ];
 
 /// Why this VM may not take a data disk of ours.
-pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candidate: &Candidate) -> Finding {
-    let (Identity { node, cluster, .. }, own) = (identity, &candidate.own);
+pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claimant: &Claimant) -> Finding {
+    let (Identity { node, cluster, .. }, own) = (identity, &claimant.own);
     let whose = format!("it is the data disk of node {node} of cluster {cluster}");
     match refusal {
         Refusal::Held(holder) => codes::DISK_HELD_ELSEWHERE.finding(
@@ -67,7 +67,7 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, candi
             name,
             format!(
                 "{whose}, where the publisher's key {pinned} is pinned, and this VM's image is {}",
-                match &candidate.publisher {
+                match &claimant.publisher {
                     Some(key) => format!("signed with {key}"),
                     None => "a development image, which nobody has signed".to_owned(),
                 }
@@ -98,7 +98,7 @@ mod tests {
     fn each_refusal_has_its_code_and_a_way_out() {
         let own = Use { vm: None, version: "2.0.0".into(), build: "b".into() };
         let image = Image { version: "2.0.0".into(), build: "c".into() };
-        let candidate = Candidate { own, publisher: None, upgrades_from: None };
+        let claimant = Claimant { own, publisher: None, upgrades_from: None };
         let from = Refusal::FromVersion { last: "1.0.0".into(), allowed: ">=1.1.0".parse().unwrap() };
         for (refusal, code, option) in [
             (Refusal::Held(uuid::Uuid::nil()), "disk.held-elsewhere", "cp-1`"),
@@ -107,7 +107,7 @@ mod tests {
             (from, "image.from-version", "cp-1 --any-version`"),
             (Refusal::Publisher("key".into()), "image.publisher", "cp-1 --publisher-changed`"),
         ] {
-            let finding = not_ours("/dev/sdb", &fixture::identity(), &refusal, &candidate);
+            let finding = not_ours("/dev/sdb", &fixture::identity(), &refusal, &claimant);
             assert_eq!(finding.code, code);
             assert!(finding.action.contains(option), "{finding}");
             assert!(OVERRULED.iter().any(|one| one.code == code), "{code}");

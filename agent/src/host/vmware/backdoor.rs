@@ -233,7 +233,7 @@ pub(crate) mod emulated {
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum State {
+    enum ChannelState {
         Closed,
         Open,
         Taking { left: usize },
@@ -259,7 +259,7 @@ pub(crate) mod emulated {
         pub exchanges: usize,
         pub opened: usize,
         pub closed: usize,
-        state: State,
+        state: ChannelState,
         request: Vec<u8>,
         reply: Vec<u8>,
     }
@@ -277,7 +277,7 @@ pub(crate) mod emulated {
                 exchanges: 0,
                 opened: 0,
                 closed: 0,
-                state: State::Closed,
+                state: ChannelState::Closed,
                 request: Vec::new(),
                 reply: Vec::new(),
             }
@@ -326,8 +326,8 @@ pub(crate) mod emulated {
             if self.checkpoints.contains(&self.exchanges) && !matches!(step, OPEN | CLOSE) {
                 // Whatever was half done is forgotten.
                 self.state = match self.state {
-                    State::Taking { .. } | State::Open => State::Open,
-                    _ => State::Answering,
+                    ChannelState::Taking { .. } | ChannelState::Open => ChannelState::Open,
+                    _ => ChannelState::Answering,
                 };
                 registers.ecx = CHECKPOINT << 16;
                 return registers;
@@ -339,44 +339,45 @@ pub(crate) mod emulated {
             let mut kind = 0;
             let mut status = SUCCESS;
             match (step, self.state) {
-                (OPEN, State::Closed) if self.cookies || ebx & FLAG_COOKIE == 0 => {
+                (OPEN, ChannelState::Closed) if self.cookies || ebx & FLAG_COOKIE == 0 => {
                     assert_eq!(ebx & !FLAG_COOKIE, u32::from_le_bytes(*b"RPCI"));
                     self.opened += 1;
-                    self.state = State::Open;
+                    self.state = ChannelState::Open;
                     kind = CHANNEL;
                     (registers.esi, registers.edi) = cookie;
                 }
-                (SEND_SIZE, State::Open) => {
+                (SEND_SIZE, ChannelState::Open) => {
                     self.request.clear();
-                    self.state = State::Taking { left: ebx as usize };
+                    self.state = ChannelState::Taking { left: ebx as usize };
                 }
-                (SEND_PAYLOAD, State::Taking { left }) => {
+                (SEND_PAYLOAD, ChannelState::Taking { left }) => {
                     let taken = left.min(4);
                     self.request.extend(&ebx.to_le_bytes()[..taken]);
-                    self.state = State::Taking { left: left - taken };
+                    self.state = ChannelState::Taking { left: left - taken };
                     if left == taken {
                         self.reply = self.answer();
-                        self.state = State::Answering;
+                        self.state = ChannelState::Answering;
                     }
                 }
-                (RECEIVE_SIZE, State::Answering) => {
+                (RECEIVE_SIZE, ChannelState::Answering) => {
                     status |= HAS_REPLY;
                     kind = SEND_SIZE;
                     registers.ebx = self.reply.len() as u32 + self.oversize;
-                    self.state = State::Giving { at: 0 };
+                    self.state = ChannelState::Giving { at: 0 };
                 }
-                (RECEIVE_PAYLOAD, State::Giving { at }) if at < self.reply.len() => {
+                (RECEIVE_PAYLOAD, ChannelState::Giving { at }) if at < self.reply.len() => {
                     kind = SEND_PAYLOAD;
                     let mut word = [0xee; 4];
                     let end = self.reply.len().min(at + 4);
                     word[..end - at].copy_from_slice(&self.reply[at..end]);
                     registers.ebx = u32::from_le_bytes(word);
-                    self.state = if end == self.reply.len() { State::Given } else { State::Giving { at: end } };
+                    self.state =
+                        if end == self.reply.len() { ChannelState::Given } else { ChannelState::Giving { at: end } };
                 }
-                (RECEIVE_STATUS, State::Given) => self.state = State::Open,
-                (CLOSE, state) if state != State::Closed => {
+                (RECEIVE_STATUS, ChannelState::Given) => self.state = ChannelState::Open,
+                (CLOSE, state) if state != ChannelState::Closed => {
                     self.closed += 1;
-                    self.state = State::Closed;
+                    self.state = ChannelState::Closed;
                 }
                 _ => status = 0,
             }

@@ -15,10 +15,10 @@ pub(super) const PER_ADDRESS: usize = 16;
 
 /// The connections of one endpoint.
 #[derive(Default)]
-pub(super) struct Seats(Mutex<State>);
+pub(super) struct Seats(Mutex<Occupancy>);
 
 #[derive(Default)]
-struct State {
+struct Occupancy {
     nodes: BTreeSet<IpAddr>,
     /// By their numbers, which rise: the first has waited longest.
     taken: BTreeMap<u64, Taken>,
@@ -61,7 +61,7 @@ impl Seats {
         Some(Seat { seats: Arc::clone(self), number, end })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Occupancy> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ impl Crowd {
     }
 }
 
-impl State {
+impl Occupancy {
     /// Whose callers stand in the way of somebody from this address: one of them has to give up its seat first.
     fn in_the_way(&self, from: IpAddr) -> Option<Crowd> {
         if self.taken.values().filter(|taken| taken.from == from).count() >= PER_ADDRESS {

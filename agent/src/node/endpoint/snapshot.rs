@@ -31,10 +31,10 @@ const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
 /// Where a snapshot is made, one at a time.
 #[derive(Default)]
-pub(crate) struct SnapshotTaker(Mutex<State>);
+pub(crate) struct SnapshotTaker(Mutex<Latest>);
 
 #[derive(Default)]
-enum State {
+enum Latest {
     #[default]
     Idle,
     Making(JoinHandle<anyhow::Result<Made>>),
@@ -59,20 +59,20 @@ impl SnapshotTaker {
     fn answer(&self, work: impl FnOnce() -> Work) -> Answer {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *state = match std::mem::take(&mut *state) {
-            State::Making(way) if way.is_finished() => match way.join() {
-                Ok(Ok(made)) => State::Made(made, Instant::now()),
+            Latest::Making(way) if way.is_finished() => match way.join() {
+                Ok(Ok(made)) => Latest::Made(made, Instant::now()),
                 Ok(Err(error)) => return failed(&error),
                 Err(_) => return failed(&anyhow::anyhow!("it ended by a defect; see the journal")),
             },
-            State::Made(_, at) if at.elapsed() > FRESH => State::Idle,
+            Latest::Made(_, at) if at.elapsed() > FRESH => Latest::Idle,
             other => other,
         };
-        if let State::Made(made, _) = &*state {
+        if let Latest::Made(made, _) = &*state {
             return send(made).unwrap_or_else(|error| failed(&error));
         }
-        if matches!(*state, State::Idle) {
+        if matches!(*state, Latest::Idle) {
             match thread::Builder::new().name("snapshot".to_owned()).spawn(work()) {
-                Ok(way) => *state = State::Making(way),
+                Ok(way) => *state = Latest::Making(way),
                 Err(error) => return failed(&error.into()),
             }
         }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn until_done(taker: &SnapshotTaker) {
-        while let State::Making(way) = &*taker.0.lock().unwrap()
+        while let Latest::Making(way) = &*taker.0.lock().unwrap()
             && !way.is_finished()
         {
             thread::yield_now();

@@ -10,7 +10,7 @@ use contract::version::{allows, is_older};
 use uuid::Uuid;
 
 use crate::cluster::records::Records;
-use crate::host::disk::ownership::{self, Candidate};
+use crate::host::disk::ownership::{self, Claimant};
 use crate::host::disk::{Identity, Slots, Swap, slots};
 use crate::host::files;
 
@@ -23,17 +23,17 @@ const TAKEN: &str = "/run/kaas/disk-taken";
 ///
 /// # Errors
 /// The disk cannot be read or written: it is as before, or taken; doing it again completes it.
-pub fn take(root: &Path, disk: &Path, candidate: &Candidate) -> anyhow::Result<Identity> {
+pub fn take(root: &Path, disk: &Path, claimant: &Claimant) -> anyhow::Result<Identity> {
     let slots = Slots::read(disk).with_context(|| format!("reading {}", disk.display()))?;
     let found = slots.newest().context("the data disk has lost its identity")?;
     if is_taken(root, found.disk) {
         return Ok(found.clone());
     }
-    let taken = ownership::taken(found, &candidate.own);
+    let taken = ownership::taken(found, &claimant.own);
     if taken != *found {
         slots::write(disk, &taken).with_context(|| format!("taking {}", disk.display()))?;
     }
-    note(root, found, &taken, candidate);
+    note(root, found, &taken, claimant);
     let marker = files::below(root, TAKEN);
     files::write_atomically(&marker, found.disk.to_string().as_bytes(), 0o644)
         .context("noting that the data disk is taken")?;
@@ -46,14 +46,14 @@ pub(super) fn is_taken(root: &Path, disk: Uuid) -> bool {
 }
 
 /// Keeps on the disk itself when another VM took it over, and how, if that is news.
-fn note(root: &Path, before: &Identity, now: &Identity, candidate: &Candidate) {
+fn note(root: &Path, before: &Identity, now: &Identity, claimant: &Claimant) {
     let records = Records::new(root);
     // A disk that was taken over by force has had its new identity since then.
     let unnoted = |swap: &Swap| swap.forced && !records.is_in_swaps_log(&swap.id.to_string());
     if before.generation == now.generation && !now.swap.as_ref().is_some_and(unnoted) {
         return;
     }
-    let what = words(before, now, candidate);
+    let what = words(before, now, claimant);
     log::warn!("{}: {what}", now.node);
     if let Err(error) = records.note_swap(SystemTime::now(), &what) {
         log::warn!("{error:#}");
@@ -61,7 +61,7 @@ fn note(root: &Path, before: &Identity, now: &Identity, candidate: &Candidate) {
 }
 
 /// Who took the disk: what was older, signed by somebody else or forced is said.
-fn words(before: &Identity, now: &Identity, candidate: &Candidate) -> String {
+fn words(before: &Identity, now: &Identity, claimant: &Claimant) -> String {
     let vm = now.holder.map_or_else(|| "without a BIOS UUID".to_owned(), |vm| vm.to_string());
     let mut words = format!("generation {}: VM {vm} with image {} took the disk", now.generation, now.image_version);
     let forced = now.swap.as_ref().filter(|swap| swap.forced);
@@ -71,14 +71,14 @@ fn words(before: &Identity, now: &Identity, candidate: &Candidate) -> String {
     let last = forced.map_or(&before.image_version, |swap| &swap.from.version);
     if is_older(&now.image_version, last) {
         words += &format!(", older than {last}, which had it before");
-    } else if let Some(from) = &candidate.upgrades_from
+    } else if let Some(from) = &claimant.upgrades_from
         && now.image_version != *last
         && !allows(from, last)
     {
         words += &format!(", which may take the place of {from} only, not of {last}");
     }
-    if let Some(pinned) = now.publisher.as_ref().filter(|pinned| Some(*pinned) != candidate.publisher.as_ref()) {
-        let signer = candidate.publisher.as_deref().unwrap_or("nobody");
+    if let Some(pinned) = now.publisher.as_ref().filter(|pinned| Some(*pinned) != claimant.publisher.as_ref()) {
+        let signer = claimant.publisher.as_deref().unwrap_or("nobody");
         words += &format!(", signed by {signer}, while {pinned} is pinned");
     }
     words
@@ -101,8 +101,8 @@ mod tests {
     }
 
     /// A VM with an image that nobody has signed.
-    fn unsigned(own: &Use) -> Candidate {
-        Candidate { own: own.clone(), publisher: None, upgrades_from: None }
+    fn unsigned(own: &Use) -> Claimant {
+        Claimant { own: own.clone(), publisher: None, upgrades_from: None }
     }
 
     fn held_by_a() -> Identity {

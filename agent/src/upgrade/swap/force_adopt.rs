@@ -9,7 +9,7 @@ use clap::Args;
 use uuid::Uuid;
 
 use crate::host::command::Runner;
-use crate::host::disk::ownership::{self, Candidate, Refusal};
+use crate::host::disk::ownership::{self, Claimant, Refusal};
 use crate::host::disk::{self, DataDisk, Disk, Identity, slots};
 use crate::host::image;
 use crate::host::platform::Platform;
@@ -54,7 +54,7 @@ pub struct Outlook {
     disk: Disk,
     identity: Identity,
     refusal: Refusal,
-    candidate: Candidate,
+    claimant: Claimant,
 }
 
 /// Looks for a disk to adopt. Changes nothing.
@@ -62,13 +62,13 @@ pub struct Outlook {
 /// # Errors
 /// There is none that is refused for its holder or for the image alone.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    let candidate = Candidate::of(platform, &image::read(platform.root())?);
-    let examination = disk::examine(platform, &candidate, platform.root(), runner).context("looking at the disks")?;
+    let claimant = Claimant::of(platform, &image::read(platform.root())?);
+    let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
     match examination.data_disk {
         DataDisk::HeldElsewhere { disk, identity } => {
             let refusal =
-                ownership::may_take(&identity, &candidate).err().context("the disk is not refused any more")?;
-            Ok(Outlook { disk, identity, refusal, candidate })
+                ownership::may_take(&identity, &claimant).err().context("the disk is not refused any more")?;
+            Ok(Outlook { disk, identity, refusal, claimant })
         }
         DataDisk::Ours { identity, .. } => {
             bail!("the data disk of {} is this VM's already: nothing was changed", identity.node)
@@ -88,7 +88,7 @@ impl Outlook {
             Refusal::OtherImage(image) => format!("a VM of image {} (build {})", image.version, image.build),
             Refusal::Older(_) | Refusal::FromVersion { .. } | Refusal::Publisher(_) => "nobody".to_owned(),
         };
-        let publisher = self.candidate.publisher.as_deref();
+        let publisher = self.claimant.publisher.as_deref();
         let signed = publisher.map_or_else(|| ", signed by nobody,".to_owned(), |key| format!(", signed with {key},"));
         let pinned = self.identity.publisher.as_ref();
         let unusual: String =
@@ -96,7 +96,7 @@ impl Outlook {
         format!(
             "This VM, with image {}{}, takes over the data disk of node {node} of cluster {cluster}, last used by image \
              {image_version} and meant for {holder}{}. It restarts as {node}.{unusual}",
-            self.candidate.own.version,
+            self.claimant.own.version,
             pinned.map_or_else(String::new, |_| signed),
             pinned.map_or_else(String::new, |pinned| format!("; the publisher's key {pinned} is pinned"))
         )
@@ -111,7 +111,7 @@ impl Outlook {
 
     /// What is out of the ordinary, each with the option that says that it is meant.
     fn unusual(&self) -> Vec<(&'static str, String)> {
-        let version = &self.candidate.own.version;
+        let version = &self.claimant.own.version;
         let unusual = |refusal| match refusal {
             Refusal::Older(last) => Some((
                 DOWNGRADE,
@@ -128,7 +128,7 @@ impl Outlook {
                 PUBLISHER_CHANGED,
                 format!(
                     "the publisher's key {pinned} is pinned, and this image is {}",
-                    match &self.candidate.publisher {
+                    match &self.claimant.publisher {
                         Some(key) => format!("signed with {key}"),
                         None => "signed by nobody".to_owned(),
                     }
@@ -136,7 +136,7 @@ impl Outlook {
             )),
             Refusal::Held(_) | Refusal::OtherImage(_) => None,
         };
-        self.candidate.against(&self.identity).into_iter().filter_map(unusual).collect()
+        self.claimant.against(&self.identity).into_iter().filter_map(unusual).collect()
     }
 
     /// Checks what was typed on the console, where the disk may be another one by now.
@@ -174,8 +174,8 @@ impl Outlook {
 /// # Errors
 /// The disk cannot be written, or the system does not restart; the next start goes on.
 pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
-    let Outlook { disk, identity, candidate, .. } = outlook;
-    let over = ownership::taken_over(identity, candidate, Uuid::new_v4());
+    let Outlook { disk, identity, claimant, .. } = outlook;
+    let over = ownership::taken_over(identity, claimant, Uuid::new_v4());
     let take = || {
         let written = (0..2).try_for_each(|_| slots::write(&disk.path, &over));
         written.with_context(|| format!("writing to {}", disk.path.display()))?;

@@ -2,10 +2,9 @@
 //! one at a time. What was begun goes on after a restart of the agent; a restart of the VM
 //! ends it. Knows nothing of HTTP.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,34 +15,19 @@ use uuid::Uuid;
 use super::context::SwapContext;
 use super::evacuate::failure;
 use super::judge::{self, Seen};
+use super::manager_state::{ManagerState, taken};
 use super::prepare::Work;
 use super::saved::{Leaving, Purpose};
 use super::{good, publisher};
 use crate::host::command::{Host, Runner};
-use crate::host::disk::{Identity, Swap};
+use crate::host::disk::Identity;
 
 /// How long etcd may take to be well again once the pods have moved, times the timeout factor.
 const SETTLING: Duration = Duration::from_secs(20);
-/// How many cancelled ones are remembered; the requests of so many are never under way at once.
-const WITHDRAWN: usize = 32;
-
 /// A handle on what the one node leaves its work for; clones share it.
 #[derive(Clone, Default)]
 pub struct SwapManager {
-    inner: Arc<Mutex<Inner>>,
-}
-
-#[derive(Default)]
-struct Inner {
-    context: Option<Arc<SwapContext>>,
-    /// The swap by which this VM has the disk of another one.
-    taken: Option<SwapState>,
-    /// What was asked for since power-on: under way, done or failed.
-    leaving: Option<Leaving>,
-    way: Option<JoinHandle<()>>,
-    cancelled: Arc<AtomicBool>,
-    /// What was cancelled last, the newest at the end. A request for it that was sent before may still come.
-    withdrawn: VecDeque<Uuid>,
+    inner: Arc<Mutex<ManagerState>>,
 }
 
 impl SwapManager {
@@ -241,7 +225,7 @@ impl SwapManager {
         Ok(true)
     }
 
-    fn set_out(&self, inner: &mut Inner, context: Arc<SwapContext>, purpose: Purpose) -> anyhow::Result<()> {
+    fn set_out(&self, inner: &mut ManagerState, context: Arc<SwapContext>, purpose: Purpose) -> anyhow::Result<()> {
         let (manager, cancelled) = (self.clone(), Arc::clone(&inner.cancelled));
         let way = thread::Builder::new().name("swap".to_owned());
         let way = way.spawn(move || manager.carry_out(&context, &purpose, &cancelled, &Host));
@@ -252,8 +236,8 @@ impl SwapManager {
     /// Prepares the node, to its end.
     fn carry_out(&self, context: &SwapContext, purpose: &Purpose, cancelled: &AtomicBool, runner: &dyn Runner) {
         let mut tell = |stage, losses: &Losses| self.come_to(context, stage, losses);
-        let patience = context.config.timeout(SETTLING);
-        let work = Work { context, purpose, cancelled, runner, patience };
+        let settling = context.config.timeout(SETTLING);
+        let work = Work { context, purpose, cancelled, runner, settling };
         let told = match work.run(&mut tell) {
             Ok(true) => Ok(()),
             Ok(false) => self.lock().forget(context),
@@ -284,106 +268,9 @@ impl SwapManager {
         inner.keep(context, Leaving { stage: Stage::Failed, failure, ..leaving })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ManagerState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Inner {
-    /// What is being prepared, or is.
-    fn leaving(&self) -> Option<&Leaving> {
-        self.leaving.as_ref().filter(|leaving| leaving.stage.is_under_way())
-    }
-
-    fn swap(&self) -> Option<SwapState> {
-        let own = self.context.as_ref().map(|context| &context.own);
-        let leaving = self.leaving.as_ref().zip(own).and_then(|(leaving, own)| leaving.swap(own));
-        self.taken.clone().or(leaving)
-    }
-
-    /// How far it is if it was begun before.
-    ///
-    /// # Errors
-    /// It was cancelled, or another one is under way.
-    fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Refused> {
-        if self.withdrawn.contains(&purpose.id()) {
-            return Err(Refused::of(&codes::SWAP_WITHDRAWN, format!("{purpose} was cancelled")));
-        }
-        judge::repeated(self.taken.as_ref(), self.leaving.as_ref(), purpose)
-    }
-
-    /// Finds out where the node stands after the agent was started again. Gives what is to be continued, or withdrawn.
-    fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Purpose>> {
-        self.taken = taken(&context)?;
-        let saved = Leaving::load(&context.root).unwrap_or_else(|error| {
-            log::warn!("what this node left its work for is not known any more: {error:#}");
-            None
-        });
-        // Whoever has another one's disk is prepared for no further swap.
-        self.leaving = saved.filter(|saved| self.taken.is_none() || saved.evacuation().is_some());
-        let mut goes_on = None;
-        match &self.leaving {
-            Some(Leaving { stage: Stage::Failed, .. }) | None => Work::put_back(&context)?,
-            Some(Leaving { stage: Stage::Prepared, cancelled: false, .. }) => {}
-            Some(Leaving { purpose, .. }) => {
-                log::info!("the preparation of {purpose} goes on");
-                goes_on = Some(purpose.clone());
-            }
-        }
-        self.cancelled = Arc::new(AtomicBool::new(self.leaving.as_ref().is_some_and(|leaving| leaving.cancelled)));
-        self.context = Some(context);
-        self.show();
-        Ok(goes_on)
-    }
-
-    fn withdraw(&mut self, id: Uuid) {
-        if !self.withdrawn.contains(&id) {
-            self.withdrawn.push_back(id);
-        }
-        if self.withdrawn.len() > WITHDRAWN {
-            self.withdrawn.pop_front();
-        }
-    }
-
-    fn begin(&mut self, purpose: Purpose) {
-        self.cancelled = Arc::default();
-        self.leaving = Some(Leaving::begun(purpose));
-        self.show();
-    }
-
-    /// Remembers how far it is.
-    fn keep(&mut self, context: &SwapContext, leaving: Leaving) -> anyhow::Result<()> {
-        let leaving = Leaving { cancelled: self.cancelled.load(Ordering::SeqCst), ..leaving };
-        leaving.save(&context.root)?;
-        self.leaving = Some(leaving);
-        self.show();
-        Ok(())
-    }
-
-    fn forget(&mut self, context: &SwapContext) -> anyhow::Result<()> {
-        Leaving::forget(&context.root)?;
-        self.leaving = None;
-        self.show();
-        Ok(())
-    }
-
-    fn show(&self) {
-        if let Some(context) = &self.context {
-            let evacuation = self.leaving.as_ref().and_then(Leaving::evacuation);
-            context.reporter.update(|status| {
-                status.swap = self.swap();
-                status.evacuation = evacuation;
-            });
-        }
-    }
-}
-
-/// The swap by which this VM has the disk of another one, if it has taken it already.
-fn taken(context: &SwapContext) -> anyhow::Result<Option<SwapState>> {
-    let Identity { holder, swap, .. } = context.identity()?;
-    let swap = swap.filter(|swap| holder == context.own.vm && !swap.from.is(&context.own));
-    let (stage, losses) = (Stage::Taken, Losses::default());
-    Ok(swap.map(|Swap { id, from, to, .. }| SwapState { id, stage, error: None, code: None, losses, from, to }))
 }
 
 fn not_open() -> Refused {

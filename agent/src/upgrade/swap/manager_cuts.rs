@@ -8,17 +8,18 @@ use std::sync::Mutex;
 use contract::swap::Use;
 use uuid::Uuid;
 
-use super::tests::{candidate, context, evacuation, request, taken};
+use super::tests::{claimant, context, evacuation, request, taken};
 use super::*;
+use crate::cluster::etcd::fake::FakeEtcd;
+use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
-use crate::host::disk::ownership::{self, Candidate};
+use crate::host::disk::Swap;
+use crate::host::disk::ownership::{self, Claimant};
 use crate::host::files::{self, power};
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
 use crate::upgrade::swap::evacuate::uncordon;
-use crate::upgrade::swap::fake_api::FakeApi;
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
 use crate::upgrade::swap::{adopt, node_record};
 
 /// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.
@@ -126,7 +127,7 @@ impl Rig {
     /// The agent starts and comes to its maintenance.
     fn start(&self) -> SwapManager {
         let manager = SwapManager::default();
-        adopt::take(self.root.path(), &self.context.disk, &candidate(&self.context)).unwrap();
+        adopt::take(self.root.path(), &self.context.disk, &claimant(&self.context)).unwrap();
         let goes_on = manager.lock().recall(Arc::new(self.context.clone())).unwrap();
         if let Some(purpose) = goes_on {
             self.carry_out(&manager, &purpose);
@@ -194,8 +195,8 @@ impl Rig {
         let new = Use { vm: Some(Uuid::from_u128(99)), version: to.version, build: to.build };
         for identity in [held, off] {
             for own in [&new, &self.context.own] {
-                let candidate = Candidate { own: own.clone(), ..candidate(&self.context) };
-                assert_eq!(ownership::may_take(&identity, &candidate), Ok(()), "{when}: {own:?}");
+                let claimant = Claimant { own: own.clone(), ..claimant(&self.context) };
+                assert_eq!(ownership::may_take(&identity, &claimant), Ok(()), "{when}: {own:?}");
             }
         }
     }

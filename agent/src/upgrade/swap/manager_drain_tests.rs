@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use super::cuts::{Cluster, ID};
 use super::tests::{request, taken};
 use super::*;
+use crate::cluster::etcd::fake::FakeEtcd;
 use crate::upgrade::swap::facts;
-use crate::upgrade::swap::fake_etcd::FakeEtcd;
 
 /// A pod as the API has it.
 fn pod(name: &str, controller: Option<&str>) -> serde_json::Value {
@@ -91,8 +91,8 @@ fn etcd_is_judged_again_once_the_pods_have_moved() {
         });
         let purpose = Purpose::Swap(request(ID.as_u128()));
         let cancelled = AtomicBool::new(false);
-        let (context, runner, patience) = (&rig.context, &rig.kubernetes, Duration::ZERO);
-        let work = Work { context, purpose: &purpose, cancelled: &cancelled, runner, patience };
+        let (context, runner, settling) = (&rig.context, &rig.kubernetes, Duration::ZERO);
+        let work = Work { context, purpose: &purpose, cancelled: &cancelled, runner, settling };
         let error = work.run(&mut |_, _| Ok(true)).unwrap_err();
         let refused = failure(&error, &codes::SWAP_FAILED);
         assert!(refused.code == "swap.quorum" && refused.reason.contains(words), "{refused}");

@@ -4,12 +4,14 @@ use contract::node::Good;
 use contract::swap::{Image, Use};
 
 use super::*;
-use crate::host::disk::ownership::Candidate;
+use crate::cluster::etcd::fake;
+use crate::host::disk::Swap;
+use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::upgrade::swap::{adopt, fake_etcd, node_record};
+use crate::upgrade::swap::{adopt, node_record};
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -51,15 +53,15 @@ pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext
 /// The same, with keys for an etcd that is off.
 fn without_etcd(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
     let mut context = context(root, swap);
-    fake_etcd::off(&mut context.config, root);
+    fake::off(&mut context.config, root);
     context.announcer = node_record::Announcer::new(&context.config, root, root, &context.disk, "b").unwrap();
     context
 }
 
 /// The VM of this node, which its image may let in.
-pub(crate) fn candidate(context: &SwapContext) -> Candidate {
+pub(crate) fn claimant(context: &SwapContext) -> Claimant {
     let (publisher, upgrades_from) = (context.image.publisher.clone(), context.image.upgrades_from.clone());
-    Candidate { own: context.own.clone(), publisher, upgrades_from }
+    Claimant { own: context.own.clone(), publisher, upgrades_from }
 }
 
 pub(crate) fn request(id: u128) -> Request {
@@ -199,7 +201,7 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     good(root.path());
     let refused = manager.commit(None).unwrap_err();
     assert_eq!(refused.code, "swap.failed");
-    fake_etcd::is_off(&signed.config, &refused.reason);
+    fake::is_off(&signed.config, &refused.reason);
     assert!(signed.identity().unwrap().swap.is_some());
 }
 
@@ -215,7 +217,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
         publisher: None,
     };
     let context = without_etcd(root.path(), None);
-    adopt::take(root.path(), &context.disk, &candidate(&context)).unwrap();
+    adopt::take(root.path(), &context.disk, &claimant(&context)).unwrap();
     context.set_swap(Some(prepared(3))).unwrap();
     let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Swap(request(3))) };
     saved.save(root.path()).unwrap();
@@ -230,7 +232,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     // The cluster cannot be told of it; the disk is as before all the same.
     let refused = manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err();
     assert_eq!(refused.code, "swap.failed");
-    fake_etcd::is_off(&context.config, &refused.reason);
+    fake::is_off(&context.config, &refused.reason);
     assert_eq!(context.identity().unwrap().swap, None);
 }
 

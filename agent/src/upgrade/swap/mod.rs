@@ -11,16 +11,11 @@ pub mod command;
 pub mod context;
 pub mod evacuate;
 pub mod facts;
-#[cfg(test)]
-pub(crate) mod fake_api;
-#[cfg(test)]
-pub(crate) mod fake_etcd;
-#[cfg(test)]
-pub(crate) mod fake_server;
 pub mod force_adopt;
 pub mod good;
 mod judge;
 pub mod manager;
+mod manager_state;
 pub mod node_record;
 pub mod peers;
 mod prepare;

@@ -462,13 +462,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let mut config = crate::intake::config::fixture::one_node();
-        super::super::fake_etcd::off(&mut config, root.path());
+        crate::cluster::etcd::fake::off(&mut config, root.path());
         let disk = root.path().join("disk");
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
         crate::host::disk::slots::write(&disk, &identity()).unwrap();
         let announcer = Announcer::new(&config, root.path(), root.path(), &disk, "b").unwrap();
         let error = announcer.tell(None).unwrap_err();
-        super::super::fake_etcd::is_off(&config, &format!("{error:#}"));
+        crate::cluster::etcd::fake::is_off(&config, &format!("{error:#}"));
         assert_eq!(records.disk_counter().unwrap(), DiskCounter { counter: 1 });
     }
 }

@@ -159,9 +159,9 @@ fn ask_agent(peer: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use crate::host::disk::{DiskState, fixture};
     use crate::intake::config::fixture::{one_node, three_nodes};
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
 
     fn identity() -> Identity {
         Identity { node: "node1".into(), state: DiskState::Formed, ..fixture::identity() }

@@ -29,7 +29,7 @@ pub(super) struct Work<'w> {
     pub(super) runner: &'w dyn Runner,
     /// How long etcd may take to be well again once the pods have moved: an answer that is late once is no reason to
     /// drain again.
-    pub(super) patience: Duration,
+    pub(super) settling: Duration,
 }
 
 /// Is told each stage, [`Stage::Prepared`] at the end, and what the drain deletes once that is known. Says whether to
@@ -95,7 +95,7 @@ impl Work<'_> {
 
     /// Judges etcd once more: a drain may have lasted hours. False if it was cancelled meanwhile.
     fn quorum_stands(&self) -> anyhow::Result<bool> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.settling;
         loop {
             match quorum::look(self.context) {
                 Ok(()) => return Ok(true),

@@ -52,7 +52,7 @@ fn understand(text: &[u8]) -> anyhow::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upgrade::swap::fake_etcd::FakeEtcd;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use std::time::Duration;
 
     #[test]

@@ -21,7 +21,7 @@ use crate::host::image;
 use crate::host::platform::Platform;
 
 /// How long whoever still writes to the disk is waited for.
-const PATIENCE: Duration = Duration::from_secs(15);
+const WRITER_LIMIT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(200);
 
 /// Releases the disk, if this VM holds one of a cluster's, and says so.
@@ -37,7 +37,7 @@ pub fn command(root: &Path) -> anyhow::Result<()> {
     };
     let data = platform.path(paths::DATA);
     if is_mounted(&data)? {
-        make_read_only(&data, PATIENCE).context("the data disk stays this VM's")?;
+        make_read_only(&data, WRITER_LIMIT).context("the data disk stays this VM's")?;
     }
     slots::write(&disk, &released).with_context(|| format!("releasing {}", disk.display()))?;
     println!("the data disk {} of node {} is released: another VM may take it over", disk.display(), released.node);
@@ -105,7 +105,7 @@ mod tests {
         let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
         mount(&disk, &identity, &machine.platform(), &Host).unwrap();
         std::fs::create_dir_all(crate::host::files::below(machine.directory.path(), paths::RECORDS)).unwrap();
-        adopt::take(machine.directory.path(), &disk.path, &machine.candidate()).unwrap()
+        adopt::take(machine.directory.path(), &disk.path, &machine.claimant()).unwrap()
     }
 
     fn power_off(machine: &Machine) {

@@ -22,7 +22,7 @@ pub const POD_PORT: u16 = 8080;
 pub const NO_PURPOSE: u16 = 7777;
 
 /// How long to wait for an answer. If there is one, it comes within microseconds.
-const PATIENCE: Duration = Duration::from_millis(400);
+const ANSWER_LIMIT: Duration = Duration::from_millis(400);
 
 pub struct Network {
     pub node: Namespace,
@@ -97,7 +97,7 @@ impl Attempt {
 
 /// Whether a connection comes about.
 fn reaches(to: Ipv4Addr, port: u16) -> Attempt {
-    Attempt(Box::new(move || match TcpStream::connect_timeout(&SocketAddrV4::new(to, port).into(), PATIENCE) {
+    Attempt(Box::new(move || match TcpStream::connect_timeout(&SocketAddrV4::new(to, port).into(), ANSWER_LIMIT) {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::TimedOut => false,
         Err(error) => panic!("connecting to {to}:{port}: {error}"),
@@ -122,7 +122,8 @@ pub struct Packet {
     source: Option<Ipv4Addr>,
 }
 
-/// An advertisement of VRRP version 3 with priority 255 and an interval of 40 s (RFC 9568, section 5.1).
+/// An advertisement of VRRP version 3 with priority 255 and an interval of 40 s (RFC 9568, section 5.1). The scenarios make theirs
+/// in `tests/src/stranger.rs`, with a checksum that keepalived takes.
 pub const VRRP: Packet = Packet { protocol: 112, head: [0x31, 10, 255, 1, 0x0f, 0xa0, 0, 0], ttl: 255, source: None };
 
 /// A datagram to a port.
@@ -162,7 +163,7 @@ pub fn hears(to: &Namespace, from: &Namespace, packet: &Packet) -> bool {
         // IPPROTO_RAW: the header is in what is sent (raw(7)).
         raw(255).send_to(&bytes, &SocketAddrV4::new(address, 0).into()).unwrap();
     });
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + ANSWER_LIMIT;
     while Instant::now() < until {
         let mut received = [0; 100];
         match (&ear).read(&mut received) {
@@ -179,6 +180,6 @@ pub fn hears(to: &Namespace, from: &Namespace, packet: &Packet) -> bool {
 /// Hears each packet of the protocol that is delivered, whether anybody else listens or not.
 fn raw(protocol: i32) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::RAW, Some(protocol.into())).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(ANSWER_LIMIT)).unwrap();
     socket
 }

@@ -20,13 +20,13 @@ use crate::host::tls;
 pub(super) struct FakeApi(Arc<Inner>);
 
 struct Inner {
-    state: Mutex<State>,
+    state: Mutex<Objects>,
     /// How long the history is.
     version: watch::Sender<usize>,
 }
 
 #[derive(Default)]
-struct State {
+struct Objects {
     nodes: std::collections::BTreeMap<String, Value>,
     events: Vec<String>,
     /// Versions before this one are forgotten.

@@ -9,14 +9,14 @@
 //! | released, and prepared for an image | a VM of that image, or the one before           |
 //!
 //! A VM that starts again with the image that it had, or gets the disk back with it, is asked nothing more. Of any
-//! other one the image is judged, too: see [`Candidate::against`]. One that the pinned publisher has not signed is
+//! other one the image is judged, too: see [`Claimant::against`]. One that the pinned publisher has not signed is
 //! refused unless somebody has named its publisher, one that may not take the place of the last always, and one
 //! that is older than the last unless the swap was prepared for it.
 
-mod candidate;
+mod claimant;
 mod record;
 mod rules;
 
-pub use candidate::Candidate;
+pub use claimant::Claimant;
 pub use record::{Refusal, own_use};
 pub use rules::{may_take, released, taken, taken_over};

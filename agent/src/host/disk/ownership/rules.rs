@@ -3,7 +3,7 @@
 use contract::swap::Use;
 use uuid::Uuid;
 
-use super::candidate::Candidate;
+use super::claimant::Claimant;
 use super::record::Refusal;
 use crate::host::disk::identity::{DiskState, Identity, Swap};
 
@@ -11,8 +11,8 @@ use crate::host::disk::identity::{DiskState, Identity, Swap};
 ///
 /// # Errors
 /// Why not.
-pub fn may_take(identity: &Identity, candidate: &Candidate) -> Result<(), Refusal> {
-    let (own, swap) = (&candidate.own, identity.swap.as_ref());
+pub fn may_take(identity: &Identity, claimant: &Claimant) -> Result<(), Refusal> {
+    let (own, swap) = (&claimant.own, identity.swap.as_ref());
     if is_known(identity, own) {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub fn may_take(identity: &Identity, candidate: &Candidate) -> Result<(), Refusa
             _ => {}
         },
     }
-    let mut against = candidate.against(identity).into_iter();
+    let mut against = claimant.against(identity).into_iter();
     let first = against.find(|refusal| !(prepared && matches!(refusal, Refusal::Older(_))));
     first.map_or(Ok(()), Err)
 }
@@ -103,15 +103,15 @@ pub fn released(identity: &Identity, own: &Use, id: Uuid) -> Option<Identity> {
 
 /// The identity once a person has given a VM the disk of another one that is proved off, whatever
 /// stands on the disk. `id` names the swap that this begins.
-pub fn taken_over(identity: &Identity, candidate: &Candidate, id: Uuid) -> Identity {
-    let (own, swap) = (&candidate.own, identity.swap.as_ref());
+pub fn taken_over(identity: &Identity, claimant: &Claimant, id: Uuid) -> Identity {
+    let (own, swap) = (&claimant.own, identity.swap.as_ref());
     let unknown = || Use { vm: identity.holder, version: identity.image_version.clone(), build: String::new() };
     let from = match (identity.holder, swap) {
         (Some(holder), Some(swap)) if swap.from.vm == Some(holder) => swap.from.clone(),
         (None, Some(swap)) => swap.released.clone().unwrap_or_else(|| swap.from.clone()),
         _ => unknown(),
     };
-    let publisher = candidate.publisher.clone().filter(|_| identity.publisher.is_some());
+    let publisher = claimant.publisher.clone().filter(|_| identity.publisher.is_some());
     let publisher = publisher.filter(|key| Some(key) != identity.publisher.as_ref());
     Identity {
         holder: own.vm,

@@ -29,8 +29,8 @@ fn prepared(to: &str) -> Identity {
 }
 
 /// A VM with an image that nobody has signed.
-fn unsigned(own: &Use) -> Candidate {
-    Candidate { own: own.clone(), publisher: None, upgrades_from: None }
+fn unsigned(own: &Use) -> Claimant {
+    Claimant { own: own.clone(), publisher: None, upgrades_from: None }
 }
 
 fn may_take(identity: &Identity, own: &Use) -> Result<(), Refusal> {
@@ -220,8 +220,8 @@ fn an_image_of_another_publisher_is_let_in_only_if_somebody_has_named_it() {
     ];
     for (name, identity, own, row) in table {
         for (signer, expected) in [Some("pinned"), Some("other"), None].into_iter().zip(row) {
-            let candidate = Candidate { own: own.clone(), publisher: signer.map(str::to_owned), upgrades_from: None };
-            assert_eq!(super::may_take(&identity, &candidate), expected, "{name}, signed by {signer:?}");
+            let claimant = Claimant { own: own.clone(), publisher: signer.map(str::to_owned), upgrades_from: None };
+            assert_eq!(super::may_take(&identity, &claimant), expected, "{name}, signed by {signer:?}");
         }
     }
     // A holder comes before a publisher.
@@ -252,8 +252,8 @@ fn an_image_follows_only_those_that_it_allows() {
         ("taken over by force, restarted", taken_over(&disk(), &b, ID), b, Ok(())),
     ];
     for (name, identity, own, expected) in table {
-        let candidate = Candidate { own, publisher: None, upgrades_from: Some(">=1.1.0".parse().unwrap()) };
-        assert_eq!(super::may_take(&identity, &candidate), expected, "{name}");
+        let claimant = Claimant { own, publisher: None, upgrades_from: Some(">=1.1.0".parse().unwrap()) };
+        assert_eq!(super::may_take(&identity, &claimant), expected, "{name}");
     }
 }
 
@@ -277,12 +277,12 @@ fn a_vm_without_uuid_restarts_whatever_is_pinned() {
 fn a_disk_that_was_taken_over_remembers_whose_key_is_to_be_pinned() {
     let by = |publisher: Option<&str>, pinned: Option<&str>| {
         let identity = Identity { publisher: pinned.map(str::to_owned), ..disk() };
-        let candidate = Candidate { own: vm(B, "2.0.0"), publisher: publisher.map(str::to_owned), upgrades_from: None };
-        let over = super::taken_over(&identity, &candidate, ID);
+        let claimant = Claimant { own: vm(B, "2.0.0"), publisher: publisher.map(str::to_owned), upgrades_from: None };
+        let over = super::taken_over(&identity, &claimant, ID);
         // It stays pinned until the commit, and the VM restarts nevertheless.
         assert_eq!(over.publisher, identity.publisher);
-        assert_eq!(super::may_take(&over, &candidate), Ok(()));
-        assert_eq!(super::may_take(&off(&over, &candidate.own), &candidate), Ok(()));
+        assert_eq!(super::may_take(&over, &claimant), Ok(()));
+        assert_eq!(super::may_take(&off(&over, &claimant.own), &claimant), Ok(()));
         over.swap.and_then(|swap| swap.publisher)
     };
     assert_eq!(by(Some("other"), Some("pinned")).as_deref(), Some("other"));

@@ -16,9 +16,9 @@ use crate::host::files;
 /// Keys that the operator has opened and given to a restore, until the store has them wrapped by this cluster's authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Recovered(pub Keys);
+pub struct GivenKeys(pub Keys);
 
-impl Entry for Recovered {
+impl Entry for GivenKeys {
     const FILE: &'static str = "recovered-keys.json";
     const WHAT: &'static str = "the recovered encryption keys";
 }
@@ -27,7 +27,7 @@ impl Entry for Recovered {
 ///
 /// # Errors
 /// It cannot be read, or holds no keys that an API server takes.
-pub fn given(file: &Path) -> anyhow::Result<Recovered> {
+pub fn read(file: &Path) -> anyhow::Result<GivenKeys> {
     let keys: Keys = files::read_record(file)?.with_context(|| format!("there is no file {}", file.display()))?;
     let fits = |key: &Key| {
         let id = !key.id.is_empty() && key.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -35,7 +35,7 @@ pub fn given(file: &Path) -> anyhow::Result<Recovered> {
         id && bytes.is_ok_and(|bytes| bytes.len() == 32)
     };
     ensure!(!keys.keys.is_empty() && keys.keys.iter().all(fits), "{} holds no encryption keys", file.display());
-    Ok(Recovered(keys))
+    Ok(GivenKeys(keys))
 }
 
 #[cfg(test)]
@@ -48,14 +48,14 @@ mod tests {
         let file = directory.path().join("keys.json");
         let good = BASE64_STANDARD.encode([7; 32]);
         std::fs::write(&file, format!(r#"{{"keys":[{{"id":"k1","secret":"{good}"}}]}}"#)).unwrap();
-        assert_eq!(given(&file).unwrap().0.ids().collect::<Vec<_>>(), ["k1"]);
+        assert_eq!(read(&file).unwrap().0.ids().collect::<Vec<_>>(), ["k1"]);
         let short = BASE64_STANDARD.encode([7; 16]);
         for (id, secret) in [("k1", short.as_str()), ("", &good), ("k:1", &good)] {
             std::fs::write(&file, format!(r#"{{"keys":[{{"id":"{id}","secret":"{secret}"}}]}}"#)).unwrap();
-            let refused = format!("{:#}", given(&file).unwrap_err());
+            let refused = format!("{:#}", read(&file).unwrap_err());
             assert!(refused.ends_with("holds no encryption keys") && !refused.contains(secret), "{refused}");
         }
         std::fs::write(&file, r#"{"keys":[]}"#).unwrap();
-        assert!(given(&file).is_err() && given(&directory.path().join("none")).is_err());
+        assert!(read(&file).is_err() && read(&directory.path().join("none")).is_err());
     }
 }

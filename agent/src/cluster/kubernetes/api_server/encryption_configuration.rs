@@ -16,7 +16,7 @@ use crate::host::hex;
 pub const CONFIGURATION: &str = "/etc/kubernetes/pki/encryption.json";
 
 /// The arguments that point the API server to it: names and values.
-pub fn arguments() -> Vec<(&'static str, String)> {
+pub(super) fn arguments() -> Vec<(&'static str, String)> {
     vec![
         ("encryption-provider-config", CONFIGURATION.to_owned()),
         ("encryption-provider-config-automatic-reload", "true".to_owned()),

@@ -13,7 +13,7 @@ use crate::host::platform::Platform;
 
 /// A VM that may take a data disk, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct Claimant {
     /// The VM with its image.
     pub own: Use,
     /// Fingerprint of the key that has signed the image; none for a development image.
@@ -22,7 +22,7 @@ pub struct Candidate {
     pub upgrades_from: Option<VersionReq>,
 }
 
-impl Candidate {
+impl Claimant {
     /// What `platform` carries, with the image that it runs.
     pub fn of(platform: &Platform, image: &ImageFacts) -> Self {
         Self {

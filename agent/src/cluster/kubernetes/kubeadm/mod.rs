@@ -1,35 +1,32 @@
-//! kubeadm: its configuration (`kubeadm.k8s.io/v1beta4`), and its phases.
+//! kubeadm as a tool of this node: its configuration is laid, and its phases are run.
+
+pub mod configuration;
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use contract::image;
-use contract::ports;
-use contract::role::Role;
 use contract::secret::Secret;
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::{
-    DIRECTORY, DOMAIN, MANIFESTS, PKI, PROGRAMS, RUNTIME, SUPER_ADMINISTRATOR, VOLUME_PLUGINS, kubelet, policy, secrets,
-};
-use crate::cluster::certificates;
+use super::{DIRECTORY, MANIFESTS, PKI, PROGRAMS, SUPER_ADMINISTRATOR, api_server};
 use crate::cluster::certificates::api::ApiCertificate;
-use crate::cluster::etcd;
 use crate::cluster::pki;
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::hex;
 use crate::host::platform::Platform;
 use crate::intake::config::ControlPlane;
+use configuration::{PATCHES, documents, patches};
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubeadm.yaml";
-/// Where the patches of the static pods are laid at each boot.
-pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
 
 /// Where manifests are made before they are put in place.
 const MADE_MANIFESTS: &str = "/run/kaas/manifests";
@@ -38,14 +35,6 @@ const DRY_RUN_DIRECTORY: &str = "KUBEADM_INIT_DRYRUN_DIR";
 
 /// The static pods of a control node.
 pub const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-
-/// The taints of a control node: none where workloads run on it too.
-fn taints(role: Role) -> Vec<Value> {
-    match role.runs_workloads() {
-        true => Vec::new(),
-        false => vec![json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})],
-    }
-}
 
 /// What kubeadm makes below [`DIRECTORY`] from the authorities. It writes in
 /// place, so that a power cut can leave a file empty.
@@ -62,86 +51,6 @@ const MADE: [&str; 10] = [
     "pki/front-proxy-client.key",
 ];
 
-/// kubeadm's configuration documents: `version` is the full version of the
-/// cluster's minor, without the leading v; `names` are those under which the
-/// API server shows the operator's own certificate.
-pub fn configuration(config: &ControlPlane, platform: &Platform, version: &str, names: &[String]) -> String {
-    let cluster = &config.cluster;
-    let factor = config.timeout_factor;
-    let argument = |name: &str, value: String| json!({"name": name, "value": value});
-    let mut election = Vec::new();
-    if factor > 1 {
-        // Upstream's 15 s, 10 s and 2 s, stretched together.
-        election.push(argument("leader-elect-lease-duration", format!("{}s", 15 * factor)));
-        election.push(argument("leader-elect-renew-deadline", format!("{}s", 10 * factor)));
-        election.push(argument("leader-elect-retry-period", format!("{}s", 2 * factor)));
-    }
-    let mut manager = election.clone();
-    manager.push(argument("flex-volume-plugin-dir", VOLUME_PLUGINS.to_owned()));
-    if factor > 1 {
-        // Upstream's 50 s until a silent node counts as lost.
-        manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * factor)));
-    }
-    let mut server = vec![
-        argument("kubelet-certificate-authority", format!("{PKI}/ca.crt")),
-        // Without it a server that is shut down waits a minute for clients that watch, those that are
-        // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
-        argument("shutdown-send-retry-after", "true".to_owned()),
-    ];
-    let files = policy::arguments().into_iter().chain(secrets::arguments());
-    server.extend(files.map(|(name, value)| argument(name, value)));
-    if !names.is_empty() {
-        let own = certificates::api::PATH;
-        server.push(argument("tls-sni-cert-key", format!("{own},{own}:{}", names.join(","))));
-    }
-    let node = json!({
-        "apiVersion": "kubeadm.k8s.io/v1beta4",
-        "kind": "InitConfiguration",
-        "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
-        "patches": {"directory": PATCHES},
-        "timeouts": {
-            "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),
-            "kubernetesAPICall": format!("{}s", 60 * factor),
-            "etcdAPICall": format!("{}s", 120 * factor),
-            "kubeletHealthCheck": format!("{}s", 240 * factor),
-        },
-    });
-    let whole = json!({
-        "apiVersion": "kubeadm.k8s.io/v1beta4",
-        "kind": "ClusterConfiguration",
-        "clusterName": cluster.name,
-        "kubernetesVersion": format!("v{version}"),
-        "encryptionAlgorithm": "ECDSA-P256",
-        "imageRepository": image::REPOSITORY,
-        "certificatesDir": PKI,
-        "controlPlaneEndpoint": format!("{}:{}", cluster.api_address(), ports::API),
-        "networking": {
-            "podSubnet": cluster.pod_cidr,
-            "serviceSubnet": cluster.service_cidr,
-            "dnsDomain": DOMAIN,
-        },
-        // The agent brings its own.
-        "dns": {"disabled": true},
-        "proxy": {"disabled": true},
-        "apiServer": {
-            "certSANs": ["localhost", "127.0.0.1"],
-            "extraArgs": server,
-            "extraVolumes": policy::volumes(),
-        },
-        "controllerManager": {"extraArgs": manager},
-        "scheduler": {"extraArgs": election},
-        "etcd": {"external": {
-            "endpoints": [etcd::OWN],
-            "caFile": format!("{PKI}/etcd/ca.crt"),
-            "certFile": format!("{PKI}/apiserver-etcd-client.crt"),
-            "keyFile": format!("{PKI}/apiserver-etcd-client.key"),
-        }},
-    });
-    let kubelet = kubelet::configuration(&config.node, cluster.dns_address(), config.timeout_factor, platform);
-    format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
-}
-
 /// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it
 /// until they are started again.
 const READ_AT_START: [(&str, &[&str]); 3] = [
@@ -151,8 +60,8 @@ const READ_AT_START: [(&str, &[&str]); 3] = [
             "pki/apiserver-etcd-client.crt",
             "pki/apiserver-kubelet-client.crt",
             "pki/front-proxy-client.crt",
-            policy::ADMISSION,
-            policy::AUDIT,
+            api_server::admission::CONFIGURATION,
+            api_server::audit::POLICY,
         ],
     ),
     ("kube-controller-manager", &["controller-manager.conf"]),
@@ -172,37 +81,6 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
         hex::lower(&hash.finalize()[..16])
     };
     READ_AT_START.iter().map(|(component, names)| (*component, mark(names))).collect()
-}
-
-/// The annotation.
-const MARK: &str = "kaas.local/credentials";
-
-/// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,
-/// and the kubelet's growing pauses between such starts would keep it away after they have come back.
-const ALIVE: &str = "/livez?exclude=etcd";
-
-/// The patches of the static pods: file names and contents, with the given
-/// marks. On a slow host the kubelet must not kill what is only slow.
-pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, String)> {
-    let factor = config.timeout_factor;
-    let patch = |component: &str, mark: &str| -> Value {
-        let mut container = json!({"name": component});
-        if factor > 1 {
-            // kubeadm's own thresholds (`util/staticpod`); it scales the startup
-            // probe's from its timeouts.
-            container["livenessProbe"] = json!({"failureThreshold": 8 * factor, "timeoutSeconds": 15 * factor});
-            container["startupProbe"] = json!({"timeoutSeconds": 15 * factor});
-        }
-        if component == "kube-apiserver" {
-            container["livenessProbe"]["httpGet"] = json!({"path": ALIVE});
-            if factor > 1 {
-                container["readinessProbe"] = json!({"timeoutSeconds": 15 * factor});
-            }
-        }
-        json!({"metadata": {"annotations": {MARK: mark}}, "spec": {"containers": [container]}})
-    };
-    let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
-    marks.iter().map(file).collect()
 }
 
 /// kubeadm as a tool of this node.
@@ -230,9 +108,9 @@ impl<'a> Kubeadm<'a> {
                 Vec::new()
             }
         };
-        let content = configuration(config, platform, version, &names);
+        let content = documents(config, platform, version, &names);
         let mut changed = files::ensure_content(&self.path(CONFIGURATION), content.as_bytes(), 0o600)?;
-        changed |= policy::lay(self.root, config.cluster.pod_security)?;
+        changed |= api_server::lay(self.root, config.cluster.pod_security)?;
         let directory = self.path(PATCHES);
         fs::create_dir_all(&directory)?;
         for (name, content) in patches(config, &marks(self.root)) {
@@ -397,7 +275,3 @@ impl<'a> Kubeadm<'a> {
         files::below(self.root, path)
     }
 }
-
-#[cfg(test)]
-#[path = "kubeadm_tests.rs"]
-pub(crate) mod tests;

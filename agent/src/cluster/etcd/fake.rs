@@ -14,10 +14,10 @@ use contract::ports;
 use contract::properties::ControlNode;
 use serde_json::{Value, json};
 
-use super::fake_server;
 use crate::cluster::etcd::client::HEALTH;
 use crate::cluster::etcd::peer_url;
 use crate::cluster::pki::{self, Authorities};
+use crate::host::fake_server;
 use crate::intake::config::ControlPlane;
 
 /// All members.
@@ -74,7 +74,7 @@ fn lay(config: &mut ControlPlane, pki: &Path, turn: impl Fn(&ControlNode, u64)) 
 }
 
 /// Checks that something failed because the member of the first node is off.
-pub(super) fn is_off(config: &ControlPlane, error: &str) {
+pub(crate) fn is_off(config: &ControlPlane, error: &str) {
     let member = format!("/v3/kv/put at {}:{}", config.cluster.control_nodes[0].address, ports::ETCD_CLIENT);
     assert!(error.contains(&member) && error.contains("Connection refused"), "{error}");
 }
@@ -131,7 +131,7 @@ impl FakeEtcd {
     }
 
     /// From now on this member is not well; none is otherwise.
-    pub(super) fn make_ill(&self, member: Option<u64>) {
+    pub(crate) fn make_ill(&self, member: Option<u64>) {
         self.0.lock().unwrap().ill = member;
     }
 
@@ -153,7 +153,7 @@ impl FakeEtcd {
     }
 
     /// Which member leads: 1 for the first node's.
-    pub(super) fn leader(&self) -> u64 {
+    pub(crate) fn leader(&self) -> u64 {
         self.0.lock().unwrap().leader
     }
 

@@ -9,7 +9,7 @@ use contract::recovery::Keys;
 use super::key_set::{KeySet, WrappedKey};
 use super::store::{Seen, Store};
 use super::wrap::{Wrapping, draw};
-use crate::cluster::etcd::recovered::Recovered;
+use crate::cluster::given_keys::GivenKeys;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::Authorities;
 use crate::cluster::records::Records;
@@ -56,12 +56,12 @@ pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<F
         let Some(seen) = store.read()? else { return Ok(Found::Nothing) };
         if seen.set.authority == wrapping.authority() {
             let keys = unwrapped(&seen.set, &wrapping)?;
-            if records.entry::<Recovered>()?.is_some() {
-                records.forget::<Recovered>()?;
+            if records.entry::<GivenKeys>()?.is_some() {
+                records.forget::<GivenKeys>()?;
             }
             return Ok(Found::Readable(Box::new(Readable { seen, keys })));
         }
-        let given = records.entry::<Recovered>()?.map(|given| given.0).unwrap_or_default();
+        let given = records.entry::<GivenKeys>()?.map(|given| given.0).unwrap_or_default();
         let Some(wrapped) = rewrapped(&seen.set, &given, &wrapping)? else {
             return Ok(Found::Unreadable(seen.set.keys.into_iter().map(|key| key.id).collect()));
         };

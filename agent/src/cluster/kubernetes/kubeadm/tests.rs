@@ -1,88 +1,15 @@
 //! kubeadm's phases, with a stand-in that writes what kubeadm would.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use contract::properties::ControlNode;
-
+use super::fake::FakeKubeadm;
 use super::*;
-use crate::cluster::pki::{Authorities, Leaf};
-use crate::host::command;
 use crate::host::files;
-
-/// Writes the files of each phase and remembers the command lines.
-pub(crate) struct Fake {
-    root: std::path::PathBuf,
-    now: SystemTime,
-    authorities: Authorities,
-    manifest: Mutex<&'static str>,
-    ran: Mutex<Vec<String>>,
-}
-
-impl Fake {
-    pub(crate) fn new(root: &Path) -> Self {
-        Self::at(root, SystemTime::now())
-    }
-
-    /// One whose certificates are made at `now`.
-    fn at(root: &Path, now: SystemTime) -> Self {
-        let pki = files::below(root, PKI);
-        let authorities = Authorities::read(&pki).unwrap_or_else(|_| Authorities::make(now).unwrap());
-        authorities.ensure(&pki).unwrap();
-        Self { root: root.to_owned(), now, authorities, manifest: Mutex::new("pod"), ran: Mutex::default() }
-    }
-
-    fn ran(&self) -> Vec<String> {
-        std::mem::take(&mut self.ran.lock().unwrap())
-    }
-
-    fn write(&self, path: &str, content: &str) {
-        let path = files::below(&self.root, path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // As kubeadm does: what is there is kept.
-        if !path.exists() || path.starts_with(self.root.join("run")) {
-            fs::write(path, content).unwrap();
-        }
-    }
-}
-
-impl Runner for Fake {
-    fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
-        let line = command.to_string();
-        files::power::step().map_err(|source| command::Error::Start { command: line.clone(), source })?;
-        let words: Vec<&str> = line.split(' ').skip(3).collect();
-        match words.as_slice() {
-            ["certs", name, ..] => {
-                let node = ControlNode { name: "node1".into(), address: [10, 0, 0, 11].into() };
-                let front = name.contains("front-proxy");
-                let authority = if front { &self.authorities.front_proxy } else { &self.authorities.kubernetes };
-                let made = Leaf::etcd_server(&node).issue(authority, self.now).unwrap();
-                self.write(&format!("{PKI}/{name}.crt"), &made.certificate);
-                self.write(&format!("{PKI}/{name}.key"), made.key.expose());
-            }
-            ["kubeconfig", user, ..] => {
-                let client = Leaf::client(user).issue(&self.authorities.kubernetes, self.now).unwrap();
-                let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
-                let whole = pki::kubeconfig(server, authority, client).render(user);
-                self.write(&format!("{DIRECTORY}/{user}.conf"), &whole);
-            }
-            ["control-plane", "all", ..] => {
-                for name in COMPONENTS {
-                    let manifest = self.manifest.lock().unwrap();
-                    self.write(&format!("{MADE_MANIFESTS}/{name}.yaml"), &format!("{name} {manifest}"));
-                }
-            }
-            other => panic!("kubeadm was asked for {other:?}"),
-        }
-        self.ran.lock().unwrap().push(words[..words.len().min(2)].join(" "));
-        Ok(Vec::new())
-    }
-}
 
 #[test]
 fn half_written_credentials_are_made_anew_and_whole_ones_left_alone() {
     let root = tempfile::tempdir().unwrap();
-    let fake = Fake::new(root.path());
+    let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
     let now = SystemTime::now();
     // Cut off while the administrator's kubeconfig was written.
@@ -99,7 +26,7 @@ fn half_written_credentials_are_made_anew_and_whole_ones_left_alone() {
 #[test]
 fn a_renewal_that_was_cut_off_anywhere_is_done_again() {
     let root = tempfile::tempdir().unwrap();
-    let fake = Fake::new(root.path());
+    let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
     let now = SystemTime::now();
     kubeadm.credentials(false, now).unwrap();
@@ -121,7 +48,7 @@ fn a_renewal_that_was_cut_off_anywhere_is_done_again() {
 #[test]
 fn pods_are_started_anew_with_renewed_credentials() {
     let root = tempfile::tempdir().unwrap();
-    let fake = Fake::new(root.path());
+    let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
     assert!(!kubeadm.manifests_are_current());
     kubeadm.credentials(false, SystemTime::now()).unwrap();
@@ -144,24 +71,24 @@ fn credentials_are_renewed_before_they_end_and_long_after() {
     let days = |days: u64| SystemTime::now() + Duration::from_secs(days * 24 * 60 * 60);
     for (later, renewed) in [(0, false), (270, false), (280, true), (400, true), (3000, true)] {
         let root = tempfile::tempdir().unwrap();
-        Kubeadm::new(root.path(), &Fake::new(root.path())).credentials(false, SystemTime::now()).unwrap();
-        let fake = Fake::at(root.path(), days(later));
+        Kubeadm::new(root.path(), &FakeKubeadm::new(root.path())).credentials(false, SystemTime::now()).unwrap();
+        let fake = FakeKubeadm::at(root.path(), days(later));
         let kubeadm = Kubeadm::new(root.path(), &fake);
         assert_eq!(kubeadm.credentials(true, days(later)).unwrap(), renewed, "after {later} days");
         assert!(!kubeadm.credentials(true, days(later)).unwrap());
     }
     // Made while the clock was ahead.
     let root = tempfile::tempdir().unwrap();
-    let ahead = Fake::at(root.path(), days(100));
+    let ahead = FakeKubeadm::at(root.path(), days(100));
     Kubeadm::new(root.path(), &ahead).credentials(false, days(100)).unwrap();
-    let fake = Fake::new(root.path());
+    let fake = FakeKubeadm::new(root.path());
     assert!(Kubeadm::new(root.path(), &fake).credentials(true, SystemTime::now()).unwrap());
 }
 
 #[test]
 fn the_super_administrator_is_there_only_while_somebody_works_as_one() {
     let root = tempfile::tempdir().unwrap();
-    let fake = Fake::new(root.path());
+    let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
     kubeadm.credentials(false, SystemTime::now()).unwrap();
     let path = files::below(root.path(), SUPER_ADMINISTRATOR);
@@ -181,7 +108,7 @@ fn the_super_administrator_is_there_only_while_somebody_works_as_one() {
 fn another_policy_starts_the_api_server_anew_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let before = marks(root.path());
-    policy::lay(root.path(), contract::pod_security::PodSecurity::Restricted).unwrap();
+    api_server::lay(root.path(), contract::pod_security::PodSecurity::Restricted).unwrap();
     let after = marks(root.path());
     let changed = before.iter().zip(&after).filter(|(before, after)| before != after).map(|(before, _)| before.0);
     assert_eq!(changed.collect::<Vec<_>>(), ["kube-apiserver"]);
@@ -190,7 +117,7 @@ fn another_policy_starts_the_api_server_anew_and_nothing_else() {
 #[test]
 fn manifests_are_put_in_place_only_where_they_differ() {
     let root = tempfile::tempdir().unwrap();
-    let fake = Fake::new(root.path());
+    let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
     assert!(kubeadm.manifests().unwrap());
     assert!(!kubeadm.manifests().unwrap());
@@ -198,11 +125,4 @@ fn manifests_are_put_in_place_only_where_they_differ() {
     assert!(kubeadm.manifests().unwrap());
     let manifest = root.path().join("etc/kubernetes/manifests/kube-scheduler.yaml");
     assert_eq!(fs::read_to_string(manifest).unwrap(), "kube-scheduler pod of another image");
-}
-
-#[test]
-fn only_a_tenants_control_nodes_keep_workloads_away() {
-    assert_eq!(taints(Role::ControlPlane), Vec::<Value>::new());
-    let tainted = taints(Role::TenantControlPlane);
-    assert_eq!(tainted, [json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})]);
 }

@@ -10,9 +10,9 @@ use contract::properties::ControlNode;
 use contract::secret::Secret;
 use serde_json::{Value, json};
 
-use super::fake_server;
 use crate::cluster::kubernetes::ADMINISTRATOR;
 use crate::cluster::pki::{self, Certified};
+use crate::host::fake_server;
 use crate::host::files;
 
 /// The pods, and why the first may not be evicted, if it may not.
@@ -21,7 +21,7 @@ pub(crate) struct FakeApi(Arc<Mutex<(Vec<Value>, Option<&'static str>)>>);
 
 impl FakeApi {
     /// Starts it on a node, with the keys of its etcd in the directory `pki`.
-    pub(super) fn start(node: &ControlNode, pki: &Path) -> Self {
+    pub(crate) fn start(node: &ControlNode, pki: &Path) -> Self {
         pki::ensure_member(node, pki, SystemTime::now()).unwrap();
         let api = Self::default();
         let own = api.clone();
@@ -40,7 +40,7 @@ impl FakeApi {
     }
 
     /// From now on these are the pods, and the first may not be evicted for this reason, if there is one.
-    pub(super) fn has(&self, pods: Vec<Value>, refusal: Option<&'static str>) {
+    pub(crate) fn has(&self, pods: Vec<Value>, refusal: Option<&'static str>) {
         *self.0.lock().unwrap() = (pods, refusal);
     }
 

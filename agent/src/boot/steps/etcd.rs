@@ -1,0 +1,187 @@
+//! The step that starts this node's member of etcd: nothing that is not the cluster's own and newest comes near its store.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use contract::codes;
+
+use super::{StepContext, StepError, StepOutcome};
+use crate::cluster::REQUEST;
+use crate::cluster::etcd;
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::data_version;
+use crate::cluster::etcd::guard;
+use crate::cluster::etcd::member::{self, Beginning};
+use crate::cluster::etcd::quota;
+use crate::cluster::etcd::restore::{self, Restored};
+use crate::cluster::etcd::snapshot;
+use crate::cluster::pki;
+use crate::cluster::rendezvous::Record;
+use crate::host::disk::ownership::Claimant;
+use crate::host::files;
+use crate::status;
+use crate::upgrade::swap::adopt;
+use crate::upgrade::swap::node_record::{self, Epoch};
+use crate::upgrade::swap::peers::{self, Verdict};
+
+/// How long the others may take to say whether the data disk is an old copy, times the timeout factor. Nodes that start
+/// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
+const ANSWERING: Duration = Duration::from_secs(180);
+
+impl StepContext {
+    pub(super) fn etcd_certificates(&mut self) -> Result<StepOutcome, StepError> {
+        Ok(pki::ensure_member(self.node.control_node()?, &self.node.pki(), Self::now())?.into())
+    }
+
+    pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
+        // Somebody else has started this agent: the restore itself stopped the one before.
+        if guard::is_restoring(self.node.root())? {
+            return Err(StepError::Waiting(
+                "waiting for the end of a restore that is under way on this node".to_owned(),
+            ));
+        }
+        let stopped = matches!(self.node.services().state(etcd::UNIT)?.as_str(), "inactive" | "failed");
+        if stopped {
+            restore::settle(self.node.root(), &self.node.records)?;
+        }
+        if let Err(error) = snapshot::relieve(self.node.root()) {
+            log::warn!("making room for etcd: {error:#}");
+        }
+        if self.progress.etcd && !member::has_data(self.node.root()) {
+            let seen = "this member was part of the cluster, but its data is gone from the data disk";
+            let action = format!(
+                "On another control node: `kaas-agent replace-member {}`; then deploy this VM anew with a blank data disk and \
+                 the code as its deployment secret",
+                self.node.config.node().name
+            );
+            return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
+        }
+        if stopped {
+            data_version::check(&self.node.records, &self.node.image.etcd)??;
+        }
+        // A node that was admitted has no record of its own until it has joined: what is there is the lost one's.
+        if stopped && (self.progress.formed || !self.node.records.rendezvous()?.admitted()) {
+            self.is_the_true_disk()?;
+        }
+        let before = self.generation()?;
+        self.take_the_disk()?;
+        if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
+            log::info!("etcd was cut off before it began: it starts over");
+        }
+        // A member that is joining has begun with what it was given.
+        let record = self.node.records.rendezvous()?;
+        let joining = record.admitted() && !self.progress.etcd;
+        let laid = self.node.path(etcd::CONFIGURATION);
+        let changed = if joining && member::has_data(self.node.root()) && laid.exists() {
+            false
+        } else {
+            let beginning = self.beginning(&record, joining)?;
+            let others = if joining { self.others_database()? } else { 0 };
+            let quota = quota::settle(self.node.root(), &self.node.records, others, before, self.generation()?)?;
+            let configuration = member::configuration(self.node.control_plane()?, &beginning, quota)
+                .context("this node has no etcd member")?;
+            files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
+        };
+        data_version::note(&self.node.records, &self.node.image.etcd)?;
+        let started = self.node.services().start_with(etcd::UNIT, changed)?;
+        if !member::own_healthy(self.node.config.timeout(REQUEST)) {
+            return Err(StepError::Waiting(self.missing_members()));
+        }
+        // The API server here has no other member, and a learner answers it nothing.
+        if self.own_etcd()?.status()?.is_learner {
+            return Err(StepError::Waiting("waiting for this node's etcd, a learner, to be given its vote".to_owned()));
+        }
+        if joining {
+            self.note_epoch()?;
+        }
+        self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
+        Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
+    }
+
+    /// An old copy of the data disk must not come near the cluster's store.
+    fn is_the_true_disk(&mut self) -> Result<(), StepError> {
+        let identity = self.identity.as_ref().context("the data disk is not mounted")?;
+        let (node, build) = (&self.node, &self.node.image.build);
+        match peers::judge(node.control_plane()?, identity, build, &node.records, &node.pki())? {
+            Verdict::True => Ok(()),
+            Verdict::Refused(findings) => Err(StepError::Refused(findings)),
+            // While the cluster forms nobody may know anything yet.
+            Verdict::Unknown if !self.progress.formed => Ok(()),
+            Verdict::Unknown => {
+                let limit = node.config.timeout(ANSWERING);
+                if self.unanswered.get_or_insert_with(Instant::now).elapsed() < limit {
+                    return Err(StepError::Waiting(
+                        "waiting for another control node, which knows whether this data disk is an old copy"
+                            .to_owned(),
+                    ));
+                }
+                log::warn!("no other control node has said within {} s whose this data disk is", limit.as_secs());
+                Ok(())
+            }
+        }
+    }
+
+    /// A node that has taken a lost one's place in a restored cluster is of that cluster from now on.
+    fn note_epoch(&self) -> anyhow::Result<()> {
+        let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
+        let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
+        let members = self.node.config.control_nodes().iter().map(|node| node.name.clone()).collect();
+        self.node.records.begin_entry(&Restored { token, members, at }).map(drop)
+    }
+
+    /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
+    fn take_the_disk(&mut self) -> anyhow::Result<()> {
+        let disk = self.plan.data_disk().context("the plan has no data disk")?;
+        let claimant = Claimant::of(&self.node.platform, &self.node.image);
+        self.identity = Some(adopt::take(self.node.root(), disk, &claimant)?);
+        self.node.endpoint.swaps().taken()
+    }
+
+    /// How many VMs have taken the data disk over.
+    fn generation(&self) -> anyhow::Result<u64> {
+        Ok(self.identity.as_ref().context("the data disk is not mounted")?.generation)
+    }
+
+    /// How this node's member comes into its cluster.
+    fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, StepError> {
+        let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
+        let config = self.node.control_plane()?;
+        if let Some(restored) = self.node.records.entry::<Restored>()? {
+            return Ok(Beginning::of_restored(config, &restored));
+        }
+        if !joining {
+            return Ok(Beginning::of_forming(config, cluster));
+        }
+        let (pki, timeout) = (self.node.pki(), config.timeout(REQUEST));
+        let members = config.peers().find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
+        let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
+        Beginning::of_joining(config, cluster, &members)
+            .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
+    }
+
+    /// The size of the largest database of another member, which a node that joins is sent: in bytes.
+    fn others_database(&self) -> anyhow::Result<u64> {
+        let (config, pki) = (self.node.control_plane()?, self.node.pki());
+        let status = |peer| EtcdClient::new(peer, &pki, config.timeout(REQUEST)).ok()?.status().ok();
+        Ok(config.peers().filter_map(status).map(|status| status.db_size).max().unwrap_or_default())
+    }
+
+    /// Says which members do not even listen.
+    fn missing_members(&self) -> String {
+        let silent: Vec<&str> = self
+            .node
+            .config
+            .peers()
+            .filter(|peer| !etcd::listens(peer, Duration::from_millis(500)))
+            .map(|peer| peer.name.as_str())
+            .collect();
+        match silent.as_slice() {
+            [] => "waiting for etcd to find a leader".to_owned(),
+            silent => format!("waiting for etcd to find a leader; no etcd answers on {}", silent.join(", ")),
+        }
+    }
+
+    pub(super) fn own_etcd(&self) -> anyhow::Result<EtcdClient> {
+        EtcdClient::new(self.node.control_node()?, &self.node.pki(), self.node.config.timeout(REQUEST))
+    }
+}
