@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 
-use super::entry::{Direction, Entry, Event, Order, parse, plan_of};
+use super::entry::{Direction, Entry, Event, parse, plan_of};
 use super::given_up::GivenUp;
 use super::kept::{self, FILE, Kept, added};
+use super::order::Order;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;

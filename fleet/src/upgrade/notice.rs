@@ -1,7 +1,8 @@
 //! What a run tells whoever watches it.
 
-use super::entry::{Direction, Order};
+use super::entry::Direction;
 use super::kubernetes_plan::KubernetesNode;
+use super::order::Order;
 use super::plan::{Plan, Step};
 use super::reason::Reason;
 use crate::hypervisor::Vm;

@@ -6,8 +6,9 @@ use anyhow::bail;
 use uuid::Uuid;
 
 use super::context::MOMENT;
-use super::entry::{Direction, Entry, Order, Outcome};
+use super::entry::{Direction, Entry, Outcome};
 use super::journal::Journal;
+use super::order::Order;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::reason::{self, Reason};

@@ -64,7 +64,8 @@ pub enum Upgrade {
     /// One after the other; those that are ill come first, as they are found each time that the command is given. Where a
     /// node says that etcd has no quorum, all go back at once.
     Rollback {
-        /// All off, all on, whatever the nodes say: when none can be reached. The Kubernetes API is away meanwhile.
+        /// All off, all on, whatever the nodes say: when none can be reached, or they keep each other from going back. The
+        /// Kubernetes API is away meanwhile.
         #[arg(long)]
         all_at_once: bool,
         #[command(flatten)]

@@ -5,11 +5,10 @@ mod belief;
 mod blame;
 mod evacuate;
 mod gate;
+mod ill_first;
 mod import;
 mod keep;
-
 mod node;
-mod order;
 mod proof;
 mod reach;
 mod vm;
