@@ -45,12 +45,12 @@ pub enum Outcome {
 pub enum Event {
     /// The plan was decided. The first entry, and no other one.
     Planned {
-        /// The plan.
+        /// The steps, and what was seen when they were decided.
         plan: Box<Plan>,
     },
     /// A step is being taken.
     Begun {
-        /// The step.
+        /// The step that is noted before anything of it is done.
         #[serde(flatten)]
         step: Step,
         /// The disk that it takes away from its VM: once detached, only the path leads to it.
@@ -59,7 +59,7 @@ pub enum Event {
     },
     /// A step is done.
     Done {
-        /// The step.
+        /// The step that is not taken again.
         #[serde(flatten)]
         step: Step,
         /// What it changed or found.
@@ -73,10 +73,10 @@ pub enum Event {
     },
     /// A step cannot be taken now; it is tried again.
     Paused {
-        /// The step.
+        /// The step that stays the next one.
         #[serde(flatten)]
         step: Step,
-        /// Why.
+        /// What is in its way.
         #[serde(flatten)]
         reason: Reason,
         /// For how many seconds it was looked at by then, all commands together.

@@ -30,18 +30,6 @@ pub enum Verb {
     Abandon,
 }
 
-impl Verb {
-    /// What a hold is taken for.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Resume => "upgrade resume",
-            Self::Rollback | Self::RollbackAtOnce => "upgrade rollback",
-            Self::Commit => "upgrade commit",
-            Self::Abandon => "upgrade abandon",
-        }
-    }
-}
-
 impl Run<'_> {
     /// Turns the journal the way that a verb asks for, before it is gone. Says where the run has arrived if the
     /// journal could not be written.

@@ -2,7 +2,7 @@
 
 use fleet::authority::Held;
 use fleet::upgrade::{
-    CODES, Damaged, Direction, GivenUp, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome, Refusals,
+    AbandonedUnread, CODES, Damaged, Direction, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome, Refusals,
     UpgradeStatus,
 };
 
@@ -30,7 +30,7 @@ pub fn tell(notice: &Notice<'_>) {
         }
         Notice::TakingOver { words } => say!("{words}"),
         Notice::Stamped { node, vm } => say!("{node}: the VM {vm} is stamped"),
-        Notice::Kept { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::Snapshot { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
         Notice::Kubernetes { node, to, index, total } => {
             say!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
         }
@@ -112,12 +112,12 @@ pub fn status(status: &UpgradeStatus) -> String {
     text
 }
 
-/// That an upgrade was given up of which nothing could be read.
-pub fn given_up(given_up: &GivenUp) -> String {
+/// That an upgrade was abandoned of which nothing could be read.
+pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     format!(
         "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
          with the nodes before you remove one",
-        given_up.given_up
+        end.unread
     )
 }
 
