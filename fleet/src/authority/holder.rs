@@ -17,7 +17,7 @@ use super::attempt::Attempt;
 pub struct Holder {
     /// Its user and host, or another name.
     pub who: String,
-    /// What it does, such as "upgrade apply".
+    /// What it does, in the words of its program, such as the name of a command.
     #[serde(default)]
     pub what: String,
     /// The process that it is, if it is one.

@@ -19,7 +19,7 @@ use crate::node::clean;
 pub struct Adoption {
     /// The node's name.
     pub node: String,
-    /// Its address.
+    /// Where its endpoint listens.
     pub address: Ipv4Addr,
     /// The BIOS UUID that the node says.
     pub uuid: Uuid,
@@ -78,7 +78,7 @@ impl Deployment<'_> {
     /// # Errors
     /// When somebody else is at work on the deployment, or the hypervisor refuses; some may be stamped then.
     pub async fn adopt(&self, adoptions: &[Adoption], over: TakeOver) -> anyhow::Result<()> {
-        let hold = self.take("adopt", over).await?;
+        let hold = self.take(over).await?;
         let stamped = async {
             // What was confirmed is looked at again: a VM may have been replaced meanwhile.
             let now = self.adoptable().await?;

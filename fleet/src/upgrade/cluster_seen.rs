@@ -34,7 +34,7 @@ pub struct ClusterSeen {
 pub struct SeenNode {
     /// Its name in Kubernetes.
     pub name: String,
-    /// Its address.
+    /// Where its endpoint listens.
     pub address: Ipv4Addr,
     /// What it says of itself, or why it says nothing.
     pub facts: Result<Node, String>,
@@ -43,7 +43,7 @@ pub struct SeenNode {
 /// An upgrade before this one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Earlier {
-    /// Its plan.
+    /// The identifier of its plan.
     pub id: Uuid,
     /// The cluster that it was of.
     pub cluster: Uuid,

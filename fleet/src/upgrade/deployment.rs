@@ -35,6 +35,8 @@ pub struct Deployment<'a> {
     pub store: &'a dyn Store,
     /// Where snapshots of etcd are kept.
     pub snapshots: &'a dyn Snapshots,
+    /// What the caller does, such as the name of its command: others are told so while it holds the deployment.
+    pub what: &'a str,
     /// Told what is happening.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// The pause between two looks at a node: a second, but for tests.
@@ -111,7 +113,7 @@ impl Deployment<'_> {
         let target = read(ova).await?;
         // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
         self.plan_to(&target, options, HoldView::before(over)).await?;
-        let hold = self.take("upgrade apply", over).await?;
+        let hold = self.take(over).await?;
         let gone = async {
             // Until now others could change what the plan rests on.
             let plan = self.plan_to(&target, options, HoldView::Own(&hold)).await?;
@@ -147,13 +149,13 @@ impl Deployment<'_> {
         let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };
         let deployment = if self.other_cluster.is_some() { &unasked } else { self };
         match salvage::read(self.store).await {
-            Err(error) => deployment.abandon_unread(id, over, error.downcast()?).await,
+            Err(error) => deployment.abandon_by_plan(id, over, error.downcast()?).await,
             Ok(_) => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,
         }
     }
 
     /// Ends an upgrade whose journal cannot be read, by its plan.
-    async fn abandon_unread(
+    async fn abandon_by_plan(
         &self,
         id: Uuid,
         over: TakeOver,
@@ -162,7 +164,7 @@ impl Deployment<'_> {
         let Some(plan) = damage.plan.as_deref().cloned() else { return Err(damage.into()) };
         self.is_of_this_cluster(&plan).await?;
         permits(Verb::Abandon, Some(id), &plan, &[])?;
-        let hold = self.take(Verb::Abandon.name(), over).await?;
+        let hold = self.take(over).await?;
         let gone = async {
             let mut journal = Journal::salvaged(&hold, plan, salvage::unknown(&damage)).await?;
             self.go(&mut journal, &hold, None, Verb::Abandon).await
@@ -185,7 +187,7 @@ impl Deployment<'_> {
         let plan = plan_of(&entries).context("a journal without a plan")?;
         self.is_of_this_cluster(plan).await?;
         permits(verb, id, plan, &entries)?;
-        let hold = self.take(verb.name(), over).await?;
+        let hold = self.take(over).await?;
         let gone = async {
             let mut journal = Journal::continued(&hold).await?;
             permits(verb, id, journal.plan(), journal.entries())?;
@@ -205,7 +207,8 @@ impl Deployment<'_> {
         UpgradeStatus::of(entries, standing(self.store).await?.holder())
     }
 
-    pub(super) async fn take(&self, what: &str, over: TakeOver) -> anyhow::Result<Hold<'_>> {
+    /// Takes the hold, waits for it as long as that is wanted, and clears away what old holds have left.
+    pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Hold<'_>> {
         // Asked to end while it waits for another command's end, it is as one that was killed then.
         let (waits, mut cancelled) = (Notify::new(), self.cancelled.clone());
         let say = |words: &str| {
@@ -219,7 +222,7 @@ impl Deployment<'_> {
             }
         };
         let hold = tokio::select! {
-            hold = Hold::take(self.store, what, over, &say) => hold?,
+            hold = Hold::take(self.store, self.what, over, &say) => hold?,
             () = ended => return Err(Cancelled.into()),
         };
         journal::prune(&hold).await;

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::order::{IllNodes, Order};
 use super::plan::{Plan, Step};
 use super::reason::Reason;
 use crate::hypervisor::DiskRef;
@@ -22,39 +23,6 @@ pub enum Direction {
     Commit,
     /// To an end where it stands.
     Abandon,
-}
-
-/// In which order the nodes go back that do so one by one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// The one that was touched last comes first.
-    #[default]
-    LastFirst,
-    /// These, by their places in the plan, come first, all off and all on: no other one may leave before they are back.
-    First(Vec<usize>),
-    /// All off, all on.
-    AtOnce,
-}
-
-impl Order {
-    /// The order in which these come first.
-    pub(super) fn first(nodes: Vec<usize>) -> Self {
-        if nodes.is_empty() { Self::LastFirst } else { Self::First(nodes) }
-    }
-
-    /// Whether a node is of those that come first, or all do.
-    pub(super) fn has_first(&self, node: usize) -> bool {
-        match self {
-            Self::LastFirst => false,
-            Self::First(nodes) => nodes.contains(&node),
-            Self::AtOnce => true,
-        }
-    }
-
-    fn is_usual(&self) -> bool {
-        *self == Self::LastFirst
-    }
 }
 
 /// How an upgrade, or a way of it, has ended.
@@ -77,12 +45,12 @@ pub enum Outcome {
 pub enum Event {
     /// The plan was decided. The first entry, and no other one.
     Planned {
-        /// The plan.
+        /// The steps, and what was seen when they were decided.
         plan: Box<Plan>,
     },
     /// A step is being taken.
     Begun {
-        /// The step.
+        /// The step that is noted before anything of it is done.
         #[serde(flatten)]
         step: Step,
         /// The disk that it takes away from its VM: once detached, only the path leads to it.
@@ -91,7 +59,7 @@ pub enum Event {
     },
     /// A step is done.
     Done {
-        /// The step.
+        /// The step that is not taken again.
         #[serde(flatten)]
         step: Step,
         /// What it changed or found.
@@ -105,10 +73,10 @@ pub enum Event {
     },
     /// A step cannot be taken now; it is tried again.
     Paused {
-        /// The step.
+        /// The step that stays the next one.
         #[serde(flatten)]
         step: Step,
-        /// Why.
+        /// What is in its way.
         #[serde(flatten)]
         reason: Reason,
         /// For how many seconds it was looked at by then, all commands together.
@@ -173,8 +141,8 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
         let named = match &entry.event {
             Event::Begun { step, .. } | Event::Done { step, .. } | Event::Paused { step, .. } => step.node,
             Event::DirectionChanged { only, order, left_out, .. } => {
-                let first = if let Order::First(nodes) = order { nodes.iter().max() } else { None };
-                only.iter().chain(first).chain(left_out.last()).max().copied()
+                let ill = order.ill().into_iter().flat_map(IllNodes::nodes);
+                ill.chain(*only).chain(left_out.last().copied()).max()
             }
             Event::Planned { .. } | Event::Ended { .. } => None,
         };

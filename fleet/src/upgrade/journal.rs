@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 
-use super::entry::{Direction, Entry, Event, Order, parse, plan_of};
-use super::given_up::GivenUp;
-use super::kept::{self, FILE, Kept, added};
+use super::abandoned_unread::AbandonedUnread;
+use super::entry::{Direction, Entry, Event, parse, plan_of};
+use super::journal_files::{self, FILE, JournalFiles, added};
+use super::order::Order;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;
@@ -68,7 +69,7 @@ impl<'a> Journal<'a> {
     }
 
     async fn with(hold: &'a Hold<'a>, text: &str, entries: Vec<Entry>) -> anyhow::Result<Self> {
-        let whole = kept::beginning(text)?;
+        let whole = journal_files::beginning(text)?;
         hold.store().write(hold.number(), FILE, &whole).await.context("writing the journal")?;
         Ok(Self { hold, entries, added: 0, attempts: 0 })
     }
@@ -91,7 +92,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// The plan.
+    /// The plan that it begins with.
     ///
     /// # Panics
     /// Never: a journal begins with it, or is none.
@@ -129,13 +130,13 @@ fn line(entry: &Entry) -> anyhow::Result<String> {
     Ok(serde_json::to_string(entry)? + "\n")
 }
 
-/// The journal of the last hold that has one: one JSON object a line. None if that upgrade was given up: nothing is
-/// known of it.
+/// The journal of the last hold that has one: one JSON object a line. None if that upgrade was abandoned unread:
+/// nothing is known of it.
 ///
 /// # Errors
 /// When the store cannot be read, or a file of it is damaged that others follow.
 pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
-    Ok(find(store).await?.map(|(_, text)| text).filter(|text| !GivenUp::is(text)))
+    Ok(find(store).await?.map(|(_, text)| text).filter(|text| !AbandonedUnread::is(text)))
 }
 
 /// Lets go of old holds, but of none from the one on whose journal counts. What hinders that hinders nothing else.
@@ -153,7 +154,7 @@ pub async fn prune(hold: &Hold<'_>) {
 async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
     let numbers = sorted(store).await.context("looking for the journal")?;
     for number in numbers.into_iter().rev() {
-        let kept = Kept::read(store, number).await;
+        let kept = JournalFiles::read(store, number).await;
         let text =
             kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
         if let Some(text) = text {

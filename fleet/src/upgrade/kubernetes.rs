@@ -77,7 +77,7 @@ impl Deployment<'_> {
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
         self.planned_kubernetes(options, HoldView::before(over)).await?;
-        let hold = self.take("upgrade kubernetes", over).await?;
+        let hold = self.take(over).await?;
         let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
         upgraded
@@ -129,7 +129,7 @@ impl Deployment<'_> {
         let bytes = unless_ended(pulling, self.pace, || self.may_go_on(hold)).await?;
         let bytes = bytes.context("taking a snapshot of etcd")?;
         let place = self.snapshots.keep(&name, &pulled).await?;
-        self.tell(&Notice::Kept { place: &place, bytes });
+        self.tell(&Notice::Snapshot { place: &place, bytes });
         Ok(())
     }
 
@@ -184,7 +184,7 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let here = Minor::of(runs).is_some_and(|minor| minor.to_string() == to);
     match &facts.kubernetes.upgrade {
         Some(upgrade) => match &upgrade.error {
-            Some(error) => bail!("it was given up: {error}"),
+            Some(error) => bail!("it gave up: {error}"),
             None if here => Ok(Some(format!("takes up {runs}"))),
             None => Ok(Some("moves its pods and the virtual IP away".to_owned())),
         },

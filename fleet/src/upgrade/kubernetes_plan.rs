@@ -26,9 +26,9 @@ pub struct KubernetesPlan {
 /// A node that is to be upgraded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubernetesNode {
-    /// Its name.
+    /// Its name in Kubernetes.
     pub name: String,
-    /// Its address.
+    /// Where its endpoint listens.
     pub address: Ipv4Addr,
     /// The version that it runs.
     pub runs: String,

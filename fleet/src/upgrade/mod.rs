@@ -12,6 +12,8 @@
 //! What is asked of the VMs' host is [`crate::hypervisor`], of the nodes and their cluster [`Nodes`], of whoever
 //! knows who may change the deployment [`crate::authority`].
 
+mod abandon_unread;
+mod abandoned_unread;
 mod act;
 mod adopt;
 mod cluster_seen;
@@ -19,19 +21,18 @@ mod context;
 mod decide;
 mod deployment;
 mod entry;
-mod give_up;
-mod given_up;
 mod guarded_hypervisor;
 mod guarded_nodes;
 mod hold_view;
 mod inventory;
 mod journal;
+mod journal_files;
 mod judge;
-mod kept;
 mod kubernetes;
 mod kubernetes_plan;
 mod nodes;
 mod notice;
+mod order;
 mod pausing;
 mod plan;
 mod progress;
@@ -45,16 +46,17 @@ mod step_error;
 mod target;
 mod unasked;
 mod verb;
+mod way;
 
 #[cfg(test)]
 mod tests;
 
+pub use abandoned_unread::AbandonedUnread;
 pub use adopt::Adoption;
 pub use cluster_seen::{ClusterSeen, Earlier, SeenNode};
 pub use decide::plan;
 pub use deployment::{Deployment, OtherCluster};
-pub use entry::{Direction, Entry, Event, Order, Outcome};
-pub use given_up::GivenUp;
+pub use entry::{Direction, Entry, Event, Outcome};
 pub use guarded_hypervisor::GuardedHypervisor;
 pub use inventory::Inventory;
 pub use journal::Journal;
@@ -62,6 +64,7 @@ pub use kubernetes::KubernetesOptions;
 pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
+pub use order::{IllNodes, Order};
 pub use pausing::Pausing;
 pub use plan::{Action, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};

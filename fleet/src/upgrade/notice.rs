@@ -1,7 +1,8 @@
 //! What a run tells whoever watches it.
 
-use super::entry::{Direction, Order};
+use super::entry::Direction;
 use super::kubernetes_plan::KubernetesNode;
+use super::order::Order;
 use super::plan::{Plan, Step};
 use super::reason::Reason;
 use crate::hypervisor::Vm;
@@ -13,7 +14,7 @@ pub enum Notice<'a> {
     Step {
         /// The plan that it is of.
         plan: &'a Plan,
-        /// The step.
+        /// The step, of which `plan` says what it is about.
         step: Step,
         /// Its number on this way, from 0.
         index: usize,
@@ -36,12 +37,12 @@ pub enum Notice<'a> {
     },
     /// The step cannot be taken now; it is tried again.
     Paused {
-        /// Why.
+        /// What is in its way.
         reason: &'a Reason,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
-        /// The plan.
+        /// The plan that names the nodes.
         plan: &'a Plan,
         /// The direction from here on.
         direction: Direction,
@@ -49,7 +50,7 @@ pub enum Notice<'a> {
         only: Option<usize>,
         /// In which order nodes go back.
         order: &'a Order,
-        /// Why.
+        /// What made it turn: a node that is not found good, or the operator.
         reason: &'a Reason,
     },
     /// The deployment is taken over from a command that may be alive, which takes a moment.
@@ -59,21 +60,21 @@ pub enum Notice<'a> {
     },
     /// A VM is stamped as a node's.
     Stamped {
-        /// The node.
+        /// The node's name.
         node: &'a str,
-        /// Its VM.
+        /// The VM that it runs in, as it was before the stamp.
         vm: &'a Vm,
     },
     /// A snapshot of etcd is kept before an upgrade of Kubernetes.
-    Kept {
-        /// Where.
+    Snapshot {
+        /// Where it is kept, in words for people.
         place: &'a str,
-        /// Its size.
+        /// How large it is.
         bytes: u64,
     },
     /// A node is taken to another version of Kubernetes.
     Kubernetes {
-        /// The node.
+        /// The node, and what it runs before.
         node: &'a KubernetesNode,
         /// The minor that it is taken to.
         to: &'a str,
@@ -84,7 +85,7 @@ pub enum Notice<'a> {
     },
     /// A node runs it, and was found good.
     KubernetesRuns {
-        /// The version.
+        /// The version that it runs now, such as `1.36.3`.
         version: &'a str,
         /// How long that took.
         seconds: u64,

@@ -53,9 +53,9 @@ pub struct Options {
 /// A node of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedNode {
-    /// Its name.
+    /// Its name in Kubernetes.
     pub name: String,
-    /// Its address.
+    /// Where its endpoint listens.
     pub address: Ipv4Addr,
     /// BIOS UUID of the VM that it runs in.
     pub old: Uuid,
@@ -190,7 +190,7 @@ pub struct Plan {
     pub cluster: Uuid,
     /// All control nodes, swapped or not: so many members etcd must have, all well, before one leaves.
     pub members: Vec<ControlNode>,
-    /// The image.
+    /// The OVA to upgrade to, and what was verified of it.
     pub target: Target,
     /// What was wanted.
     pub options: Options,

@@ -11,7 +11,7 @@ pub struct Refusal {
     pub code: &'static str,
     /// What it is about: a node, a VM, the OVA.
     pub subject: String,
-    /// Why.
+    /// What was seen, in a sentence for people.
     pub reason: String,
 }
 

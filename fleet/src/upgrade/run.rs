@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::act::{StepOutcome, old_of, place};
 use super::context::StepContext;
-use super::entry::{Direction, Event, Order, Outcome};
+use super::entry::{Direction, Event, Outcome};
 use super::journal::Journal;
 use super::notice::Notice;
+use super::order::Order;
 use super::pausing::Pausing;
 use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;

@@ -3,9 +3,9 @@
 
 use anyhow::Context;
 
+use super::abandoned_unread::AbandonedUnread;
 use super::entry::{Entry, Event, Outcome, parse};
-use super::given_up::GivenUp;
-use super::kept::Kept;
+use super::journal_files::JournalFiles;
 use super::plan::Plan;
 use super::reason::{self, Reason};
 use crate::authority::{Store, sorted};
@@ -23,7 +23,7 @@ pub struct Damaged {
     pub plan: Option<Box<Plan>>,
 }
 
-/// The entries of the deployment's last upgrade; none if there is none, or it was given up.
+/// The entries of the deployment's last upgrade; none if there is none, or it was abandoned unread.
 ///
 /// # Errors
 /// [`Damaged`] if they cannot be understood, another error if the store cannot be read: that says nothing of them.
@@ -31,9 +31,9 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
     let mut numbers = sorted(store).await.context("looking for the journal")?;
     while let Some(number) = numbers.pop() {
         let attempt = || format!("reading the journal of hold {number}");
-        let kept = Kept::read(store, number).await.with_context(attempt)?;
+        let kept = JournalFiles::read(store, number).await.with_context(attempt)?;
         let text = kept.text();
-        if matches!(&text, Ok(Some(text)) if GivenUp::is(text)) {
+        if matches!(&text, Ok(Some(text)) if AbandonedUnread::is(text)) {
             return Ok(None);
         }
         let read = text.and_then(|text| text.as_deref().map(parse).transpose());
@@ -52,17 +52,18 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
 /// The plan of the upgrade whose journal is damaged: of its last hold in which one is understood, this one or one
 /// `before`. A hold from which another upgrade could begin, for its own had ended, is another upgrade's, and so is all
 /// before it.
-async fn plan(store: &dyn Store, damaged: Kept, before: &[u64]) -> anyhow::Result<Option<Plan>> {
+async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyhow::Result<Option<Plan>> {
     if let Some(plan) = plan_of(damaged.understood()) {
         return Ok(Some(plan));
     }
     for &number in before.iter().rev() {
-        let kept = Kept::read(store, number).await.with_context(|| format!("looking for a plan in hold {number}"))?;
+        let kept =
+            JournalFiles::read(store, number).await.with_context(|| format!("looking for a plan in hold {number}"))?;
         let (text, entries) = (kept.text(), kept.understood());
         if matches!(text, Ok(None)) {
             continue;
         }
-        if entries.iter().any(is_last) || matches!(text, Ok(Some(text)) if GivenUp::is(&text)) {
+        if entries.iter().any(is_last) || matches!(text, Ok(Some(text)) if AbandonedUnread::is(&text)) {
             return Ok(None);
         }
         if let Some(plan) = plan_of(entries) {

@@ -12,7 +12,7 @@ use super::reason::Reason;
 /// Where an upgrade stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpgradeStatus {
-    /// Its plan.
+    /// The identifier of its plan.
     pub id: Uuid,
     /// The way that it goes.
     pub direction: Direction,
@@ -36,7 +36,7 @@ pub struct UpgradeStatus {
     pub next: Option<Step>,
     /// Who is at work on the deployment now.
     pub held_by: Option<String>,
-    /// The plan.
+    /// The plan that is carried out.
     pub plan: Plan,
     /// The journal.
     pub entries: Vec<Entry>,

@@ -6,8 +6,9 @@ use anyhow::bail;
 use uuid::Uuid;
 
 use super::context::MOMENT;
-use super::entry::{Direction, Entry, Order, Outcome};
+use super::entry::{Direction, Entry, Outcome};
 use super::journal::Journal;
+use super::order::Order;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::reason::{self, Reason};
@@ -27,18 +28,6 @@ pub enum Verb {
     Commit,
     /// End it where it stands.
     Abandon,
-}
-
-impl Verb {
-    /// What a hold is taken for.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Resume => "upgrade resume",
-            Self::Rollback | Self::RollbackAtOnce => "upgrade rollback",
-            Self::Commit => "upgrade commit",
-            Self::Abandon => "upgrade abandon",
-        }
-    }
 }
 
 impl Run<'_> {

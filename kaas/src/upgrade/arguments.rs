@@ -48,7 +48,8 @@ pub enum Upgrade {
     /// One after the other; those that are ill come first, as they are found each time that the command is given. Where a
     /// node says that etcd has no quorum, all go back at once.
     Rollback {
-        /// All off, all on, whatever the nodes say: when none can be reached. The Kubernetes API is away meanwhile.
+        /// All off, all on, whatever the nodes say: when none can be reached, or they keep each other from going back. The
+        /// Kubernetes API is away meanwhile.
         #[arg(long)]
         all_at_once: bool,
         #[command(flatten)]
@@ -230,6 +231,22 @@ pub struct Adopt {
     pub(super) yes: bool,
 }
 
+impl Upgrade {
+    /// The command's name: what others are told of whoever holds the deployment.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Plan { .. } => "upgrade plan",
+            Self::Apply { .. } => "upgrade apply",
+            Self::Resume { .. } => "upgrade resume",
+            Self::Rollback { .. } => "upgrade rollback",
+            Self::Commit(_) => "upgrade commit",
+            Self::Abandon { .. } => "upgrade abandon",
+            Self::Kubernetes { .. } => "upgrade kubernetes",
+            Self::Status { .. } => "upgrade status",
+        }
+    }
+}
+
 impl Over {
     /// What the holder of the deployment is taken for.
     pub(super) fn take(&self) -> TakeOver {
@@ -299,8 +316,10 @@ mod tests {
             "abandon --confirm 00000000-0000-0000-0000-000000000001",
             "kubernetes",
         ] {
+            let name = line.split(' ').next().unwrap_or_default();
             let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["--lab", "l", "--other-cluster", &id]);
             let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+            assert_eq!(upgrade.what(), format!("upgrade {name}"));
             let whose = match upgrade {
                 Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => {
                     whose

@@ -44,8 +44,9 @@ const PAUSED: u8 = 3;
 /// # Errors
 /// Why it was refused or could not go on.
 pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
+    let what = command.what();
     match command {
-        Upgrade::Plan { wanted, at, whose, output } => at.looking(Some(&whose), async |deployment| {
+        Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment| {
             let plan = deployment.plan(&lab::find_ova(&wanted.ova)?, &wanted.options()?).await?;
             match output {
                 Output::Json => json(&plan)?,
@@ -53,11 +54,11 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }),
-        Upgrade::Apply { wanted, on } => on.with(async |deployment| {
+        Upgrade::Apply { wanted, on } => on.with(what, async |deployment| {
             let went = deployment.apply(&lab::find_ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
-        Upgrade::Resume { ova, on } => on.with(async |deployment| {
+        Upgrade::Resume { ova, on } => on.with(what, async |deployment| {
             // Resumed on the way back, or of the commit, it is to end there.
             let wanted = match deployment.status().await?.direction {
                 Direction::Back | Direction::Abandon => None,
@@ -66,22 +67,22 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             };
             Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
         }),
-        Upgrade::Rollback { all_at_once, on } => on.with(async |deployment| {
+        Upgrade::Rollback { all_at_once, on } => on.with(what, async |deployment| {
             let verb = if all_at_once { Verb::RollbackAtOnce } else { Verb::Rollback };
             Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),
-        Upgrade::Commit(on) => on.with(async |deployment| {
+        Upgrade::Commit(on) => on.with(what, async |deployment| {
             Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, at, whose, over } => {
             let ending = Ending::WhereItCanBeContinued;
-            at.with(Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment| match confirm {
+            at.with(what, Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment| match confirm {
                 Confirmed::Upgrade(id) => {
                     Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
                 }
                 Confirmed::Hold(number) => {
-                    let given_up = deployment.give_up(number, over.take()).await?;
-                    say(&words::given_up(&given_up));
+                    let end = deployment.abandon_unread(number, over.take()).await?;
+                    say(&words::abandoned_unread(&end));
                     Ok(ExitCode::SUCCESS)
                 }
             })
@@ -89,7 +90,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         Upgrade::Kubernetes { to, check, drain, limit, at, whose, over, output } => {
             let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
             if check {
-                return at.looking(Some(&whose), async |deployment| {
+                return at.looking(what, Some(&whose), async |deployment| {
                     let plan = deployment.plan_kubernetes(&options).await?;
                     match output {
                         Output::Json => json(&plan)?,
@@ -98,14 +99,14 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                     Ok(ExitCode::SUCCESS)
                 });
             }
-            at.changing(Some(&whose), Duration::ZERO, async |deployment| {
+            at.changing(what, Some(&whose), Duration::ZERO, async |deployment| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
                 say(&format!("all control nodes run Kubernetes {}", done.to));
                 Ok(ExitCode::SUCCESS)
             })
         }
         Upgrade::Status { at, output } => {
-            at.with(None, Duration::ZERO, Lacking::Goes, Ending::AtOnce, async |deployment| {
+            at.with(what, None, Duration::ZERO, Lacking::Goes, Ending::AtOnce, async |deployment| {
                 let status = deployment.status().await?;
                 match output {
                     Output::Json => json(&status)?,
@@ -122,7 +123,9 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As [`Deployment::adoptable`] and [`Deployment::adopt`], or the operator does not confirm.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
-    arguments.at.looking(None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
+    arguments
+        .at
+        .looking("adopt", None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
 }
 
 /// Says where a run has come to, and with which status to end.
@@ -145,8 +148,12 @@ fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>
 }
 
 impl GoingOn {
-    fn with(&self, act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-        self.at.changing(Some(&self.whose), Duration::from_secs(self.waiting.pause_limit), act)
+    fn with(
+        &self,
+        what: &str,
+        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.at.changing(what, Some(&self.whose), Duration::from_secs(self.waiting.pause_limit), act)
     }
 }
 
@@ -154,20 +161,22 @@ impl At {
     /// Does what changes nothing that would have to be continued.
     fn looking(
         &self,
+        what: &str,
         whose: Option<&Whose>,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        self.with(whose, Duration::ZERO, Lacking::Fails, Ending::AtOnce, act)
+        self.with(what, whose, Duration::ZERO, Lacking::Fails, Ending::AtOnce, act)
     }
 
     /// Does what can be continued when it was asked to end.
     fn changing(
         &self,
+        what: &str,
         whose: Option<&Whose>,
         pause_limit: Duration,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        self.with(whose, pause_limit, Lacking::Fails, Ending::WhereItCanBeContinued, act)
+        self.with(what, whose, pause_limit, Lacking::Fails, Ending::WhereItCanBeContinued, act)
     }
 
     /// How nodes are asked.
@@ -178,6 +187,7 @@ impl At {
 
     fn with(
         &self,
+        what: &str,
         whose: Option<&Whose>,
         pause_limit: Duration,
         lacking: Lacking,
@@ -203,6 +213,7 @@ impl At {
                 nodes: &*nodes,
                 store: &store,
                 snapshots: &store,
+                what,
                 watch: &|notice: &Notice<'_>| words::tell(notice),
                 pace: Duration::from_secs(1),
                 pause_limit,

@@ -2,7 +2,8 @@
 
 use fleet::authority::Held;
 use fleet::upgrade::{
-    CODES, Damaged, Direction, GivenUp, KubernetesPlan, Notice, Order, OtherCluster, Outcome, Refusals, UpgradeStatus,
+    AbandonedUnread, CODES, Damaged, Direction, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome, Refusals,
+    UpgradeStatus,
 };
 
 use super::describe;
@@ -29,7 +30,7 @@ pub fn tell(notice: &Notice<'_>) {
         }
         Notice::TakingOver { words } => say!("{words}"),
         Notice::Stamped { node, vm } => say!("{node}: the VM {vm} is stamped"),
-        Notice::Kept { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::Snapshot { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
         Notice::Kubernetes { node, to, index, total } => {
             say!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
         }
@@ -43,9 +44,12 @@ pub fn tell(notice: &Notice<'_>) {
 fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
     match order {
         Order::LastFirst => "all nodes".to_owned(),
-        Order::First(nodes) => {
-            let first = nodes.iter().map(name).collect::<Vec<_>>().join(" and ");
-            format!("all nodes, {first} first, which must be mended before another one leaves")
+        Order::First(ill) => {
+            let together = ill.together.iter().map(&name).collect::<Vec<_>>().join(" and ");
+            let one_by_one = ill.one_by_one.iter().map(name);
+            let first: Vec<String> = [together].into_iter().filter(|name| !name.is_empty()).chain(one_by_one).collect();
+            let first = first.join(", then ");
+            format!("all nodes, the ill ones first ({first}): no other one may leave before they are mended")
         }
         Order::AtOnce => "all nodes at once".to_owned(),
     }
@@ -96,6 +100,11 @@ pub fn status(status: &UpgradeStatus) -> String {
     };
     if let (None, Some(paused)) = (status.outcome, &status.paused) {
         text += &format!("\npaused: {paused}");
+        let needs_others = ["upgrade.member-unhealthy", "upgrade.unreachable"].contains(&&*paused.code);
+        if status.direction == Direction::Back && status.plan.options.mode == Mode::Rolling && needs_others {
+            text += "\nIf it stays so, `kaas upgrade rollback --all-at-once` takes all nodes back that are not back yet, all \
+                     off and all on, whatever the others say; the API is away meanwhile";
+        }
     }
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
         text += &format!("\n{holder} is at work on it");
@@ -103,12 +112,12 @@ pub fn status(status: &UpgradeStatus) -> String {
     text
 }
 
-/// That an upgrade was given up of which nothing could be read.
-pub fn given_up(given_up: &GivenUp) -> String {
+/// That an upgrade was abandoned of which nothing could be read.
+pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     format!(
         "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
          with the nodes before you remove one",
-        given_up.given_up
+        end.unread
     )
 }
 
@@ -189,7 +198,7 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fleet::upgrade::Refusal;
+    use fleet::upgrade::{IllNodes, Reason, Refusal};
 
     use super::*;
 
@@ -216,5 +225,46 @@ mod tests {
             let error = advised(damaged.into()).to_string();
             assert!(error.contains(&format!("`kaas upgrade abandon --confirm {confirm}`")), "{error}");
         }
+    }
+
+    fn paused(mode: &str, direction: Direction, code: &str) -> String {
+        let plan = describe::tests::plan(mode, "node");
+        status(&UpgradeStatus {
+            id: plan.id,
+            direction,
+            only: None,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: None,
+            waits_for_a_person: false,
+            paused: Some(Reason::new(code, "a reason")),
+            done: 1,
+            total: 2,
+            next: None,
+            held_by: None,
+            plan,
+            entries: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_way_back_on_which_nodes_wait_for_each_other_is_said_with_what_takes_all_back_at_once() {
+        let way_out = "`kaas upgrade rollback --all-at-once`";
+        for code in ["upgrade.member-unhealthy", "upgrade.unreachable"] {
+            assert!(paused("rolling", Direction::Back, code).contains(way_out));
+            assert!(!paused("rolling", Direction::Forward, code).contains(way_out));
+            assert!(!paused("all-at-once", Direction::Back, code).contains(way_out), "they are already");
+        }
+        assert!(!paused("rolling", Direction::Back, "hypervisor.denied").contains(way_out));
+    }
+
+    #[test]
+    fn who_comes_first_is_named_in_order() {
+        let order = |together: &[usize], one_by_one: &[usize]| {
+            let ill = IllNodes { together: together.to_vec(), one_by_one: one_by_one.to_vec() };
+            all(&Order::First(ill), |node| format!("cp{node}"))
+        };
+        assert!(order(&[2, 1], &[3]).contains("(cp2 and cp1, then cp3)"));
+        assert!(order(&[], &[3, 1]).contains("(cp3, then cp1)"));
     }
 }

@@ -119,7 +119,7 @@ pub mod long {
             let old = |line: &str| line.ends_with("ends in 29 days") && !line.starts_with("kubelet-client");
             Ok(!list("cp1")?.lines().any(old) && !list("cp2")?.lines().any(old))
         });
-        assert!(has(&scenario, "cp1", "member.awaited").unwrap());
+        scenario.wait("cp1 to wait for the third still", CHECK, || has(&scenario, "cp1", "member.awaited"));
 
         scenario.power_on(&["cp3"]);
         scenario.all_ready(FORMING);

@@ -1,15 +1,14 @@
 //! The steps themselves. Each looks first, then acts, and says whether it
 //! changed anything, so that it can be taken again after a crash at any point.
 
+mod abandon;
 mod belief;
 mod blame;
 mod evacuate;
 mod gate;
+mod ill_first;
 mod import;
-mod keep;
-
 mod node;
-mod order;
 mod proof;
 mod reach;
 mod vm;
@@ -28,7 +27,7 @@ use super::step_error::StepError;
 use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
 use crate::node::clean;
 
-pub(super) use keep::{held, withdrawn};
+pub(super) use abandon::{held, withdrawn};
 pub(super) use proof::old_of;
 
 type Taken = Result<String, StepError>;
@@ -51,7 +50,7 @@ impl StepContext<'_> {
             }));
         };
         if step.action == Action::Keep {
-            return Ok(StepOutcome::note(self.keep(plan, journal, index).await));
+            return Ok(StepOutcome::note(self.leave(plan, journal, index).await));
         }
         let (node, progress) = (&plan.nodes[index], journal.progress());
         let vms = Vms::of(node, self.vms().await?, progress.made(index))?;

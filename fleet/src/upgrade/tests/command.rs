@@ -58,6 +58,7 @@ pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync))
         nodes: world,
         store: world,
         snapshots: world,
+        what: "a test",
         watch,
         pace: Duration::from_secs(1),
         pause_limit: PAUSE_LIMIT,
@@ -69,7 +70,7 @@ pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync))
 /// Plans, and is killed right after that.
 pub async fn begin(world: &World) {
     let plan = world.plan().await;
-    let hold = Hold::take(world, "upgrade apply", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, plan).await.unwrap();
     hold.release().await;
 }

@@ -3,12 +3,12 @@ use uuid::Uuid;
 use super::*;
 use crate::authority::TakeOver;
 use crate::hypervisor::Kind;
-use crate::upgrade::entry::{Direction, Order, Outcome};
+use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
 use crate::upgrade::reason::Reason;
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World, disk};
-use crate::upgrade::{Mode, Plan};
+use crate::upgrade::{IllNodes, Mode, Plan};
 
 fn world() -> World {
     World::of(3, Mode::Rolling, Ill::Well)
@@ -35,7 +35,7 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
         Event::DirectionChanged {
             direction: Direction::Back,
             only: Some(1),
-            order: Order::First(vec![1]),
+            order: Order::First(IllNodes { together: vec![1], one_by_one: vec![2] }),
             left_out: [2].into(),
             reason: Reason::new("upgrade.asked", "a test"),
         },

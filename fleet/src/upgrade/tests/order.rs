@@ -1,12 +1,13 @@
 //! The way back of nodes one by one, when some are ill on the new image: they go first, for none may leave before they
 //! are mended.
 
-use std::collections::BTreeSet;
-
 use super::command::{end, entries, give};
 use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, NODES, World, new};
-use crate::upgrade::{Action, Direction, Entry, Event, Mode, Order, Outcome, Progress, Reason, Step, Verb};
+use crate::authority::{Hold, TakeOver};
+use crate::upgrade::{
+    Action, Direction, Entry, Event, IllNodes, Journal, Mode, Order, Outcome, Progress, Reason, Step, Verb,
+};
 
 /// How a new VM may die that was good.
 const DEATHS: [Ill; 3] = [Ill::Silent, Ill::NoEtcd, Ill::NeverGood];
@@ -19,12 +20,13 @@ async fn upgraded() -> World {
 }
 
 /// The new VMs of these nodes, by their place in the plan, become ill.
-async fn fall_ill(world: &World, nodes: &[usize], ill: Ill) {
+async fn fall_ill(world: &World, nodes: &[(usize, Ill)]) {
     let plan = world.plan_of_journal().await;
-    let names: BTreeSet<&str> = nodes.iter().map(|node| &*plan.nodes[*node].name).collect();
-    let mut state = world.lock();
-    state.ill_nodes = Some(NODES.into_iter().filter(|name| names.contains(name)).collect());
-    state.ill = ill;
+    let ill = |name: &'static str| {
+        let (_, ill) = nodes.iter().find(|(node, _)| plan.nodes[*node].name == name)?;
+        Some((name, *ill))
+    };
+    world.lock().ill_nodes = Some(NODES.into_iter().filter_map(ill).collect());
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,7 +34,7 @@ async fn whichever_node_is_ill_after_the_upgrade_all_go_back() {
     for node in 0..3 {
         for ill in DEATHS {
             let world = upgraded().await;
-            fall_ill(&world, &[node], ill).await;
+            fall_ill(&world, &[(node, ill)]).await;
             assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{node} {ill:?}");
             assert_eq!(world.most_away(), 1, "{node} {ill:?}: the others wait until it is back");
         }
@@ -44,9 +46,53 @@ async fn without_a_quorum_all_go_back_at_once() {
     for nodes in [[0, 1], [0, 2], [1, 2]] {
         for ill in [Ill::Silent, Ill::NoEtcd] {
             let world = upgraded().await;
-            fall_ill(&world, &nodes, ill).await;
+            fall_ill(&world, &nodes.map(|node| (node, ill))).await;
             assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{nodes:?} {ill:?}");
         }
+    }
+}
+
+/// What two of three nodes may lack while etcd has a quorum.
+const PAIRS: [(Ill, Ill); 5] = [
+    (Ill::NeverGood, Ill::NeverGood),
+    (Ill::NoEtcd, Ill::NeverGood),
+    (Ill::Silent, Ill::NeverGood),
+    (Ill::NoEndpoint, Ill::NeverGood),
+    (Ill::NoEndpoint, Ill::NoEndpoint),
+];
+
+#[tokio::test(start_paused = true)]
+async fn two_ill_nodes_go_back_one_by_one_while_etcd_has_a_quorum() {
+    for (one, other) in PAIRS {
+        for (a, b) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            let world = upgraded().await;
+            fall_ill(&world, &[(a, one), (b, other)]).await;
+            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{a}: {one:?}, {b}: {other:?}");
+            assert_eq!(world.most_away(), 1, "{a}: {one:?}, {b}: {other:?}");
+        }
+    }
+}
+
+/// The way back begins, on which these go back together.
+fn turned_back(together: &[usize]) -> Event {
+    let reason = Reason::new("upgrade.asked", "a test");
+    let order = Order::First(IllNodes { together: together.to_vec(), one_by_one: Vec::new() });
+    Event::DirectionChanged { direction: Direction::Back, only: None, order, left_out: [].into(), reason }
+}
+
+/// As version 0.1 did with nodes that etcd needs.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_keep_each_other_from_going_back_do_so_when_a_rollback_is_asked_for_again() {
+    for (one, other) in PAIRS {
+        let world = upgraded().await;
+        fall_ill(&world, &[(0, one), (1, other)]).await;
+        let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+        Journal::continued(&hold).await.unwrap().append(turned_back(&[1, 0])).await.unwrap();
+        hold.release().await;
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{one:?}, {other:?}: {reason}");
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{one:?}, {other:?}");
+        assert_eq!(world.most_away(), 1);
     }
 }
 
@@ -54,7 +100,7 @@ async fn without_a_quorum_all_go_back_at_once() {
 async fn an_upgraded_node_that_dies_while_another_is_at_its_gate_goes_back_first() {
     for ill in [Ill::Silent, Ill::NoEtcd] {
         let world = before(3, Step::of(Action::Gate, 1)).await;
-        fall_ill(&world, &[0], ill).await;
+        fall_ill(&world, &[(0, ill)]).await;
         let reason = give(&world, Verb::Resume).await.paused();
         assert!(reason.ends_with("[upgrade.other-node]"), "{reason}");
         assert!(turns(&world).await.is_empty());
@@ -68,7 +114,7 @@ async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollba
         for resumed in [true, false] {
             let world = upgraded().await;
             stop_before(&world, Verb::Rollback, Step::of(action, 2)).await;
-            fall_ill(&world, &[0], Ill::Silent).await;
+            fall_ill(&world, &[(0, Ill::Silent)]).await;
             if resumed {
                 give(&world, Verb::Resume).await.paused();
             }
@@ -81,7 +127,7 @@ async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollba
 async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
     for unaskable in [None, Some(new())] {
         let world = upgraded().await;
-        fall_ill(&world, &[0, 1, 2], Ill::Silent).await;
+        fall_ill(&world, &[0, 1, 2].map(|node| (node, Ill::Silent))).await;
         let reason = give(&world, Verb::Rollback).await.paused();
         assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
         world.lock().unaskable.clone_from(&unaskable);
@@ -101,10 +147,7 @@ async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
 async fn those_that_come_first_are_all_on_before_one_must_be_found_good() {
     let world = upgraded().await;
     let (plan, mut entries) = (world.plan_of_journal().await, entries(&world).await);
-    let reason = Reason::new("upgrade.asked", "a test");
-    let order = Order::First(vec![0, 1]);
-    let event = Event::DirectionChanged { direction: Direction::Back, only: None, order, left_out: [].into(), reason };
-    entries.push(Entry { at: 0, hold: 1, event });
+    entries.push(Entry { at: 0, hold: 1, event: turned_back(&[0, 1]) });
     let steps = Progress::of(&plan, &entries).steps(&plan);
     let place = |action, node| steps.iter().position(|step| *step == Step::of(action, node)).unwrap();
     let (on, good) = (Action::PowerOnOld, Action::GateOld);

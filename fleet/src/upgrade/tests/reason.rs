@@ -1,6 +1,6 @@
 use super::*;
-use crate::upgrade::CODES;
-use crate::upgrade::entry::{Direction, Event, Order};
+use crate::upgrade::entry::{Direction, Event};
+use crate::upgrade::{CODES, IllNodes, Order};
 
 #[test]
 fn a_journal_of_before_reasons_had_codes_is_read() {
@@ -40,7 +40,14 @@ fn turned(order: Order, reason: &Reason) -> Event {
 #[test]
 fn an_order_that_is_not_the_usual_one_is_noted() {
     let reason = Reason::new("upgrade.asked", "a test");
-    for (order, noted) in [(Order::First(vec![0, 2]), r#"{"first":[0,2]}"#), (Order::AtOnce, r#""at-once""#)] {
+    let ill = |together: &[usize], one_by_one: &[usize]| {
+        Order::First(IllNodes { together: together.to_vec(), one_by_one: one_by_one.to_vec() })
+    };
+    for (order, noted) in [
+        (ill(&[0, 2], &[]), r#"{"first":[0,2]}"#),
+        (ill(&[0], &[2, 1]), r#"{"first":{"together":[0],"one-by-one":[2,1]}}"#),
+        (Order::AtOnce, r#""at-once""#),
+    ] {
         let event = turned(order, &reason);
         let text = serde_json::to_string(&event).unwrap();
         assert!(text.contains(&format!(r#""order":{noted}"#)), "{text}");

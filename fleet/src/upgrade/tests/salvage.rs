@@ -122,7 +122,7 @@ async fn second_unread() -> World {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
     let plan = Plan { id: Uuid::from_u128(0x2d), ..world.plan().await };
-    let hold = Hold::take(&world, "upgrade apply", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, plan).await.unwrap();
     hold.release().await;
     damage_plan(&world);

@@ -24,8 +24,11 @@ impl State {
 
     /// What is wrong with what a VM runs.
     pub fn ill_of(&self, machine: &Machine) -> Ill {
-        let spared = self.ill_nodes.as_ref().is_some_and(|nodes| !nodes.contains(machine.node.as_str()));
-        if machine.image != new() || spared { Ill::Well } else { self.ill }
+        match &self.ill_nodes {
+            _ if machine.image != new() => Ill::Well,
+            Some(nodes) => nodes.get(machine.node.as_str()).copied().unwrap_or(Ill::Well),
+            None => self.ill,
+        }
     }
 
     /// Whether a VM does its node's part of the cluster.

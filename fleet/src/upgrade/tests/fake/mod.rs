@@ -8,7 +8,7 @@ mod nodes;
 pub mod operator;
 mod store;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub enum Ill {
     NeverGood,
     /// It has no network.
     Silent,
+    /// Its endpoint does not answer; all else works.
+    NoEndpoint,
     /// Its etcd cannot read the data.
     NoEtcd,
     /// The VM does not start.
@@ -101,8 +103,8 @@ pub struct State {
     pub leader: &'static str,
     pub address_holder: &'static str,
     pub ill: Ill,
-    /// The nodes whose new image is; all of them if it is none.
-    pub ill_nodes: Option<BTreeSet<&'static str>>,
+    /// What is wrong with it on each node, where that is not the same on all of them.
+    pub ill_nodes: Option<BTreeMap<&'static str, Ill>>,
     /// How long a node that says nothing, or is ill, lets whoever asks it wait.
     pub slow: Duration,
     pub mode: Mode,

@@ -80,7 +80,7 @@ impl State {
             machine.vm.power == PowerState::On
                 && machine.serves
                 && connected(&machine.vm).next().is_some()
-                && self.ill_of(machine) != Ill::Silent
+                && !matches!(self.ill_of(machine), Ill::Silent | Ill::NoEndpoint)
                 && self
                     .content_of(machine)
                     .is_some_and(|content| address(content.node) == node && !self.unreached.contains(content.node))

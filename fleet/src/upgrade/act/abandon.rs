@@ -13,7 +13,7 @@ use crate::upgrade::plan::{Plan, PlannedNode};
 impl StepContext<'_> {
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
     /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
-    pub(super) async fn keep(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> String {
+    pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> String {
         let node = &plan.nodes[index];
         // A disk that is attached late would be in a VM that was named to be removed.
         let settled = self.hypervisor.settle().await;
@@ -31,11 +31,11 @@ impl StepContext<'_> {
                 error.source
             );
         }
-        format!("{}; {left}", self.kept(plan, node).await)
+        format!("{}; {left}", self.end_swap(plan, node).await)
     }
 
-    /// Asks a node how it is, and for what ends its swap.
-    async fn kept(&self, plan: &Plan, node: &PlannedNode) -> String {
+    /// Asks a node how it is, and for what ends its swap. Says how it stays.
+    async fn end_swap(&self, plan: &Plan, node: &PlannedNode) -> String {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(error) => return format!("it does not answer and stays as it is: {error:#}"),

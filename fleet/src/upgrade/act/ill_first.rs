@@ -1,15 +1,25 @@
 //! In which order nodes go back, one by one, when a person asks for it: those that are ill come first. A node that does
 //! its part must not leave before they are mended, and only their own way back mends them.
 
+use contract::node::Etcd;
+
 use super::belief::Belief;
 use super::blame::Health;
 use crate::upgrade::context::{MOMENT, StepContext};
-use crate::upgrade::entry::Order;
 use crate::upgrade::nodes::Nodes as _;
-use crate::upgrade::plan::{Mode, Plan};
+use crate::upgrade::order::{IllNodes, Order};
+use crate::upgrade::plan::{Mode, Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::refusal::NODE_NOT_READY;
 use crate::upgrade::step_error::{StepError, Wait};
+
+/// A control node as it was seen.
+struct Seen<'p> {
+    name: &'p str,
+    health: Health,
+    /// What it says of etcd. Without a quorum etcd cannot say which members there are.
+    etcd: Option<Etcd>,
+}
 
 impl StepContext<'_> {
     /// The order for the nodes as they are now. Without a quorum of etcd all are off anyway, and go back at once: a node
@@ -19,7 +29,10 @@ impl StepContext<'_> {
         let left = progress.going_back(plan);
         // Whoever went back before stays out of it.
         let stays = || match &progress.order {
-            Order::First(nodes) => Order::first(left.iter().copied().filter(|node| nodes.contains(node)).collect()),
+            Order::First(ill) => {
+                let of = |nodes: &[usize]| left.iter().copied().filter(|node| nodes.contains(node)).collect();
+                Order::first(IllNodes { together: of(&ill.together), one_by_one: of(&ill.one_by_one) })
+            }
             order => order.clone(),
         };
         if plan.options.mode == Mode::AllAtOnce || progress.order == Order::AtOnce || plan.members.len() == 1 {
@@ -31,39 +44,49 @@ impl StepContext<'_> {
             Err(StepError::Cannot(_)) => return Ok(stays()),
             seen => seen?,
         };
-        let answers = seen.iter().any(|(_, health, _)| *health != Health::Silent);
-        let stands = seen.iter().any(|(_, _, stands)| *stands);
+        let answers = seen.iter().any(|node| node.health != Health::Silent);
+        let stands = seen.iter().any(|node| node.etcd.is_some());
         if answers && !stands && self.nodes.cluster().await.is_err() {
             return Ok(Order::AtOnce);
         }
         if !answers {
             return Ok(stays());
         }
-        let is_ill = |node: &usize| {
-            seen.iter().any(|(name, health, _)| *name == plan.nodes[*node].name && *health != Health::Well)
-        };
-        Ok(Order::first(left.into_iter().filter(is_ill).collect()))
+        let is_ill =
+            |node: &usize| seen.iter().any(|seen| seen.name == plan.nodes[*node].name && seen.health != Health::Well);
+        let ill = left.into_iter().filter(is_ill);
+        let (one_by_one, together) = ill.partition(|node| is_part_of_etcd(&plan.nodes[*node], &seen));
+        Ok(Order::first(IllNodes { together, one_by_one }))
     }
 
-    /// How all control nodes do, by name, and whether each says that etcd has a quorum. Not yet, while one look more may
-    /// find one otherwise.
-    async fn look_at_all<'p>(&self, plan: &'p Plan, ill: &[Belief]) -> Result<Vec<(&'p str, Health, bool)>, Wait> {
+    /// How all control nodes do. Not yet, while one look more may find one otherwise.
+    async fn look_at_all<'p>(&self, plan: &'p Plan, ill: &[Belief]) -> Result<Vec<Seen<'p>>, Wait> {
         let (mut seen, mut unsure) = (Vec::new(), None);
         for (member, belief) in plan.members.iter().zip(ill) {
             let facts = self.nodes.facts(member.address).await;
-            // Without a quorum etcd cannot say which members there are.
-            let stands = facts.as_ref().is_ok_and(|facts| facts.etcd.is_some());
+            let etcd = facts.as_ref().ok().and_then(|facts| facts.etcd.clone());
             let health = Health::of(facts);
             if health != Health::Well && !belief.look(true) {
                 unsure = Some(&*member.name);
             } else if health == Health::Well {
                 belief.look(false);
             }
-            seen.push((&*member.name, health, stands));
+            seen.push(Seen { name: &member.name, health, etcd });
         }
         match unsure {
             Some(name) => Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not well"))),
             None => Ok(seen),
         }
     }
+}
+
+/// Whether the member of etcd of a node does its part, whatever else the node lacks: another node has to say so, as when
+/// one is to be stopped. Of two such nodes the second could not be stopped while the first one is off.
+fn is_part_of_etcd(node: &PlannedNode, seen: &[Seen<'_>]) -> bool {
+    let others = seen.iter().filter(|other| other.name != node.name);
+    let mut members = others.filter_map(|other| other.etcd.as_ref()).flat_map(|etcd| &etcd.members);
+    members.any(|member| {
+        let is_its = member.id == node.member || member.name == node.name;
+        is_its && member.healthy && !member.learner
+    })
 }

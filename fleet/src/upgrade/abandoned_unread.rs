@@ -3,36 +3,37 @@
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::kept::{self, FILE};
+use super::journal_files::{self, FILE};
 use super::reason::Reason;
 use crate::authority::Hold;
 
-/// What is kept in place of a journal.
+/// The end of an upgrade of which nothing could be read. It stands in the place of a hold's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenUp {
+pub struct AbandonedUnread {
     /// When: seconds of Unix time.
     pub at: u64,
     /// The hold under which it was written.
     pub hold: u64,
     /// The hold whose journal could not be read.
-    pub given_up: u64,
-    /// Why it was given up.
+    #[serde(rename = "given_up")]
+    pub unread: u64,
+    /// What could not be read, and that the end was asked for.
     #[serde(flatten)]
     pub reason: Reason,
     /// What was seen of the deployment's VMs and nodes, and what was withdrawn.
     pub notes: Vec<String>,
 }
 
-impl GivenUp {
-    /// Whether a hold's journal says that an upgrade was given up.
+impl AbandonedUnread {
+    /// Whether a hold's journal says that the upgrade before was abandoned unread.
     pub(super) fn is(text: &str) -> bool {
         serde_json::from_str::<Self>(text).is_ok()
     }
 
     /// Keeps it in place of the hold's journal.
     pub(super) async fn write(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
-        let whole = kept::beginning(&(serde_json::to_string(self)? + "\n"))?;
+        let whole = journal_files::beginning(&(serde_json::to_string(self)? + "\n"))?;
         hold.confirm().await?;
-        hold.store().write(hold.number(), FILE, &whole).await.context("noting that the upgrade is given up")
+        hold.store().write(hold.number(), FILE, &whole).await.context("noting that the upgrade is abandoned")
     }
 }

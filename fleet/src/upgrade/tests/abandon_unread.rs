@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::hypervisor::Kind;
-use crate::upgrade::kept::FILE;
+use crate::upgrade::journal_files::FILE;
 use crate::upgrade::tests::command::{deployment, end, give};
 use crate::upgrade::tests::failing::before;
 use crate::upgrade::tests::fake::World;
@@ -22,12 +22,12 @@ async fn unread(step: Step) -> (World, u64) {
     (world, number)
 }
 
-async fn give_up(world: &World, number: u64) -> anyhow::Result<GivenUp> {
-    deployment(world, &|_| {}).give_up(number, TakeOver::FromTheDead).await
+async fn abandon(world: &World, number: u64) -> anyhow::Result<AbandonedUnread> {
+    deployment(world, &|_| {}).abandon_unread(number, TakeOver::FromTheDead).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_of_which_nothing_can_be_read_is_given_up_by_its_holds_number_and_another_one_begins() {
+async fn an_upgrade_of_which_nothing_can_be_read_is_abandoned_by_its_holds_number_and_another_one_begins() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     let prepared = |world: &World| {
         let state = world.lock();
@@ -46,8 +46,8 @@ async fn an_upgrade_of_which_nothing_can_be_read_is_given_up_by_its_holds_number
         assert_eq!((damaged.hold, &damaged.plan), (number, &None), "{damaged}");
     }
     let machines = world.lock().machines.clone();
-    let given_up = give_up(&world, number).await.unwrap();
-    let notes = given_up.notes.join("\n");
+    let end = abandon(&world, number).await.unwrap();
+    let notes = end.notes.join("\n");
     let of = |node: &str| world.old_vm(node).to_string();
     for words in [
         format!("the VM {} is on and holds the disk", of("cp1")),
@@ -63,24 +63,25 @@ async fn an_upgrade_of_which_nothing_can_be_read_is_given_up_by_its_holds_number
     // A swap that was taken is final when a person says so.
     let refused = crate::upgrade::tests::stamp::refusals(&world).await;
     assert!(refused.iter().all(|code| ["upgrade.swap-open", "upgrade.vm-name"].contains(&&**code)), "{refused:?}");
-    assert!(give_up(&world, number).await.unwrap_err().to_string().contains("there is no upgrade"));
-    let hold = Hold::take(&world, "upgrade apply", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let kept = serde_json::from_str::<GivenUp>(world.store().holds[&(number + 1)][FILE].lines().nth(1).unwrap());
-    assert_eq!(kept.unwrap(), given_up);
+    assert!(abandon(&world, number).await.unwrap_err().to_string().contains("there is no upgrade"));
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let kept =
+        serde_json::from_str::<AbandonedUnread>(world.store().holds[&(number + 1)][FILE].lines().nth(1).unwrap());
+    assert_eq!(kept.unwrap(), end);
     hold.release().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_is_given_up_only_by_the_right_number_and_when_nothing_can_be_read() {
+async fn an_upgrade_is_abandoned_unread_only_by_the_right_number_and_when_nothing_can_be_read() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     for wrong in [number - 1, number + 1] {
-        let error = give_up(&world, wrong).await.unwrap_err().to_string();
+        let error = abandon(&world, wrong).await.unwrap_err().to_string();
         assert!(error.contains(&format!("that is hold {number}, not {wrong}; nothing was changed")), "{error}");
     }
     let world = before(3, Step::of(Action::ShutDown, 1)).await;
-    assert!(give_up(&world, 2).await.unwrap_err().to_string().contains("the journal can be read"));
+    assert!(abandon(&world, 2).await.unwrap_err().to_string().contains("the journal can be read"));
     damage_plan(&world);
-    let error = give_up(&world, 2).await.unwrap_err().to_string();
+    let error = abandon(&world, 2).await.unwrap_err().to_string();
     assert!(error.contains(&format!("its plan can be read: the upgrade is {}", Uuid::from_u128(0x1d))), "{error}");
     assert_eq!(world.called("cancel_swap"), 0);
 }
@@ -96,11 +97,11 @@ async fn it_needs_neither_the_hypervisor_nor_the_nodes() {
     ] {
         let (twin, number) = unread(Step::of(Action::ShutDown, 1)).await;
         twin.fault(None);
-        give_up(&twin, number).await.unwrap();
+        abandon(&twin, number).await.unwrap();
         let call = twin.calls().iter().position(|call| call.name == name).expect(name) + 1;
         let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
         world.fault(Some(At { call, fault: Fault::Error(Kind::Transient), lasting: true }));
-        let notes = give_up(&world, number).await.unwrap().notes.join("\n");
+        let notes = abandon(&world, number).await.unwrap().notes.join("\n");
         assert!(notes.contains(words), "{name}: {notes}");
     }
 }
@@ -111,20 +112,20 @@ async fn a_node_in_no_vm_of_the_deployment_is_asked_for_nothing() {
     let all = world.lock().contents.len();
     world.lock().contents.iter_mut().for_each(|content| content.holder = Some(Uuid::from_u128(0xbad)));
     world.fault(None);
-    let notes = give_up(&world, number).await.unwrap().notes;
+    let notes = abandon(&world, number).await.unwrap().notes;
     let unasked = notes.iter().filter(|note| note.contains("in no VM of this deployment")).count();
     assert_eq!((unasked, world.called("cancel_swap")), (all, 0), "{notes:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_given_up_once_more_wherever_that_was_cut() {
+async fn it_is_abandoned_once_more_wherever_that_was_cut() {
     for call in 1.. {
         let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
         world.fault(Some(At { call, fault: Fault::CutHalf, lasting: false }));
         let deployment = deployment(&world, &|_| {});
         let cut = tokio::select! {
             biased;
-            gone = deployment.give_up(number, TakeOver::FromTheDead) => { gone.unwrap(); false }
+            gone = deployment.abandon_unread(number, TakeOver::FromTheDead) => { gone.unwrap(); false }
             () = world.killed() => true,
         };
         world.fault(None);
@@ -132,17 +133,17 @@ async fn it_is_given_up_once_more_wherever_that_was_cut() {
             assert!(call > 20, "{call}");
             return;
         }
-        match deployment.give_up(number, TakeOver::FromAnyone).await {
-            Ok(given_up) => assert_eq!(given_up.given_up, number, "{call}"),
+        match deployment.abandon_unread(number, TakeOver::FromAnyone).await {
+            Ok(end) => assert_eq!(end.unread, number, "{call}"),
             Err(error) => assert!(error.to_string().contains("there is no upgrade"), "{call}: {error:#}"),
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_it_was_given_up_another_upgrade_goes_its_way() {
+async fn after_it_was_abandoned_another_upgrade_goes_its_way() {
     let (world, number) = unread(Step::of(Action::Prepare, 0)).await;
-    give_up(&world, number).await.unwrap();
+    abandon(&world, number).await.unwrap();
     let new = world.new_vm("cp2").uuid();
     world.delete_vm(new);
     let deployment = deployment(&world, &|_| {});
@@ -150,4 +151,12 @@ async fn after_it_was_given_up_another_upgrade_goes_its_way() {
     assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
     assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
     assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[test]
+fn what_version_0_1_has_noted_is_read() {
+    let noted = r#"{"at":5,"hold":4,"given_up":3,"code":"upgrade.asked","reason":"asked for","notes":["cp1: silent"]}"#;
+    assert!(AbandonedUnread::is(noted));
+    let end: AbandonedUnread = serde_json::from_str(noted).unwrap();
+    assert_eq!((end.unread, serde_json::to_string(&end).unwrap().as_str()), (3, noted));
 }

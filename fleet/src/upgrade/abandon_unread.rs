@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use anyhow::bail;
 use contract::swap::Stage;
 
+use super::abandoned_unread::AbandonedUnread;
 use super::act::{held, withdrawn};
 use super::deployment::Deployment;
-use super::given_up::GivenUp;
 use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::journal;
@@ -17,7 +17,6 @@ use super::notice::Notice;
 use super::reason::{self, Reason};
 use super::salvage::{self, Damaged};
 use super::unasked::Unasked;
-use super::verb::Verb;
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::Vm;
 use crate::node::clean;
@@ -29,19 +28,19 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// When the journal or its plan can be read, another hold's is the damaged one, somebody else is at work on the
-    /// deployment, or the end cannot be noted: then it may be given up once more.
-    pub async fn give_up(&self, number: u64, over: TakeOver) -> anyhow::Result<GivenUp> {
+    /// deployment, or the end cannot be noted: then it may be done once more.
+    pub async fn abandon_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<AbandonedUnread> {
         self.nothing_of(number).await?;
-        let hold = self.take(Verb::Abandon.name(), over).await?;
+        let hold = self.take(over).await?;
         let gone = async {
             // Until now others could end it.
             let damage = self.nothing_of(number).await?;
             let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
             let notes = self.look_at_all(&hold).await;
             let reason = Reason::new(reason::ASKED, words);
-            let given_up = GivenUp { at: journal::now(), hold: hold.number(), given_up: number, reason, notes };
-            given_up.write(&hold).await?;
-            Ok(given_up)
+            let end = AbandonedUnread { at: journal::now(), hold: hold.number(), unread: number, reason, notes };
+            end.write(&hold).await?;
+            Ok(end)
         }
         .await;
         hold.release().await;
@@ -134,5 +133,5 @@ async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> Strin
 }
 
 #[cfg(test)]
-#[path = "tests/given_up.rs"]
+#[path = "tests/abandon_unread.rs"]
 mod tests;

@@ -1,5 +1,5 @@
-//! What a hold keeps of a journal: its beginning, and the entries that were added. All is read first and judged then, so
-//! that a store that does not answer is never taken for a damaged journal.
+//! The files of a journal in the directory of a hold: its beginning, and the entries that were added. All is read first
+//! and judged then, so that a store that does not answer is never taken for a damaged journal.
 
 use std::collections::BTreeMap;
 
@@ -46,14 +46,14 @@ fn parsed(name: &str) -> Option<(usize, usize)> {
     Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// What a hold has kept.
-pub(super) struct Kept {
+/// The files of one hold's journal.
+pub(super) struct JournalFiles {
     begun: Option<String>,
     /// The attempts at each entry that it has added.
     added: BTreeMap<usize, BTreeMap<usize, String>>,
 }
 
-impl Kept {
+impl JournalFiles {
     /// Reads it.
     ///
     /// # Errors
