@@ -158,7 +158,13 @@ fn options(sources: &BTreeMap<String, String>, program: &str) -> BTreeSet<String
             let mut words = attribute.split(',').map(str::trim);
             let Some(long) = words.find(|word| *word == "long" || word.starts_with("long = ")) else { continue };
             let field = after.lines().map(str::trim).find(|line| !line.starts_with(['#', '/'])).unwrap_or_default();
-            let field = field.trim_start_matches("pub ").split(':').next().unwrap_or_default().replace('_', "-");
+            let field = field
+                .trim_start_matches("pub(super) ")
+                .trim_start_matches("pub ")
+                .split(':')
+                .next()
+                .unwrap_or_default()
+                .replace('_', "-");
             found.insert(long.strip_prefix("long = ").map_or(field, |name| name.trim_matches('"').to_owned()));
         }
     }

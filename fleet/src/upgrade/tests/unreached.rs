@@ -1,7 +1,7 @@
 //! The way back, and the nodes cannot be seen from where the command is: what is not seen is not taken for ill.
 
 use super::command::{end, give};
-use super::failing::{before, turns, world};
+use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, NODES, World, new};
 use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
 
@@ -30,17 +30,32 @@ async fn no_new_vm_is_stopped_while_no_node_can_be_reached() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
     let world = upgraded(3, Mode::Rolling).await;
-    // It is at work, though it is not seen; another one is down.
+    // It is at work, though it is not seen; before it is stopped, another one dies.
     world.lock().unreached.insert("cp1");
+    let cp1 = world.plan_of_journal().await.nodes.iter().position(|node| node.name == "cp1").unwrap();
+    stop_before(&world, Verb::Rollback, Step::of(Action::StopNew, cp1)).await;
     world.lock().sick.insert("cp3");
-    let reason = give(&world, Verb::Rollback).await.paused();
+    let reason = give(&world, Verb::Resume).await.paused();
     assert!(reason.contains("etcd stands without cp1"), "{reason}");
     assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
     world.lock().sick.clear();
     // The others say that it may go; that it is good on the old image it has to say itself.
-    let reason = give(&world, Verb::Rollback).await.paused();
+    let reason = give(&world, Verb::Resume).await.paused();
     assert!(reason.contains("cp1 to be found good") && world.called("shut_down") == 1, "{reason}");
     world.lock().unreached.clear();
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lost_etcd_goes_back_before_a_silent_one() {
+    let world = upgraded(3, Mode::Rolling).await;
+    world.lock().unreached.insert("cp1");
+    world.lock().sick.insert("cp3");
+    let reason = give(&world, Verb::Rollback).await.paused();
+    assert!(reason.contains("cp3 to be found good"), "{reason}");
+    assert!(world.lock().is_served("cp1") && world.called("shut_down") == 1);
+    world.lock().unreached.clear();
+    world.lock().sick.clear();
     assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
 }
 
