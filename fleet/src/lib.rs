@@ -1,8 +1,9 @@
 //! The appliances seen from outside the VMs: what runs them ([`hypervisor`]), who may change them ([`authority`]), what
-//! they say ([`node`]), and how their images are swapped ([`upgrade`]).
+//! they say ([`node`]), how their images are swapped ([`upgrade`]), and how workers come and go ([`workers`]).
 
 pub mod authority;
 pub mod files;
 pub mod hypervisor;
 pub mod node;
 pub mod upgrade;
+pub mod workers;

@@ -1,8 +1,11 @@
 //! `kaas lab`: translates the command line into calls of the lab.
 
+mod tenant;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -55,6 +58,9 @@ pub enum Lab {
     },
     /// Removes a VM that is off and has no data disk.
     Destroy(OneVm),
+    /// Tenant clusters beside a control cluster, on its network.
+    #[command(subcommand)]
+    Tenant(tenant::Tenant),
     /// Passes connections on from loopback to a lab's API; `up` starts it.
     #[command(hide = true)]
     Door {
@@ -116,6 +122,15 @@ enum Engine {
     Qemu,
 }
 
+impl Engine {
+    fn record(self, tools: &Path, hardware: Hardware) -> anyhow::Result<EngineRecord> {
+        Ok(match self {
+            Self::Container => EngineRecord::Container,
+            Self::Qemu => EngineRecord::Qemu { kvm: probe_kvm(tools)?, hardware },
+        })
+    }
+}
+
 /// What `lab up` is told.
 #[derive(Args)]
 pub struct UpArguments {
@@ -163,10 +178,10 @@ pub struct UpArguments {
 ///
 /// # Errors
 /// Whatever the lab says.
-pub fn run(command: Lab) -> anyhow::Result<()> {
+pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
     let state = state_directory()?;
     let open = |lab: &Named| OpenLab::open(&state, &lab.name);
-    match command {
+    let done: anyhow::Result<()> = match command {
         Lab::Up(arguments) => up(&state, arguments),
         Lab::Status(lab) => status(&open(&lab)?),
         Lab::Down(lab) => open(&lab)?.remove(),
@@ -183,13 +198,16 @@ pub fn run(command: Lab) -> anyhow::Result<()> {
         Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),
         Lab::Destroy(one) => open(&one.lab)?.destroy(&one.vm),
         Lab::Door { lab, .. } => open(&lab)?.keep_door_open(),
+        // Only these may end with something still to do.
+        Lab::Tenant(command) => return tenant::run(&state, command),
         Lab::Console(one) => {
             let path = open(&one.lab)?.console(&one.vm);
             let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
             print!("{}", String::from_utf8_lossy(&text));
             Ok(())
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Starts the door in a process of its own and returns the kubeconfig that goes through it.
@@ -223,13 +241,8 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         }
         (None, None) => bail!("give an OVA with --ova"),
     };
-    let engine = match arguments.engine {
-        Engine::Container => EngineRecord::Container,
-        Engine::Qemu => EngineRecord::Qemu {
-            kvm: probe_kvm(&tools)?,
-            hardware: if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick },
-        },
-    };
+    let hardware = if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick };
+    let engine = arguments.engine.record(&tools, hardware)?;
     let lab = OpenLab::import_cluster(
         state,
         Up {
@@ -247,6 +260,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
             memory: arguments.memory,
             processors: 2,
             data_disk: arguments.data_disk << 20,
+            beside: None,
         },
     )?;
     for vm in lab.vms()? {

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Command::Adopt(arguments) => upgrade::adopt(&arguments),
         Command::Backup(arguments) => backup::run(&arguments).map(done),
         Command::Image(command) => image::run(command).map(done),
-        Command::Lab(command) => lab::run(command).map(done),
+        Command::Lab(command) => lab::run(command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::Recovery(command) => recovery::run(&command).map(done),
         Command::Upgrade(command) => upgrade::run(command),

@@ -37,6 +37,8 @@ pub struct Up {
     pub processors: u32,
     /// Size of each data disk in bytes.
     pub data_disk: u64,
+    /// The lab on whose network it is to be, as a tenant; none for a control cluster with a network of its own.
+    pub beside: Option<String>,
 }
 
 impl Lab {
@@ -50,8 +52,21 @@ impl Lab {
         let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
         run(keygen.arg(&key)).context("making the lab's SSH key")?;
         up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
+        // Until the record is there, nobody else takes the same place on the network.
+        let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
+        let _lock = host.as_ref().map(|host| host.directory.lock()).transpose()?;
+        let beside = host.as_ref().map(Self::as_host).transpose()?;
+        up.wishes.tenant = host.as_ref().map(Self::free_place).transpose()?;
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-        let plan = plan(&up.wishes, &secret)?;
+        let mut plan = plan(&up.wishes, &secret)?;
+        if let Some(tenant) = &plan.tenant {
+            let own = up.source.tenant_properties(&tenant.services)?;
+            for node in &mut plan.nodes {
+                // A wish wins over the lab's own value.
+                let wished = std::mem::replace(&mut node.properties, own.clone());
+                node.properties.extend(wished);
+            }
+        }
         let Up { engine, replacements, source, tools, .. } = up;
         let name_on_host = Some(name_on_host(&plan.name));
         let deployment = uuid::Uuid::new_v4();
@@ -63,6 +78,7 @@ impl Lab {
             plan,
             name_on_host,
             deployment: Some(deployment),
+            beside,
         };
         let lab = Self::create(state, record)?;
         let fill = || -> anyhow::Result<()> {
@@ -178,10 +194,10 @@ impl Lab {
     /// When they are not after `limit`, or when nodes go on saying that
     /// something must be corrected first.
     pub fn wait_until_ready(&self, limit: Duration) -> anyhow::Result<()> {
-        let expected = self.record.plan.nodes.len();
+        let nodes = &self.record.plan.nodes;
         let mut refused = Vec::new();
         let mut since = Instant::now();
-        until(&format!("{expected} nodes to be Ready"), limit, || {
+        until(&format!("{} nodes to be Ready", nodes.len()), limit, || {
             let said = self.refusals();
             if said != refused {
                 since = Instant::now();
@@ -190,19 +206,22 @@ impl Lab {
             if !refused.is_empty() && since.elapsed() > SECOND_THOUGHTS {
                 return Ok(true);
             }
-            Ok(self.ready_nodes()?.len() == expected)
+            let ready = self.ready_nodes()?;
+            Ok(nodes.iter().all(|node| ready.contains(&node.name)))
         })?;
         if refused.is_empty() { Ok(()) } else { bail!("{}", refused.join("\n")) }
     }
 
     /// What nodes that have stopped say must be corrected, each line with the node's name.
     fn refusals(&self) -> Vec<String> {
-        let mut refusals = Vec::new();
-        for node in &self.record.plan.nodes {
-            let errors = standing_errors(&self.console_text(&node.name).unwrap_or_default());
-            refusals.extend(errors.into_iter().map(|said| format!("{}: {said}", node.name)));
-        }
-        refusals
+        let refusals =
+            |vm: &str| self.refusals_of(vm).into_iter().map(|said| format!("{vm}: {said}")).collect::<Vec<_>>();
+        self.record.plan.nodes.iter().flat_map(|node| refusals(&node.name)).collect()
+    }
+
+    /// What a VM that has stopped says must be corrected.
+    pub fn refusals_of(&self, vm: &str) -> Vec<String> {
+        standing_errors(&self.console_text(vm).unwrap_or_default())
     }
 
     /// What a node's agent says of itself, as `kaas-agent` keeps it for programs.

@@ -29,15 +29,26 @@ pub struct Imported {
 /// # Errors
 /// When vCenter would refuse them; nothing was made then.
 pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<Imported> {
-    let product = match source {
-        Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.descriptor()?.product,
-        Source::Tree { tree } => form_of(tree)?,
-    };
-    let properties = Properties::import(&product, properties)?;
+    let properties = Properties::import(&product_of(source)?, properties)?;
     let platform = Platform::vsphere("8.0.3", "vm-1");
     let adapters = [Adapter { mac: mac.to_owned(), network: NETWORK.to_owned() }];
     let document = environment::document(&properties, &platform, &adapters)?;
     Ok(Imported { document, unconfigured: properties.unconfigured })
+}
+
+/// Whether the form of what VMs are made from asks for a property.
+///
+/// # Errors
+/// When its form cannot be read.
+pub(super) fn has_property(source: &Source, key: &str) -> anyhow::Result<bool> {
+    Ok(product_of(source)?.properties().any(|property| property.key == key))
+}
+
+fn product_of(source: &Source) -> anyhow::Result<Product> {
+    Ok(match source {
+        Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.descriptor()?.product,
+        Source::Tree { tree } => form_of(tree)?,
+    })
 }
 
 /// The form of an OVA made from this root tree.
@@ -144,7 +155,16 @@ pub(crate) mod tests {
         let wishes = Wishes { name: "x".to_owned(), nodes: 1, ..Wishes::default() };
         let (engine, tools) = (EngineRecord::Container, state.join("tools"));
         let plan = plan(&wishes, "s").unwrap();
-        let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None };
+        let record = Record {
+            engine,
+            replacements: None,
+            source,
+            tools,
+            plan,
+            name_on_host: None,
+            deployment: None,
+            beside: None,
+        };
         Lab::assemble(LabDirectory::of(state, "x").unwrap(), record).unwrap()
     }
 

@@ -27,7 +27,9 @@ mod power;
 mod process;
 mod qemu;
 mod records;
+mod replace;
 mod source;
+mod tenant;
 mod tools;
 mod unpack;
 mod wait;
@@ -54,8 +56,9 @@ pub use container::HeldLimit;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
 pub use hypervisor::LabHypervisor;
-pub use plan::{LabPlan, PlannedNode, Wishes};
+pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
+pub use replace::Replaced;
 pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;
@@ -110,6 +113,18 @@ struct Record {
     /// What its VMs are stamped with. Labs of earlier versions have none, and their VMs no stamp.
     #[serde(default)]
     deployment: Option<Uuid>,
+    /// The lab on whose network it is: a tenant's. None for a lab with a network of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beside: Option<Beside>,
+}
+
+/// A lab that another one shares the network of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Beside {
+    /// Its name.
+    lab: String,
+    /// What its network is named by.
+    network: String,
 }
 
 /// What is unique to a lab on this machine, and shows whose it is.
@@ -140,7 +155,11 @@ impl Lab {
         fs::create_dir_all(directory.path().join("disks"))?;
         records::save(&directory.record(), &record)?;
         let lab = Self::assemble(directory, record)?;
-        lab.network.create(&lab.record.plan.bridge)?;
+        match &lab.record.beside {
+            None => lab.network.create(&lab.record.plan.bridge)?,
+            Some(host) if !lab.network.exists() => bail!("the network of the lab {} is not there", host.lab),
+            Some(_) => {}
+        }
         Ok(lab)
     }
 
@@ -168,7 +187,7 @@ impl Lab {
     fn assemble(directory: LabDirectory, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
         let on_host = record.name_on_host.as_deref().unwrap_or(&name);
-        let network = Network::of(on_host);
+        let network = Network::of(record.beside.as_ref().map_or(on_host, |host| &host.network));
         let engines = Engines {
             usual: record.engine,
             containers: Containers::new(on_host, directory.clone(), network.clone()),
@@ -223,6 +242,11 @@ impl Lab {
     /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
     pub fn upgrades(&self) -> PathBuf {
         self.directory.path().join("upgrades")
+    }
+
+    /// The same of the workers of a tenant.
+    pub fn workers(&self) -> PathBuf {
+        self.directory.path().join("workers")
     }
 
     /// The network namespace that its VMs are reached from.
@@ -351,11 +375,15 @@ impl Lab {
         self.engines.of(&record).run_inside(&record, arguments, limit)
     }
 
-    /// Ends the lab: cuts every VM's power and removes everything, disks included.
+    /// Ends the lab: cuts every VM's power and removes everything, disks included; the tenants on its network first.
     ///
     /// # Errors
     /// When something cannot be removed; it can be tried again then.
     pub fn remove(self) -> anyhow::Result<()> {
+        for tenant in self.tenants()? {
+            let name = tenant.name.clone();
+            tenant.remove().with_context(|| format!("removing the tenant {name}"))?;
+        }
         let _lock = self.directory.lock()?;
         self.close_door()?;
         for vm in self.directory.vms()? {
@@ -364,7 +392,9 @@ impl Lab {
                 self.engines.of(&record).release(&record)?;
             }
         }
-        self.network.remove()?;
+        if self.record.beside.is_none() {
+            self.network.remove()?;
+        }
         // The record goes last: until then the lab can be found and removed again.
         for part in ["vms", "disks"] {
             let part = self.directory.path().join(part);

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::bail;
 use contract::properties as keys;
+use contract::role::Role;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -14,6 +15,19 @@ use super::records::check_name;
 /// The lab's own network lives in its own namespace: every lab can have the same one.
 const NETWORK: [u8; 3] = [192, 168, 77];
 const PREFIX: u8 = 24;
+/// The last byte of the virtual IP of a control cluster; its nodes follow.
+const CONTROL: u8 = 10;
+/// The same of the first tenant, and how many addresses each has: a virtual IP, three control nodes, workers, and
+/// addresses of services.
+const FIRST_TENANT: u8 = 30;
+const PER_TENANT: u8 = 20;
+/// So many tenants have room on one network.
+pub const TENANTS: u8 = 11;
+/// Where workers and addresses of services begin among a tenant's addresses.
+const WORKERS: u8 = 4;
+const SERVICES: u8 = 15;
+/// A tenant's name stands before those of its VMs, which have 15 characters at most.
+const LONGEST_TENANT: usize = 10;
 
 /// What a person wishes.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +42,8 @@ pub struct Wishes {
     pub ssh_key: String,
     /// How many times longer than usual the nodes should wait.
     pub timeout_factor: u32,
+    /// Which tenant of the network it is, from 0; none for a control cluster.
+    pub tenant: Option<u8>,
 }
 
 /// A lab to be made.
@@ -41,6 +57,26 @@ pub struct LabPlan {
     pub api: Ipv4Addr,
     /// The control nodes.
     pub nodes: Vec<PlannedNode>,
+    /// What a tenant has of the network beside them; none in a control cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantNetwork>,
+}
+
+/// What a tenant has of its lab's network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantNetwork {
+    /// Which tenant of the network it is, from 0.
+    pub place: u8,
+    /// The first address for workers.
+    pub first_worker: Ipv4Addr,
+    /// The last one.
+    pub last_worker: Ipv4Addr,
+    /// The prefix length of the network.
+    pub prefix: u8,
+    /// Its gateway.
+    pub gateway: Ipv4Addr,
+    /// Addresses for services, as a range.
+    pub services: String,
 }
 
 /// A control node of a planned lab.
@@ -63,10 +99,23 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
     if !matches!(wishes.nodes, 1 | 3) {
         bail!("a control cluster has one node or three, not {}", wishes.nodes);
     }
-    let names: Vec<String> = (1..=wishes.nodes).map(|number| format!("cp{number}")).collect();
+    let prefix = match wishes.tenant {
+        None => String::new(),
+        Some(_) if wishes.name.len() > LONGEST_TENANT => {
+            bail!("a tenant's name has at most {LONGEST_TENANT} characters: it stands before those of its VMs")
+        }
+        Some(_) => format!("{}-", wishes.name),
+    };
+    let first = match wishes.tenant {
+        None => CONTROL,
+        Some(place) if place < TENANTS => FIRST_TENANT + place * PER_TENANT,
+        Some(_) => bail!("a lab has room for {TENANTS} tenants"),
+    };
+    let names: Vec<String> = (1..=wishes.nodes).map(|number| format!("{prefix}cp{number}")).collect();
+    let node_address = |number: u8| host(first + number);
     let list = names.iter().zip(1..).map(|(name, number)| format!("{name}={}", node_address(number)));
     let list = list.collect::<Vec<_>>().join(",");
-    let shared = wishes.nodes > 1;
+    let shared = wishes.nodes > 1 || wishes.tenant.is_some();
     let nodes = names.iter().zip(1..).map(|(name, number)| {
         let mut properties = BTreeMap::from([
             (keys::NODE_NAME, name.clone()),
@@ -79,7 +128,10 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
             (keys::TIMEOUT_FACTOR, wishes.timeout_factor.to_string()),
         ]);
         if shared {
-            properties.insert(keys::API_VIP, host(10).to_string());
+            properties.insert(keys::API_VIP, host(first).to_string());
+        }
+        if wishes.tenant.is_some() {
+            properties.insert(keys::ROLE, Role::TenantControlPlane.to_string());
         }
         let mut properties: BTreeMap<_, _> =
             properties.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -89,8 +141,16 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
     Ok(LabPlan {
         name: wishes.name.clone(),
         bridge: format!("{}/{PREFIX}", host(1)),
-        api: if shared { host(10) } else { node_address(1) },
+        api: if shared { host(first) } else { node_address(1) },
         nodes: nodes.collect(),
+        tenant: wishes.tenant.map(|place| TenantNetwork {
+            place,
+            first_worker: host(first + WORKERS),
+            last_worker: host(first + SERVICES - 1),
+            prefix: PREFIX,
+            gateway: host(1),
+            services: format!("{}-{}", host(first + SERVICES), host(first + PER_TENANT - 1)),
+        }),
     })
 }
 
@@ -103,10 +163,6 @@ pub fn mac(vm: Uuid) -> String {
 
 fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(NETWORK[0], NETWORK[1], NETWORK[2], number)
-}
-
-fn node_address(number: u8) -> Ipv4Addr {
-    host(10 + number)
 }
 
 #[cfg(test)]
@@ -139,6 +195,38 @@ mod tests {
         let properties = BTreeMap::from([("timeout-factor".to_owned(), "9".to_owned())]);
         let plan = plan(&Wishes { properties, ..wishes(1) }, "s").unwrap();
         assert_eq!(plan.nodes[0].properties["timeout-factor"], "9");
+    }
+
+    #[test]
+    fn a_tenant_has_names_and_addresses_that_no_other_cluster_of_its_network_has() {
+        let tenant = |place, nodes| plan(&Wishes { tenant: Some(place), ..wishes(nodes) }, "s").unwrap();
+        let first = tenant(0, 1);
+        assert_eq!(first.nodes[0].name, "x-cp1");
+        assert_eq!(first.nodes[0].properties["role"], "tenant-control-plane");
+        assert_eq!(first.nodes[0].properties["api-vip"], "192.168.77.30");
+        assert_eq!((first.api, first.nodes[0].address), (host(30), host(31)));
+        let mut used = std::collections::BTreeSet::new();
+        let mut own = |plan: &LabPlan| {
+            let mut all: Vec<Ipv4Addr> = plan.nodes.iter().map(|node| node.address).chain([plan.api]).collect();
+            if let Some(tenant) = &plan.tenant {
+                all.extend((u32::from(tenant.first_worker)..=u32::from(tenant.last_worker)).map(Ipv4Addr::from));
+                let (first, last) = tenant.services.split_once('-').unwrap();
+                let [first, last] = [first, last].map(|one| u32::from(one.parse::<Ipv4Addr>().unwrap()));
+                all.extend((first..=last).map(Ipv4Addr::from));
+            }
+            for address in all {
+                assert!(used.insert(address), "{address} is given twice");
+                assert!(address.octets()[3] < 255);
+            }
+        };
+        own(&plan(&wishes(3), "s").unwrap());
+        for place in 0..TENANTS {
+            own(&tenant(place, 3));
+        }
+        let refused = |wishes: &Wishes| plan(wishes, "s").unwrap_err().to_string();
+        assert!(refused(&Wishes { tenant: Some(TENANTS), ..wishes(1) }).contains("room for 11 tenants"));
+        let long = Wishes { name: "eleven-long".to_owned(), tenant: Some(0), ..wishes(1) };
+        assert!(refused(&long).contains("at most 10 characters"));
     }
 
     #[test]

@@ -98,7 +98,17 @@ impl Scenario {
         };
         let lab = Lab::import_cluster(
             &state,
-            Up { wishes, engine, replacements, source, tools, memory: 2048, processors: 2, data_disk: DATA_DISK },
+            Up {
+                wishes,
+                engine,
+                replacements,
+                source,
+                tools,
+                memory: 2048,
+                processors: 2,
+                data_disk: DATA_DISK,
+                beside: None,
+            },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }

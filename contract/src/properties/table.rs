@@ -39,6 +39,11 @@ keys! {
     RECOVERY_PUBLIC_KEY = "recovery-public-key";
     VXLAN_PORT = "vxlan-port";
     TIMEOUT_FACTOR = "timeout-factor";
+    NODE_LABELS = "node-labels";
+    NODE_TAINTS = "node-taints";
+    NODE_POOL = "node-pool";
+    JOIN_TOKEN = "join-token";
+    CLUSTER_CA_HASH = "cluster-ca-hash";
 }
 
 impl Property {

@@ -6,8 +6,10 @@ mod error;
 mod image;
 mod permit;
 mod placement;
+mod size;
 mod vm;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ pub use error::{Error, Kind, Result};
 pub use image::Staged;
 pub use permit::Permit;
 pub use placement::Placement;
+pub use size::Size;
 pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 
 /// A VM that is to take another one's place.
@@ -29,6 +32,25 @@ pub struct Replacement<'a> {
     pub image: &'a Staged,
     /// The VM whose place it takes: it gets the same size, networks and properties.
     pub like: &'a Vm,
+    /// What it is stamped with, from its first moment.
+    pub stamp: Stamp,
+    /// Where it is put.
+    pub placement: &'a Placement,
+}
+
+/// A VM that takes no other one's place.
+pub struct Addition<'a> {
+    /// Its name in the inventory.
+    pub name: &'a str,
+    /// What it is made from.
+    pub image: &'a Staged,
+    /// A VM on whose networks it is, and beside which it is put where the placement says nothing; it may be another
+    /// deployment's.
+    pub beside: &'a Vm,
+    /// How large it is.
+    pub size: &'a Size,
+    /// OVF properties by key. There may be secrets among them.
+    pub properties: &'a BTreeMap<String, String>,
     /// What it is stamped with, from its first moment.
     pub stamp: Stamp,
     /// Where it is put.
@@ -141,6 +163,14 @@ pub trait Hypervisor: Send + Sync {
     /// When the name is taken, the hypervisor refuses, or what was staged is gone ([`Kind::NotFound`]) or is not the
     /// image of its digest any more ([`Kind::Refused`]).
     async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid>;
+
+    /// Makes a VM that takes no other one's place, powered off, and returns its BIOS UUID. With a data disk that is new
+    /// and blank, if its size has one. Its stamp is there from its first moment: half a VM that an error leaves behind can
+    /// be found and destroyed.
+    ///
+    /// # Errors
+    /// As [`Hypervisor::import`]; or the image has no such property.
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid>;
 
     /// Powers a VM on that is off.
     ///

@@ -22,6 +22,7 @@ use crate::authority::MARGIN;
 
 pub use credentials::Credentials;
 pub use reqwest::Method;
+use reqwest::header::CONTENT_TYPE;
 
 /// How long a question and its whole answer may take, if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -209,7 +210,12 @@ impl Client {
     }
 
     async fn ask(&self, method: Method, address: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let merges = method == Method::PATCH;
         let mut request = self.http.request(method, address).timeout(self.limit);
+        if merges {
+            // A part of an object, over what is there (RFC 7386).
+            request = request.header(CONTENT_TYPE, "application/merge-patch+json");
+        }
         if let Some(body) = body {
             request = request.json(body);
         }

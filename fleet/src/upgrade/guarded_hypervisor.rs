@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost};
 use crate::hypervisor::{
-    DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
+    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
+    VmRef,
 };
 
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
@@ -48,7 +49,7 @@ impl Permit for Call<'_> {
 }
 
 /// Confirms the hold; what follows must be begun at once.
-pub(super) async fn may(hold: &Hold<'_>) -> Result<()> {
+pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
     match hold.confirm().await {
         Ok(()) if hold.is_fresh() => Ok(()),
         Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming it took too long").context(Unconfirmed))),
@@ -144,6 +145,17 @@ impl<'a> GuardedHypervisor<'a> {
             return Err(Error::refused("the stamp of the new VM is another deployment's"));
         }
         self.hypervisor.import(replacement, &self.of(replacement.like)?).await
+    }
+
+    /// As [`Hypervisor::add`].
+    ///
+    /// # Errors
+    /// As there; or the stamp is another deployment's.
+    pub async fn add(&self, addition: &Addition<'_>) -> Result<Uuid> {
+        if addition.stamp.deployment != self.hypervisor.deployment() {
+            return Err(Error::refused("the stamp of the new VM is another deployment's"));
+        }
+        self.hypervisor.add(addition, &self.call()).await
     }
 
     /// As [`Hypervisor::power_on`].

@@ -25,7 +25,7 @@ struct Head {
 }
 
 /// The text of a hold's first file that has these lines.
-pub(super) fn beginning(lines: &str) -> anyhow::Result<String> {
+pub(crate) fn beginning(lines: &str) -> anyhow::Result<String> {
     let head = serde_json::to_string(&Head { form: FORM, entries: lines.lines().count() })?;
     Ok(format!("{head}\n{lines}"))
 }
@@ -115,7 +115,7 @@ impl JournalFiles {
 }
 
 /// The entries of a journal's first file; none if its writing was cut.
-fn whole(text: &str) -> anyhow::Result<Option<&str>> {
+pub(crate) fn whole(text: &str) -> anyhow::Result<Option<&str>> {
     if !text.starts_with(HEAD) && !HEAD.starts_with(text) {
         return Ok(Some(text));
     }

@@ -37,7 +37,7 @@ macro_rules! codes {
     };
 }
 
-pub(super) use codes;
+pub(crate) use codes;
 
 codes! {
     CODES;

@@ -249,7 +249,7 @@ impl Upgrade {
 
 impl Over {
     /// What the holder of the deployment is taken for.
-    pub(super) fn take(&self) -> TakeOver {
+    pub fn take(&self) -> TakeOver {
         if self.take_over { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
     }
 }

@@ -18,9 +18,10 @@ use fleet::upgrade::{
 use lab::{Lab, LabHypervisor, state_directory};
 use tokio::sync::watch;
 
-pub use self::arguments::{Adopt, Upgrade};
+pub use self::arguments::{Adopt, Over, Upgrade};
 use self::arguments::{At, Confirmed, GoingOn, Whose};
-use self::signals::{Ending, Signals};
+pub use self::signals::{Ending, Signals};
+pub use self::words::advised;
 use crate::output::{json, result, say, warn};
 use crate::ova::Output;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fleet::hypervisor::{Error, Result, Staged, Stamp, Vm};
 
-use crate::{Lab, NewVm, Source, Unpacked, cache_directory};
+use crate::{Lab, NewVm, Source, Unpacked, cache_directory, environment};
 
 /// A replacement that outlives the call which asked for it.
 #[derive(Clone)]
@@ -41,16 +41,9 @@ impl Lab {
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
             return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
         };
-        let Some(unpacked) = Unpacked::at(Path::new(&image.reference)) else {
-            return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
-        };
-        if unpacked.digest() != image.digest {
-            return Err(Error::refused(format!("{} is not the image that was planned with", image.reference)));
-        }
-        let like = self.as_seen(like)?;
-        if self.directory.recall_vm(name).map_err(Error::transient)?.is_some() {
-            return Err(Error::refused(format!("the lab {} has a VM {name} already", self.name)));
-        }
+        let source = image_of(image)?;
+        let like = self.as_seen(like, stamp.deployment)?;
+        self.has_no(name)?;
         Ok(NewVm {
             name: name.clone(),
             memory: like.memory,
@@ -58,10 +51,27 @@ impl Lab {
             data_disk: None,
             network_interface: true,
             properties: node.properties.clone(),
-            source: Some(Source::Ova { unpacked }),
+            source: Some(source),
             engine: self.replacements(),
             stamp: Some(stamp.clone()),
         })
+    }
+
+    /// What a VM is to be that takes no other one's place, made from an image. What vCenter would refuse is refused
+    /// before anything is made.
+    pub(super) fn addition(&self, vm: NewVm, image: &Staged) -> Result<NewVm> {
+        let source = image_of(image)?;
+        self.has_no(&vm.name)?;
+        environment::import(&source, &vm.properties, "")
+            .map_err(|error| Error::refused(format!("importing {}: {error:#}", vm.name)))?;
+        Ok(NewVm { source: Some(source), ..vm })
+    }
+
+    fn has_no(&self, vm: &str) -> Result<()> {
+        if self.directory.recall_vm(vm).map_err(Error::transient)?.is_some() {
+            return Err(Error::refused(format!("the lab {} has a VM {vm} already", self.name)));
+        }
+        Ok(())
     }
 
     /// Removes what a crash left without a record: it was never a VM.
@@ -72,6 +82,17 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+/// What lies ready, as VMs are made from it.
+fn image_of(image: &Staged) -> Result<Source> {
+    let Some(unpacked) = Unpacked::at(Path::new(&image.reference)) else {
+        return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
+    };
+    if unpacked.digest() != image.digest {
+        return Err(Error::refused(format!("{} is not the image that was planned with", image.reference)));
+    }
+    Ok(Source::Ova { unpacked })
 }
 
 fn as_staged(unpacked: &Unpacked, digest: String) -> Staged {

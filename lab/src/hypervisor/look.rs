@@ -21,10 +21,10 @@ impl Lab {
         Ok(record)
     }
 
-    /// The same of a VM of this deployment.
-    pub(super) fn as_seen(&self, seen: &Vm) -> Result<VmRecord> {
+    /// The same of a VM of a deployment.
+    pub(super) fn as_seen(&self, seen: &Vm, deployment: Uuid) -> Result<VmRecord> {
         let record = self.unchanged(seen)?;
-        if record.stamp.as_ref().is_none_or(|stamp| stamp.deployment != self.deployment()) {
+        if record.stamp.as_ref().is_none_or(|stamp| stamp.deployment != deployment) {
             return Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")));
         }
         Ok(record)

@@ -12,24 +12,32 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fleet::hypervisor::{
-    DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
+    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
+    VmRef,
 };
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
 use self::image::Wanted;
 use self::look::ADAPTER;
-use super::Lab;
 use super::records::VmRecord;
+use super::{Lab, NewVm};
 
-/// A lab, for callers that share it and must not block.
+/// A lab, for callers that share it and must not block, and the deployment whose VMs they may change.
 #[derive(Clone)]
-pub struct LabHypervisor(Arc<Lab>);
+pub struct LabHypervisor(Arc<Lab>, Uuid);
 
 impl LabHypervisor {
-    /// The lab behind the contract.
+    /// The lab's cluster behind the contract: its control nodes.
     pub fn new(lab: Arc<Lab>) -> Self {
-        Self(lab)
+        let deployment = lab.deployment();
+        Self(lab, deployment)
+    }
+
+    /// The workers of a pool of the lab's cluster.
+    pub fn of_workers(lab: Arc<Lab>, pool: &str) -> Self {
+        let deployment = fleet::workers::deployment(lab.deployment(), pool);
+        Self(lab, deployment)
     }
 
     /// Does blocking work with the lab.
@@ -55,11 +63,27 @@ impl LabHypervisor {
         permit: &dyn Permit,
         work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (seen, lock) = (vm.clone(), self.locked(permit).await?);
+        let (seen, lock, deployment) = (vm.clone(), self.locked(permit).await?, self.1);
         self.with(move |lab| {
             let _lock = lock;
-            let record = lab.as_seen(&seen)?;
+            let record = lab.as_seen(&seen, deployment)?;
             work(lab, &record.name).map_err(|error| Error::new(Kind::InDoubt, error))
+        })
+        .await
+    }
+}
+
+impl LabHypervisor {
+    /// Makes a VM, of whoever has the lab's lock: first with its stamp, then with the rest.
+    async fn make(&self, new: NewVm, lock: File, permit: &dyn Permit) -> Result<Uuid> {
+        let name = new.name.clone();
+        self.with(move |lab| lab.clear_place_of(&name)).await?;
+        permit.still().await?;
+        let half = self.with(move |lab| lab.make_vm(&new).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
+        permit.still().await?;
+        self.with(move |lab| {
+            let _lock = lock;
+            lab.finish_vm(half).map_err(|error| Error::new(Kind::InDoubt, error))
         })
         .await
     }
@@ -85,7 +109,7 @@ impl Lab {
 #[async_trait]
 impl Hypervisor for LabHypervisor {
     fn deployment(&self) -> Uuid {
-        self.0.deployment()
+        self.1
     }
 
     /// Network namespaces, loop devices and cgroups take root.
@@ -100,8 +124,8 @@ impl Hypervisor for LabHypervisor {
     }
 
     async fn vms(&self) -> Result<Vec<Vm>> {
-        self.with(|lab| {
-            let deployment = lab.deployment();
+        let deployment = self.1;
+        self.with(move |lab| {
             let ours = |record: &VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
             lab.vm_records()?.into_iter().filter(ours).map(|record| lab.seen(record)).collect()
         })
@@ -130,10 +154,11 @@ impl Hypervisor for LabHypervisor {
     /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on
     /// when it was killed is powered off.
     async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        let deployment = self.1;
         let (lock, half) = self
-            .with(|lab| {
+            .with(move |lab| {
                 let lock = lab.directory.lock().map_err(Error::transient)?;
-                let (deployment, records) = (lab.deployment(), lab.vm_records()?.into_iter());
+                let records = lab.vm_records()?.into_iter();
                 let ours =
                     |record: &VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
                 let half: Vec<VmRecord> = records.filter(|r| ours(r) && lab.is_half_started(r)).collect();
@@ -195,21 +220,26 @@ impl Hypervisor for LabHypervisor {
             stamp: replacement.stamp.clone(),
         };
         let lock = self.locked(permit).await?;
-        let new = self
-            .with(move |lab| {
-                let new = lab.replacement(&wanted)?;
-                lab.clear_place_of(&new.name)?;
-                Ok(new)
-            })
-            .await?;
-        permit.still().await?;
-        let half = self.with(move |lab| lab.make_vm(&new).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
-        permit.still().await?;
-        self.with(move |lab| {
-            let _lock = lock;
-            lab.finish_vm(half).map_err(|error| Error::new(Kind::InDoubt, error))
-        })
-        .await
+        let new = self.with(move |lab| lab.replacement(&wanted)).await?;
+        self.make(new, lock, permit).await
+    }
+
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        self.0.has_place(addition.placement)?;
+        let vm = NewVm {
+            name: addition.name.to_owned(),
+            memory: addition.size.memory,
+            processors: addition.size.processors,
+            data_disk: addition.size.data_disk,
+            network_interface: true,
+            properties: addition.properties.clone(),
+            source: None,
+            engine: self.0.replacements(),
+            stamp: Some(addition.stamp.clone()),
+        };
+        let (image, lock) = (addition.image.clone(), self.locked(permit).await?);
+        let new = self.with(move |lab| lab.addition(vm, &image)).await?;
+        self.make(new, lock, permit).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
@@ -218,11 +248,11 @@ impl Hypervisor for LabHypervisor {
 
     /// Two requests: the guest is asked; once nothing of it runs, what it had from the host is given back.
     async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
-        let (seen, lock) = (vm.clone(), self.locked(permit).await?);
+        let (seen, lock, deployment) = (vm.clone(), self.locked(permit).await?, self.1);
         let asked = self
             .with(move |lab| {
                 let _lock = lock;
-                let record = lab.as_seen(&seen)?;
+                let record = lab.as_seen(&seen, deployment)?;
                 lab.ask_to_shut_down(&record.name).map_err(|error| Error::new(Kind::InDoubt, error))
             })
             .await?;

@@ -45,7 +45,8 @@ fn lab() -> (TempDir, LabHypervisor) {
     let (engine, tools) = (EngineRecord::Container, state.path().join("tools"));
     let source = tree_in(&state.path().join("tree"), Role::ControlPlane.into());
     let plan = plan(&wishes, &"5ec4e7".repeat(6)).unwrap();
-    let record = Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None };
+    let record =
+        Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None, beside: None };
     let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();
     let stamp = Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None };
     lab.make_vm(&vm("cp1", Some(stamp))).unwrap();

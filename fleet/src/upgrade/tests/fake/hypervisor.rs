@@ -11,8 +11,8 @@ use super::fault::{Call, CallKind, Fault, Late};
 use super::{DEPLOYMENT, HOME, Ill, Machine, State, Template, World, data, new};
 use crate::authority::MARGIN;
 use crate::hypervisor::{
-    DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
-    Stamp, Vm, VmRef,
+    Addition, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown,
+    Staged, Stamp, Vm, VmRef,
 };
 
 fn changed(why: impl std::fmt::Display) -> Error {
@@ -273,6 +273,10 @@ impl Hypervisor for World {
         };
         self.change(("import.finish", &made, permit), |_| Ok(()), finish).await?;
         Ok(made.uuid())
+    }
+
+    async fn add(&self, _: &Addition<'_>, _: &dyn Permit) -> Result<Uuid> {
+        panic!("an upgrade makes no VM that takes no other one's place")
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

@@ -1,0 +1,206 @@
+//! Does one thing for a worker. What follows from a note is done after the note is kept; where a call's answer is lost,
+//! the next look says what has become of it.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::action::Action;
+use super::cluster::{Cluster as _, Evicted, NodeSeen};
+use super::guarded_cluster::GuardedCluster;
+use super::machine::{Machine, State};
+use super::reason;
+use super::records::Records;
+use super::run::Workers;
+use super::seen::{Found, Node, Seen};
+use super::token::Token;
+use super::trouble::Trouble;
+use crate::hypervisor::{Addition, ShutDown, Staged, Vm};
+use crate::upgrade::{GuardedHypervisor, Reason};
+
+/// How long a drained worker may take to shut down before its power is cut: nothing on it has to outlive it.
+const SHUTTING_DOWN: Duration = Duration::from_secs(60);
+
+/// What came of an action.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Acted {
+    /// Something has changed.
+    Changed,
+    /// Nothing has, for this reason.
+    Blocked(Reason),
+}
+
+/// What actions work with.
+pub(super) struct Acting<'a> {
+    pub(super) workers: &'a Workers<'a>,
+    pub(super) hypervisor: GuardedHypervisor<'a>,
+    pub(super) cluster: GuardedCluster<'a>,
+}
+
+impl Acting<'_> {
+    /// Does one thing. What was seen may have changed meanwhile: the calls themselves refuse then.
+    pub(super) async fn act(&self, records: &mut Records<'_>, seen: &Seen, action: &Action) -> Result<Acted, Trouble> {
+        let Some(name) = action.machine() else {
+            let Action::Add { address } = action else { return Ok(Acted::Changed) };
+            let machine = self.add(records, *address).await?;
+            return save(records, machine).await;
+        };
+        let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
+        let with = |state, reason| Machine { state, reason, since: seen.now, ..machine.clone() };
+        match action {
+            Action::Add { .. } => Ok(Acted::Changed),
+            Action::Import(_) => self.import(records, machine, seen.now).await,
+            Action::PowerOn(_) => {
+                if machine.state == State::New {
+                    save(records, with(State::Joining, None)).await?;
+                }
+                self.hypervisor.power_on(vm(seen, &machine)?).await?;
+                Ok(Acted::Changed)
+            }
+            Action::Joined(_) => save(records, with(State::Member, None)).await,
+            Action::Fail(_, why) => save(records, with(State::Failed, Some(why.clone()))).await,
+            Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
+            Action::RemoveToken(_) => {
+                if let Some(token) = &machine.token {
+                    self.cluster.remove_token(token).await.map_err(Trouble::api)?;
+                }
+                save(records, Machine { token: None, ..machine }).await
+            }
+            Action::Cordon(_) => {
+                self.cluster.cordon(node(seen, &machine)?).await.map_err(Trouble::api)?;
+                Ok(Acted::Changed)
+            }
+            Action::Drain(_) => self.drain(seen, &machine).await,
+            Action::PowerOff(_) => self.power_off(vm(seen, &machine)?).await,
+            Action::DeleteNode(_) => {
+                self.cluster.delete_node(node(seen, &machine)?).await.map_err(Trouble::api)?;
+                Ok(Acted::Changed)
+            }
+            Action::Detach(_, disk) => {
+                self.hypervisor.detach(vm(seen, &machine)?, disk).await?;
+                Ok(Acted::Changed)
+            }
+            Action::Destroy(_) => {
+                self.hypervisor.destroy(vm(seen, &machine)?).await?;
+                Ok(Acted::Changed)
+            }
+            Action::Forget(_) => {
+                records.forget(&machine.name).await.map_err(Trouble::store)?;
+                Ok(Acted::Changed)
+            }
+        }
+    }
+
+    /// Notes the number first: a name that was noted is never used again.
+    async fn add(&self, records: &mut Records<'_>, address: Option<std::net::Ipv4Addr>) -> Result<Machine, Trouble> {
+        let mut pool = records.kept().pool.clone();
+        pool.made += 1;
+        let machine = Machine {
+            name: pool.machine_name(pool.made),
+            id: Uuid::new_v4(),
+            template: pool.template.clone(),
+            address,
+            state: State::New,
+            since: (self.workers.clock)(),
+            vm: None,
+            token: None,
+            reason: None,
+        };
+        records.save_pool(pool).await.map_err(Trouble::store)?;
+        Ok(machine)
+    }
+
+    /// Makes token and VM. Without a whole VM the token is of no use to anybody: it is removed, and both are made anew.
+    async fn import(&self, records: &mut Records<'_>, machine: Machine, now: u64) -> Result<Acted, Trouble> {
+        let pool = records.kept().pool.clone();
+        let staged = match self.staged(records, &machine).await {
+            Err(Trouble::Refused(why)) => return self.refused(records, machine, why).await,
+            staged => staged?,
+        };
+        let token = Token::new(&machine.name, now);
+        let noted = Machine { token: Some(token.id.clone()), vm: None, since: now, ..machine };
+        save(records, noted.clone()).await?;
+        self.cluster.add_token(&token).await.map_err(Trouble::api)?;
+        let addition = Addition {
+            name: &noted.name,
+            image: &staged,
+            beside: &self.workers.beside,
+            size: &noted.template.size,
+            properties: &self.workers.site.properties(&pool, &noted, &token),
+            stamp: noted.stamp(self.workers.hypervisor.deployment()),
+            placement: &self.workers.placement,
+        };
+        match self.hypervisor.add(&addition).await.map_err(Trouble::from) {
+            Err(Trouble::Refused(why)) => self.refused(records, noted, why).await,
+            made => {
+                let made = made?;
+                save(records, Machine { vm: Some(made), ..noted }).await
+            }
+        }
+    }
+
+    async fn refused(&self, records: &mut Records<'_>, machine: Machine, why: Reason) -> Result<Acted, Trouble> {
+        let why = Reason::new(reason::REFUSED, why.words);
+        let since = (self.workers.clock)();
+        save(records, Machine { state: State::Failed, reason: Some(why), since, ..machine }).await
+    }
+
+    /// The machine's image where its VM is to be put. That of the pool can be laid there; one that the pool has left
+    /// behind is there or is not needed any more.
+    async fn staged(&self, records: &Records<'_>, machine: &Machine) -> Result<Staged, Trouble> {
+        let (beside, placement) = (&self.workers.beside, &self.workers.placement);
+        let digest = &machine.template.image.digest;
+        if let Some(ready) = self.hypervisor.staged(digest, beside, placement).await? {
+            return Ok(ready);
+        }
+        Ok(self.hypervisor.stage(&records.kept().pool.ova, digest, beside, placement).await?)
+    }
+
+    /// Asks each pod to move away, and says which may not.
+    async fn drain(&self, seen: &Seen, machine: &Machine) -> Result<Acted, Trouble> {
+        let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
+        let (mut went, mut blocked) = (false, Vec::new());
+        for pod in pods.iter().filter(|pod| !pod.ending) {
+            match self.cluster.evict(pod).await.map_err(Trouble::api)? {
+                Evicted::Going => went = true,
+                Evicted::Blocked(words) => blocked.push(format!("{}/{}: {words}", pod.namespace, pod.name)),
+            }
+        }
+        if went || blocked.is_empty() {
+            return Ok(Acted::Changed);
+        }
+        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, blocked.join("; "))))
+    }
+
+    async fn power_off(&self, vm: &Vm) -> Result<Acted, Trouble> {
+        match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+            ShutDown::Off => {}
+            ShutDown::StillOn | ShutDown::CannotBeAsked => {
+                let vm = self.hypervisor.vm(&vm.reference).await?;
+                self.hypervisor.cut_power(&vm).await?;
+            }
+        }
+        Ok(Acted::Changed)
+    }
+}
+
+async fn save(records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {
+    records.save_machine(machine).await.map_err(Trouble::store)?;
+    Ok(Acted::Changed)
+}
+
+/// The machine's VM, as it was seen.
+fn vm<'s>(seen: &'s Seen, machine: &Machine) -> Result<&'s Vm, Trouble> {
+    match seen.vm(machine) {
+        Found::Vm(vm) => Ok(vm),
+        Found::Nothing | Found::Odd => Err(Trouble::Later(Reason::new(reason::VM_ODD, "its VM was not seen"))),
+    }
+}
+
+/// The machine's node, as it was seen.
+fn node<'s>(seen: &'s Seen, machine: &Machine) -> Result<&'s NodeSeen, Trouble> {
+    match seen.node(machine) {
+        Node::Own(node) => Ok(node),
+        Node::Absent | Node::Foreign => Err(Trouble::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"))),
+    }
+}

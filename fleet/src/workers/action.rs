@@ -1,0 +1,64 @@
+//! What can be done for a worker, one thing at a time.
+
+use std::net::Ipv4Addr;
+
+use crate::hypervisor::DiskRef;
+use crate::upgrade::Reason;
+
+/// One thing to do. Each looks again before it acts, and may be done again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Notes a further machine, whose number follows the highest.
+    Add {
+        /// Its address; none by DHCP.
+        address: Option<Ipv4Addr>,
+    },
+    /// Makes the machine's token and its VM with that, powered off.
+    Import(String),
+    /// Powers its VM on.
+    PowerOn(String),
+    /// Notes that it has joined.
+    Joined(String),
+    /// Notes that it did not.
+    Fail(String, Reason),
+    /// Notes that it goes.
+    Leave(String, Reason),
+    /// Removes its token: it has joined, or was given up.
+    RemoveToken(String),
+    /// Lets its node take no new pods.
+    Cordon(String),
+    /// Lets its pods move away.
+    Drain(String),
+    /// Shuts its VM down.
+    PowerOff(String),
+    /// Removes its node.
+    DeleteNode(String),
+    /// Takes a data disk out of its VM, which stays where it is.
+    Detach(String, DiskRef),
+    /// Removes its VM.
+    Destroy(String),
+    /// Notes that nothing of it is left.
+    Forget(String),
+}
+
+impl Action {
+    /// The machine that it is done for; none for one that is not there yet.
+    pub fn machine(&self) -> Option<&String> {
+        match self {
+            Self::Add { .. } => None,
+            Self::Import(name)
+            | Self::PowerOn(name)
+            | Self::Joined(name)
+            | Self::Fail(name, _)
+            | Self::Leave(name, _)
+            | Self::RemoveToken(name)
+            | Self::Cordon(name)
+            | Self::Drain(name)
+            | Self::PowerOff(name)
+            | Self::DeleteNode(name)
+            | Self::Detach(name, _)
+            | Self::Destroy(name)
+            | Self::Forget(name) => Some(name),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The hash that a worker knows its cluster by.
+
+use std::fmt::Write;
+
+use anyhow::Context;
+use sha2::{Digest, Sha256};
+use x509_parser::pem::Pem;
+
+/// SHA-256 over the public key of the cluster's authority (its SubjectPublicKeyInfo in DER), as kubeadm's
+/// `--discovery-token-ca-cert-hash` has it: `sha256:` and 64 hexadecimal digits. `authority` is its certificate in PEM,
+/// the first one of several.
+///
+/// # Errors
+/// When it is no certificate.
+pub fn ca_hash(authority: &str) -> anyhow::Result<String> {
+    let pem = Pem::iter_from_buffer(authority.as_bytes()).next().context("there is no certificate")?;
+    let pem = pem.context("reading the authority's certificate")?;
+    let certificate = pem.parse_x509().context("reading the authority's certificate")?;
+    let digest = Sha256::digest(certificate.public_key().raw);
+    let mut text = "sha256:".to_owned();
+    for byte in digest {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::PublicKeyData;
+
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_key_and_not_of_the_certificate() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = |name: &str| {
+            let parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            parameters.self_signed(&key).unwrap().pem()
+        };
+        let expected = Sha256::digest(key.subject_public_key_info());
+        let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = ca_hash(&certificate("one")).unwrap();
+        assert_eq!(hash, format!("sha256:{expected}"));
+        assert_eq!(ca_hash(&certificate("two")).unwrap(), hash);
+        assert!(ca_hash("no certificate").is_err());
+    }
+}

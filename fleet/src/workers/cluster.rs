@@ -1,0 +1,96 @@
+//! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::token::Token;
+
+/// A node as the API shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSeen {
+    /// Its name.
+    pub name: String,
+    /// The object's UID.
+    pub uid: String,
+    /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID; empty if it says nothing.
+    pub provider: String,
+    /// Whether its kubelet says that it is ready, and said so lately.
+    pub ready: bool,
+    /// Whether it takes no new pods.
+    pub cordoned: bool,
+}
+
+/// A pod on a node that is to be emptied. Pods that stay with their node are not among them: those of DaemonSets, static
+/// ones, and those that have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodSeen {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The object's UID: another pod of the same name is another pod.
+    pub uid: String,
+    /// Whether it was told to end.
+    pub ending: bool,
+}
+
+/// What became of a request that a pod moves away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// It was told to end, or is gone.
+    Going,
+    /// It may not go now, in the API's words: a PodDisruptionBudget.
+    Blocked(String),
+}
+
+/// A cluster with workers. Each request has ended, one way or the other, within [`crate::authority::MARGIN`].
+#[async_trait]
+pub trait Cluster: Send + Sync {
+    /// All nodes.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>>;
+
+    /// The pods that have to move away before a node may go.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>>;
+
+    /// The claims whose volumes are kept on a node and nowhere else, as `namespace/name`.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>>;
+
+    /// Makes a join token that may be used once it is there. One of the same identifier stays as it is.
+    ///
+    /// # Errors
+    /// When it is not certain that it was made.
+    async fn add_token(&self, token: &Token) -> anyhow::Result<()>;
+
+    /// Removes a join token, if it is there: nobody joins with it from now on.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    async fn remove_token(&self, id: &str) -> anyhow::Result<()>;
+
+    /// Lets a node take no new pods.
+    ///
+    /// # Errors
+    /// When it is not certain that it does.
+    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()>;
+
+    /// Lets a pod move away, if its PodDisruptionBudgets permit it.
+    ///
+    /// # Errors
+    /// When the API does not answer, or refuses for another reason.
+    async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted>;
+
+    /// Removes a node that was seen, and no other one of its name.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
+}

@@ -1,0 +1,209 @@
+//! What comes next for a pool: one pure function.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::action::Action;
+use super::machine::{Machine, State};
+use super::one::{Step, step};
+use super::pool::Pool;
+use super::reason;
+use super::seen::{Found, Node, Seen};
+use crate::upgrade::Reason;
+
+/// What comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Next {
+    /// What can be done now, of each machine one thing at most.
+    pub actions: Vec<Action>,
+    /// What has to happen outside.
+    pub waits: Vec<Wait>,
+    /// Machines that did not join: nothing further is made like them until a person goes on.
+    pub stopped: Vec<Wait>,
+}
+
+/// Something that has to happen before it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// The machine that it is about; none for the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Why.
+    #[serde(flatten)]
+    pub reason: Reason,
+    /// Whether a person has to see to it, or it has lasted too long: waiting on does not help.
+    #[serde(skip)]
+    pub lasting: bool,
+}
+
+impl Wait {
+    /// It may pass by itself.
+    pub(super) fn passing(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
+        Self { worker: Some(machine.name.clone()), reason: Reason::new(code, words), lasting: false }
+    }
+
+    /// A person has to see to it.
+    pub(super) fn lasting(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
+        Self { lasting: true, ..Self::passing(machine, code, words) }
+    }
+
+    /// It is about the pool.
+    pub(super) fn of_pool(code: &str, lasting: bool, words: impl std::fmt::Display) -> Self {
+        Self { worker: None, reason: Reason::new(code, words), lasting }
+    }
+}
+
+/// For people.
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.worker {
+            Some(worker) => write!(f, "{worker}: {}", self.reason),
+            None => self.reason.fmt(f),
+        }
+    }
+}
+
+impl Next {
+    /// Whether nothing is left to do or to wait for.
+    pub fn is_done(&self) -> bool {
+        self.actions.is_empty() && self.waits.is_empty() && self.stopped.is_empty()
+    }
+
+    /// Whether only a person helps.
+    pub fn needs_a_person(&self) -> bool {
+        let lasts = self.waits.iter().all(|wait| wait.lasting);
+        lasts && !self.is_done() && self.actions.iter().all(|action| matches!(action, Action::Drain(_)))
+    }
+}
+
+/// What comes next, from what is wanted, what was begun, and what is there. It is asked again after each action.
+pub fn next(pool: &Pool, machines: &[Machine], seen: &Seen) -> Next {
+    let mut next = Next::default();
+    for machine in machines {
+        match step(pool, machine, seen) {
+            Step::Rests => {}
+            Step::Does(action) => next.actions.push(action),
+            Step::DoesAndWaits(action, wait) => {
+                next.actions.push(action);
+                next.waits.push(wait);
+            }
+            Step::Waits(wait) => next.waits.push(wait),
+        }
+    }
+    View { pool, machines, seen }.count(&mut next);
+    next
+}
+
+/// The pool as a whole.
+struct View<'a> {
+    pool: &'a Pool,
+    machines: &'a [Machine],
+    seen: &'a Seen,
+}
+
+impl View<'_> {
+    /// Lets machines come and go.
+    fn count(&self, next: &mut Next) {
+        let Self { pool, machines, .. } = self;
+        for machine in machines.iter().filter(|machine| machine.state == State::Failed) {
+            let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
+            if machine.template == pool.template {
+                next.stopped.push(Wait { worker: Some(machine.name.clone()), reason: why, lasting: true });
+            } else if machine.token.is_none() {
+                next.actions.push(Action::Leave(machine.name.clone(), why));
+            }
+        }
+        let stopped = !next.stopped.is_empty();
+        let staying: Vec<&Machine> = machines.iter().filter(|machine| machine.stays()).collect();
+        let outdated = staying.iter().filter(|machine| machine.template != pool.template).count();
+        let replaces = outdated > 0 && !pool.rollout.paused && !stopped;
+        if outdated > 0 && pool.rollout.paused {
+            let words = format!("{outdated} outdated workers are not replaced: that is paused");
+            next.waits.push(Wait::of_pool(reason::PAUSED, true, words));
+        }
+        let before = next.actions.len();
+        self.let_go(&staying, outdated, replaces, next);
+        if !stopped {
+            self.add(&staying, outdated, replaces, next);
+        }
+        let moves = machines.iter().any(|machine| !matches!(machine.state, State::Member | State::Failed));
+        if replaces && !moves && next.actions.len() == before {
+            let (available, count) = (self.available(&staying).len(), pool.count);
+            let words = format!("{available} of {count} workers are Ready, and {} must stay", pool.floor());
+            next.waits.push(Wait::of_pool(reason::TOO_FEW, false, words));
+        }
+    }
+
+    /// Those that do their part and take pods.
+    fn available<'m>(&self, staying: &[&'m Machine]) -> BTreeSet<&'m str> {
+        let is_available = |machine: &&&Machine| {
+            let Node::Own(node) = self.seen.node(machine) else { return false };
+            let has_vm = matches!(self.seen.vm(machine), Found::Vm(_));
+            machine.state == State::Member && has_vm && node.ready && !node.cordoned
+        };
+        staying.iter().filter(is_available).map(|machine| machine.name.as_str()).collect()
+    }
+
+    /// Chooses who goes: outdated ones, then those that are too many. Whoever does its part goes only where enough others
+    /// do, and nobody that has joined goes where too few do.
+    fn let_go(&self, staying: &[&Machine], outdated: usize, replaces: bool, next: &mut Next) {
+        let available = self.available(staying);
+        let mut left = available.len();
+        let allowed = self.pool.count + if outdated > 0 { self.pool.rollout.max_surge } else { 0 };
+        let mut surplus = staying.len().saturating_sub(allowed);
+        let is_outdated = |machine: &Machine| machine.template != self.pool.template;
+        let mut order: Vec<&Machine> = staying.to_vec();
+        // The oldest of the outdated, the newest of those that are too many; those that do nothing for anybody first.
+        order.sort_by_key(|machine| {
+            let number = i128::from(machine.number());
+            let serves = available.contains(machine.name.as_str());
+            (
+                !is_outdated(machine),
+                serves,
+                machine.state == State::Member,
+                if is_outdated(machine) { number } else { -number },
+            )
+        });
+        for machine in order {
+            let why = if replaces && is_outdated(machine) {
+                Reason::new(reason::OUTDATED, "it is replaced by one that is made as the pool wants it now")
+            } else if surplus > 0 {
+                Reason::new(reason::SURPLUS, "there are more workers than are wanted")
+            } else {
+                continue;
+            };
+            let serves = usize::from(available.contains(machine.name.as_str()));
+            if machine.state == State::Member && left < self.pool.floor() + serves {
+                continue;
+            }
+            // Whatever came next for it comes next for one that goes.
+            next.actions.retain(|action| action.machine() != Some(&machine.name));
+            next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name));
+            next.actions.push(Action::Leave(machine.name.clone(), why));
+            left -= serves;
+            surplus = surplus.saturating_sub(1);
+        }
+    }
+
+    /// Adds those that are missing, and those that are to take another one's place.
+    fn add(&self, staying: &[&Machine], outdated: usize, replaces: bool, next: &mut Next) {
+        let pool = self.pool;
+        let up_to_date = staying.len() - outdated;
+        let needed = pool.count.saturating_sub(if replaces { up_to_date } else { staying.len() });
+        let there = |machine: &&Machine| machine.stays() || !matches!(self.seen.vm(machine), Found::Nothing);
+        let there = self.machines.iter().filter(there).count();
+        let room = (pool.count + pool.rollout.max_surge).saturating_sub(there);
+        let used: BTreeSet<_> = self.machines.iter().filter_map(|machine| machine.address).collect();
+        let mut free = pool.addresses.iter().flat_map(|addresses| addresses.iter()).filter(|one| !used.contains(one));
+        for _ in 0..needed.min(room) {
+            let address = free.next();
+            if pool.addresses.is_some() && address.is_none() {
+                let words = format!("a further worker of the pool {} has no address", pool.name);
+                next.waits.push(Wait::of_pool(reason::NO_ADDRESS, true, words));
+                break;
+            }
+            next.actions.push(Action::Add { address });
+        }
+    }
+}

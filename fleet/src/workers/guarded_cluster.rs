@@ -1,0 +1,60 @@
+//! The cluster as a command may ask it: whatever changes something is asked under a hold that was confirmed just before.
+
+use async_trait::async_trait;
+
+use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+use super::token::Token;
+use crate::authority::Hold;
+use crate::upgrade::may;
+
+/// The cluster, behind a hold.
+pub(super) struct GuardedCluster<'a> {
+    pub(super) cluster: &'a dyn Cluster,
+    pub(super) hold: &'a Hold<'a>,
+}
+
+impl GuardedCluster<'_> {
+    async fn may(&self) -> anyhow::Result<()> {
+        may(self.hold).await.map_err(|error| error.source)
+    }
+}
+
+#[async_trait]
+impl Cluster for GuardedCluster<'_> {
+    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
+        self.cluster.nodes().await
+    }
+
+    async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
+        self.cluster.pods(node).await
+    }
+
+    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        self.cluster.local_claims(node).await
+    }
+
+    async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
+        self.may().await?;
+        self.cluster.add_token(token).await
+    }
+
+    async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
+        self.may().await?;
+        self.cluster.remove_token(id).await
+    }
+
+    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
+        self.may().await?;
+        self.cluster.cordon(node).await
+    }
+
+    async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
+        self.may().await?;
+        self.cluster.evict(pod).await
+    }
+
+    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
+        self.may().await?;
+        self.cluster.delete_node(node).await
+    }
+}

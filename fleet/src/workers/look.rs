@@ -1,0 +1,38 @@
+//! Looks at what is there.
+
+use super::cluster::Cluster;
+use super::machine::State;
+use super::records::Kept;
+use super::seen::{Node, Seen};
+use super::trouble::Trouble;
+use crate::hypervisor::{Hypervisor, Vm};
+
+/// Looks at VMs and nodes, and at the pods of those that leave. What cannot be seen is never taken for absent: then
+/// there is no look at all.
+pub(super) async fn look(
+    hypervisor: &dyn Hypervisor,
+    cluster: &dyn Cluster,
+    kept: &Kept,
+    now: u64,
+) -> Result<Seen, Trouble> {
+    let mut vms = hypervisor.vms().await?;
+    for machine in &kept.machines {
+        let Some(noted) = machine.vm else { continue };
+        if !vms.iter().any(|vm| vm.uuid() == noted) {
+            // Moved out of the folders that are searched, or restamped: it is not gone.
+            let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();
+            let others = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
+            vms.extend(copies.filter(|vm| !others(vm)));
+        }
+    }
+    let nodes = cluster.nodes().await.map_err(Trouble::api)?;
+    let mut seen = Seen { now, vms, nodes, ..Seen::default() };
+    for machine in kept.machines.iter().filter(|machine| machine.state == State::Leaving) {
+        if let Node::Own(node) = seen.node(machine) {
+            let name = node.name.clone();
+            seen.pods.insert(name.clone(), cluster.pods(&name).await.map_err(Trouble::api)?);
+            seen.claims.insert(name.clone(), cluster.local_claims(&name).await.map_err(Trouble::api)?);
+        }
+    }
+    Ok(seen)
+}

@@ -1,0 +1,74 @@
+//! The small journal of one worker: what was begun for it. Kept before anything follows from it.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::pool::Template;
+use crate::hypervisor::{Stamp, Vm};
+use crate::upgrade::Reason;
+
+/// How far a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Its VM is to be made, or is made and was never powered on.
+    New,
+    /// Its VM was powered on, and is to join.
+    Joining,
+    /// It has joined.
+    Member,
+    /// It did not join. What there is of it stays until a person goes on: its console says why.
+    Failed,
+    /// It is drained, and goes.
+    Leaving,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The name of the VM and of the node; never used for another machine of the pool.
+    pub name: String,
+    /// What its VM's stamp has beside the deployment: made once, before the VM.
+    pub id: Uuid,
+    /// What it is made like.
+    pub template: Template,
+    /// Its address; none where it asks for one by DHCP.
+    pub address: Option<Ipv4Addr>,
+    /// How far it is.
+    pub state: State,
+    /// Since when it is in that state, or was gone on with, in seconds of Unix time.
+    pub since: u64,
+    /// BIOS UUID of its VM, once that was made whole.
+    #[serde(default)]
+    pub vm: Option<Uuid>,
+    /// The public half of its join token, noted before that is made and until it is removed.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// Why it failed, or leaves.
+    #[serde(default)]
+    pub reason: Option<Reason>,
+}
+
+impl Machine {
+    /// What its VM carries.
+    pub fn stamp(&self, deployment: Uuid) -> Stamp {
+        Stamp { deployment, node: self.name.clone(), swap: Some(self.id) }
+    }
+
+    /// Whether a VM carries its stamp.
+    pub fn owns(&self, vm: &Vm) -> bool {
+        vm.stamp.as_ref().is_some_and(|stamp| stamp.node == self.name && stamp.swap == Some(self.id))
+    }
+
+    /// Whether it counts towards what is wanted.
+    pub fn stays(&self) -> bool {
+        matches!(self.state, State::New | State::Joining | State::Member)
+    }
+
+    /// The number in its name; zero in a name without one.
+    pub fn number(&self) -> u64 {
+        self.name.rsplit_once("-w").and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+    }
+}

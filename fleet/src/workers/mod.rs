@@ -1,0 +1,59 @@
+//! The workers of a tenant cluster: a pool of VMs that join it, are replaced by a newer image, and leave.
+//!
+//! 1. [`Pool`] says what is wanted, a [`Machine`] what was begun for each worker, [`Seen`] what is there;
+//! 2. [`next()`] decides, purely, what comes next: it goes by what is there, not by what was planned once;
+//! 3. [`Records`] keeps pool and machines outside the cluster, each change before anything follows from it;
+//! 4. [`Workers`] looks, decides and acts until nothing is left to do, and can be interrupted anywhere.
+//!
+//! There is no plan and no way back: whoever goes on looks again. What is asked of the VMs' host is
+//! [`crate::hypervisor`], of the cluster [`Cluster`], of whoever knows who may change the pool [`crate::authority`].
+//! The stamp of a worker's VM names its machine: no other VM is ever changed, whatever it is called.
+
+mod act;
+mod action;
+mod api;
+mod ca_hash;
+mod cluster;
+mod decide;
+mod guarded_cluster;
+mod look;
+mod machine;
+mod one;
+mod pool;
+mod reason;
+mod records;
+mod run;
+mod seen;
+mod site;
+mod skew;
+mod status;
+mod token;
+mod trouble;
+mod wish;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::Action;
+pub use ca_hash::ca_hash;
+pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+pub use decide::{Next, Wait, next};
+pub use machine::{Machine, State};
+pub use pool::{Addresses, Image, LocalVolumes, Pool, Rollout, Template};
+pub use reason::REASONS;
+pub use records::{Kept, Records};
+pub use run::{Arrived, Notice, Workers};
+pub use seen::Seen;
+pub use site::Site;
+pub use skew::{cluster_minor, kubelet_minor};
+pub use status::{WorkerStatus, WorkersStatus};
+pub use token::Token;
+pub use wish::Wish;
+
+use uuid::Uuid;
+
+/// What the VMs of a pool are stamped with, beside those of the cluster's control nodes: an upgrade of these never sees
+/// them.
+pub fn deployment(cluster: Uuid, pool: &str) -> Uuid {
+    Uuid::new_v5(&cluster, format!("workers/{pool}").as_bytes())
+}

@@ -1,0 +1,175 @@
+//! What comes next for one worker, by what was begun for it and what is there.
+
+use super::action::Action;
+use super::decide::Wait;
+use super::machine::{Machine, State};
+use super::pool::{LocalVolumes, Pool, TOKEN_SECONDS};
+use super::reason;
+use super::seen::{Found, Node, Seen};
+use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::Reason;
+
+/// What follows for one worker.
+pub(super) enum Step {
+    /// Nothing for now.
+    Rests,
+    /// This.
+    Does(Action),
+    /// This, and it goes on as long as this stands in its way.
+    DoesAndWaits(Action, Wait),
+    /// Something outside has to happen first.
+    Waits(Wait),
+}
+
+/// What comes next for a machine.
+pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
+    let found = match seen.vm(machine) {
+        Found::Odd => {
+            let words = "its VM is there twice, or is stamped as somebody else's";
+            return Step::Waits(Wait::lasting(machine, reason::VM_ODD, words));
+        }
+        Found::Nothing => None,
+        Found::Vm(vm) => Some(vm),
+    };
+    match machine.state {
+        State::New => new(pool, machine, found, seen),
+        State::Joining => joining(pool, machine, found, seen),
+        State::Member => member(machine, found),
+        State::Failed => failed(machine),
+        State::Leaving => leaving(pool, machine, found, seen),
+    }
+}
+
+fn name(machine: &Machine) -> String {
+    machine.name.clone()
+}
+
+/// A VM that an interrupted import has left is not trusted to be whole, and one whose token is about to end cannot join:
+/// both are made anew.
+fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+    let age = seen.now.saturating_sub(machine.since);
+    let has_time = age + pool.rollout.join_seconds < TOKEN_SECONDS;
+    match vm {
+        Some(vm) if machine.vm.is_some() && has_time => powered(machine, vm),
+        Some(vm) => removed(machine, vm),
+        None if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
+        None => Step::Does(Action::Import(name(machine))),
+    }
+}
+
+fn powered(machine: &Machine, vm: &Vm) -> Step {
+    match vm.power {
+        PowerState::Off => Step::Does(Action::PowerOn(name(machine))),
+        _ => odd_power(machine, vm),
+    }
+}
+
+fn odd_power(machine: &Machine, vm: &Vm) -> Step {
+    Step::Waits(Wait::passing(machine, reason::VM_STATE, format!("its VM is {}", vm.power)))
+}
+
+fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+    let fail = |code, words: String| Step::Does(Action::Fail(name(machine), Reason::new(code, words)));
+    let Some(vm) = vm else { return fail(reason::VM_GONE, "its VM is gone before it has joined".to_owned()) };
+    let node = seen.node(machine);
+    let limit = pool.rollout.join_seconds;
+    match node {
+        Node::Own(node) if node.ready => return Step::Does(Action::Joined(name(machine))),
+        _ if seen.now.saturating_sub(machine.since) <= limit => {}
+        Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
+        Node::Own(_) => return fail(reason::NOT_JOINED, format!("it has joined, and is not Ready after {limit} s")),
+        Node::Absent => return fail(reason::NOT_JOINED, format!("it has not joined after {limit} s")),
+    }
+    match vm.power {
+        PowerState::Off => Step::Does(Action::PowerOn(name(machine))),
+        PowerState::On => Step::Waits(Wait::passing(machine, reason::JOINING, "it has not joined yet")),
+        _ => odd_power(machine, vm),
+    }
+}
+
+fn member(machine: &Machine, vm: Option<&Vm>) -> Step {
+    if machine.token.is_some() {
+        return Step::Does(Action::RemoveToken(name(machine)));
+    }
+    if vm.is_none() {
+        let gone = Reason::new(reason::VM_GONE, "its VM is gone");
+        return Step::Does(Action::Leave(name(machine), gone));
+    }
+    Step::Rests
+}
+
+fn failed(machine: &Machine) -> Step {
+    if machine.token.is_some() {
+        return Step::Does(Action::RemoveToken(name(machine)));
+    }
+    Step::Rests
+}
+
+/// Nothing that runs is forced to end, and the node object goes only once the VM is proved off: pods of a node that
+/// cannot be reached are started elsewhere from that moment on.
+fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+    if machine.token.is_some() {
+        return Step::Does(Action::RemoveToken(name(machine)));
+    }
+    let node = match seen.node(machine) {
+        Node::Own(node) => Some(node),
+        Node::Absent | Node::Foreign => None,
+    };
+    match (vm, node) {
+        (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
+        (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
+        (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),
+        (_, Some(_)) => match kept_volumes(pool, machine, seen) {
+            Some(wait) => Step::Waits(wait),
+            None => Step::Does(Action::DeleteNode(name(machine))),
+        },
+        (Some(vm), None) => removed(machine, vm),
+        (None, None) => Step::Does(Action::Forget(name(machine))),
+    }
+}
+
+/// Empties a node that runs, and then shuts its VM down.
+fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
+    if let Some(wait) = kept_volumes(pool, machine, seen) {
+        return Step::Waits(wait);
+    }
+    let Node::Own(node) = seen.node(machine) else { return Step::Rests };
+    if !node.cordoned {
+        return Step::Does(Action::Cordon(name(machine)));
+    }
+    let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
+    // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
+    let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
+    if remaining == 0 {
+        return Step::Does(Action::PowerOff(name(machine)));
+    }
+    let words = format!("{remaining} pods have not moved away from it yet");
+    let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
+    let wait = Wait { lasting: late, ..Wait::passing(machine, reason::DRAINING, words) };
+    if pods.iter().any(|pod| !pod.ending) {
+        Step::DoesAndWaits(Action::Drain(name(machine)), wait)
+    } else {
+        Step::Waits(wait)
+    }
+}
+
+/// Volumes that would be lost with the node, unless that was said.
+fn kept_volumes(pool: &Pool, machine: &Machine, seen: &Seen) -> Option<Wait> {
+    let claims = seen.claims.get(&machine.name).filter(|claims| !claims.is_empty())?;
+    if pool.rollout.local_volumes == LocalVolumes::Discard {
+        return None;
+    }
+    let words = format!("volumes of {} are kept on it and nowhere else", claims.join(", "));
+    Some(Wait::lasting(machine, reason::LOCAL_VOLUMES, words))
+}
+
+/// Removes a VM that is off. Data disks never go with it.
+fn removed(machine: &Machine, vm: &Vm) -> Step {
+    if vm.power != PowerState::Off {
+        return odd_power(machine, vm);
+    }
+    match vm.data_disks().next() {
+        Some(disk) => Step::Does(Action::Detach(name(machine), disk.reference.clone())),
+        None => Step::Does(Action::Destroy(name(machine))),
+    }
+}

@@ -1,0 +1,150 @@
+//! What is wanted of the workers of one pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use serde::{Deserialize, Serialize};
+
+use crate::hypervisor::Size;
+
+/// How long a join token is good for, in seconds: a worker that comes later is made anew.
+pub(super) const TOKEN_SECONDS: u64 = 1800;
+
+/// Workers that are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// What names of its machines begin with: that, `-w`, and a number.
+    pub prefix: String,
+    /// How many workers there are to be.
+    pub count: usize,
+    /// What they are made like. A worker that was made like something else is outdated.
+    pub template: Template,
+    /// Where the OVA of the template's image is, for a hypervisor that does not hold the image.
+    pub ova: PathBuf,
+    /// The addresses that they get; none where they ask for one by DHCP.
+    pub addresses: Option<Addresses>,
+    /// How outdated ones are replaced, and how any leaves.
+    pub rollout: Rollout,
+    /// The highest number that a machine was given: names are never used again.
+    pub made: u64,
+}
+
+/// All that makes a worker outdated when it changes, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Template {
+    /// The image.
+    pub image: Image,
+    /// The minor of Kubernetes that the cluster had when it was wanted: a worker takes the one of its cluster.
+    pub kubernetes: String,
+    /// Processors, memory and data disk.
+    pub size: Size,
+    /// Labels of the nodes.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Taints of the nodes, as `key=value:Effect`.
+    #[serde(default)]
+    pub taints: BTreeSet<String>,
+}
+
+/// An image, by content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// SHA-256 over the digests of the OVA's manifest.
+    pub digest: String,
+    /// Name, version and build, for people.
+    pub name: String,
+}
+
+/// Addresses of one subnet, the last one included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// The first one.
+    pub first: Ipv4Addr,
+    /// The last one.
+    pub last: Ipv4Addr,
+    /// The prefix length of the subnet.
+    pub prefix: u8,
+}
+
+impl Addresses {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
+        (u32::from(self.first)..=u32::from(self.last)).map(Ipv4Addr::from)
+    }
+}
+
+/// What becomes of volumes that are kept on a worker which leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalVolumes {
+    /// It does not leave while there are any: a person sees to them first.
+    #[default]
+    Keep,
+    /// They are lost with it.
+    Discard,
+}
+
+/// How workers are replaced, and how they leave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// How many VMs there may be beyond the count.
+    pub max_surge: usize,
+    /// How many of the count may be missing while one is replaced.
+    pub max_unavailable: usize,
+    /// How long pods may take to move away, in seconds. Nothing is forced then: a person is waited for.
+    pub drain_seconds: u64,
+    /// How long a worker may take to join, in seconds, from its power-on.
+    pub join_seconds: u64,
+    /// Whether no outdated worker is replaced for now.
+    #[serde(default)]
+    pub paused: bool,
+    /// What becomes of local volumes.
+    #[serde(default)]
+    pub local_volumes: LocalVolumes,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self {
+            max_surge: 1,
+            max_unavailable: 0,
+            drain_seconds: 300,
+            join_seconds: 900,
+            paused: false,
+            local_volumes: LocalVolumes::Keep,
+        }
+    }
+}
+
+impl Pool {
+    /// Refuses what could never be reached.
+    ///
+    /// # Errors
+    /// In one sentence.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Rollout { max_surge, max_unavailable, join_seconds, .. } = self.rollout;
+        ensure!(
+            max_surge > 0 || max_unavailable > 0,
+            "with neither a further worker nor one that may be missing none can be replaced: raise one of both"
+        );
+        ensure!(
+            join_seconds < TOKEN_SECONDS,
+            "a worker has less than {TOKEN_SECONDS} s to join: its token is good for that long"
+        );
+        Ok(())
+    }
+
+    /// The name of its machine with a number.
+    pub fn machine_name(&self, number: u64) -> String {
+        format!("{}-w{number}", self.prefix)
+    }
+
+    /// How many workers must be available while one is replaced.
+    pub fn floor(&self) -> usize {
+        self.count.saturating_sub(self.rollout.max_unavailable)
+    }
+}

@@ -1,0 +1,26 @@
+//! Why workers wait, fail or leave: codes for programs.
+
+use crate::upgrade::codes;
+
+codes! {
+    REASONS;
+    JOINING, "workers.joining", "A worker was powered on and has not joined yet.";
+    NOT_JOINED, "workers.not-joined", "A worker did not join in time. Its VM stays on: its console says why.";
+    REFUSED, "workers.refused", "The hypervisor refuses to make a worker's VM, and will refuse again.";
+    NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
+    NO_ADDRESS, "workers.no-address", "All addresses of the pool are in use.";
+    DRAINING, "workers.draining", "Pods are moving away from a worker.";
+    DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go. Nothing is forced.";
+    LOCAL_VOLUMES, "workers.local-volumes", "A worker that is to go keeps volumes that are nowhere else.";
+    TOO_FEW, "workers.too-few", "Not as many workers are Ready as must stay while one is replaced.";
+    PAUSED, "workers.paused", "The replacement of outdated workers is paused.";
+    VM_ODD, "workers.vm-odd", "A worker's VM was copied, or its stamp was changed. It is left alone.";
+    VM_STATE, "workers.vm-state", "A worker's VM is suspended, or nobody knows whether it runs.";
+    VM_GONE, "workers.vm-gone", "A worker's VM is gone: somebody has removed it.";
+    OUTDATED, "workers.outdated", "A worker is replaced: it is not made as the pool wants it now.";
+    SURPLUS, "workers.surplus", "There are more workers than are wanted.";
+    ASKED, "workers.asked", "A person wants the worker to go.";
+    GIVEN_UP, "workers.given-up", "A worker did not join, and is made anew.";
+    SKEW, "workers.skew", "The image carries no Kubernetes that a worker of this cluster may run.";
+    API, "workers.api-silent", "The cluster's API does not answer, or refuses.";
+}

@@ -1,0 +1,244 @@
+//! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::act::{Acted, Acting};
+use super::action::Action;
+use super::cluster::Cluster;
+use super::decide::{Next, Wait, next};
+use super::guarded_cluster::GuardedCluster;
+use super::look::look;
+use super::machine::State;
+use super::records::{self, Kept, Records};
+use super::seen::Seen;
+use super::site::Site;
+use super::status::WorkersStatus;
+use super::trouble::Trouble;
+use super::wish::Wish;
+use crate::authority::{Hold, Store, TakeOver};
+use crate::hypervisor::{Hypervisor, Placement, Vm};
+use crate::upgrade::{GuardedHypervisor, Reason};
+
+/// Where a run has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// Everything is as it is wanted.
+    Done,
+    /// It waits for something or somebody; resuming goes on.
+    Paused(Vec<Wait>),
+    /// Workers did not join: no further one is made or replaced until a person goes on.
+    Stopped(Vec<Wait>),
+    /// It was asked to end; resuming goes on.
+    Cancelled,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice<'a> {
+    /// Another command's end is waited for, in these words.
+    TakingOver(&'a str),
+    /// This is begun.
+    Begun(&'a Action),
+    /// This is waited for.
+    Waits(&'a Wait),
+}
+
+/// The workers of one pool.
+pub struct Workers<'a> {
+    /// Where the VMs are; its deployment is [`super::deployment`]'s.
+    pub hypervisor: &'a dyn Hypervisor,
+    /// The cluster that they are of.
+    pub cluster: &'a dyn Cluster,
+    /// Where holds and journals are kept: never in the cluster, and beside those of its control nodes.
+    pub store: &'a dyn Store,
+    /// A VM of the cluster's control plane: workers are put beside it, on its networks.
+    pub beside: Vm,
+    /// Where they are put otherwise.
+    pub placement: Placement,
+    /// What they are told.
+    pub site: Site,
+    /// What the caller does, such as the name of its command.
+    pub what: &'a str,
+    /// Told what is happening.
+    pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
+    /// Seconds of Unix time.
+    pub clock: &'a (dyn Fn() -> u64 + Sync),
+    /// The pause between two looks.
+    pub pace: Duration,
+    /// How long a run waits for what cannot be done now, before it ends paused.
+    pub pause_limit: Duration,
+    /// Becomes true when a run is to end at the next moment at which it can be continued.
+    pub cancelled: watch::Receiver<bool>,
+}
+
+impl Workers<'_> {
+    /// Notes a wish, and goes on until everything is as it is wanted.
+    ///
+    /// # Errors
+    /// When it cannot be wanted now, somebody else is at work, or has taken over.
+    pub async fn go(&self, wish: &Wish, over: TakeOver) -> anyhow::Result<(Arrived, WorkersStatus)> {
+        // What is refused is refused before anything is taken from anyone.
+        wish.applied(records::read(self.store).await?, (self.clock)())?;
+        let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
+        let hold = Hold::take(self.store, self.what, over, &say).await?;
+        records::prune(&hold).await;
+        let gone = async {
+            let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
+            let mut records = Records::begin(&hold, kept).await?;
+            let arrived = self.run(&hold, &mut records).await?;
+            let seen = look(self.hypervisor, self.cluster, records.kept(), (self.clock)()).await;
+            let status = WorkersStatus::of(records.kept(), &seen.unwrap_or_default());
+            anyhow::Ok((arrived, status))
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
+    /// Where they stand; changes nothing. None if there is no pool.
+    ///
+    /// # Errors
+    /// When it cannot be looked up.
+    pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
+        let Some(kept) = records::read(self.store).await? else { return Ok(None) };
+        let seen = look(self.hypervisor, self.cluster, &kept, (self.clock)()).await;
+        let seen = seen.map_err(|trouble| match trouble {
+            Trouble::Stop(error) => error,
+            Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why) => anyhow::anyhow!("{why}"),
+        });
+        Ok(Some(WorkersStatus::of(&kept, &seen.context("looking at the workers")?)))
+    }
+
+    async fn run(&self, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
+        let acting = Acting {
+            workers: self,
+            hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
+            cluster: GuardedCluster { cluster: self.cluster, hold },
+        };
+        let mut told: Vec<Wait> = Vec::new();
+        // What a command before this one had begun has arrived, and is waited for.
+        let mut in_doubt = true;
+        let mut changed_last = Instant::now();
+        loop {
+            hold.still().await?;
+            if *self.cancelled.borrow() {
+                return Ok(Arrived::Cancelled);
+            }
+            let round = self.round(&acting, records, &mut in_doubt).await?;
+            let waits: Vec<Wait> = round.waits.iter().chain(&round.stopped).cloned().collect();
+            for wait in waits.iter().filter(|wait| !told.contains(wait)) {
+                (self.watch)(&Notice::Waits(wait));
+            }
+            told.clone_from(&waits);
+            if round.progressed {
+                changed_last = Instant::now();
+            }
+            if round.changed && !round.failed {
+                continue;
+            }
+            if round.is_done {
+                return Ok(Arrived::Done);
+            }
+            let is_stuck = round.needs_a_person && !round.changed && !round.failed;
+            if is_stuck || changed_last.elapsed() >= self.pause_limit {
+                let paused = || Arrived::Paused(waits);
+                return Ok(if round.stopped.is_empty() { paused() } else { Arrived::Stopped(round.stopped) });
+            }
+            tokio::time::sleep(self.pace).await;
+        }
+    }
+
+    /// Looks once, and does all that can be done then.
+    async fn round(
+        &self,
+        acting: &Acting<'_>,
+        records: &mut Records<'_>,
+        in_doubt: &mut bool,
+    ) -> anyhow::Result<Round> {
+        let mut round = Round::default();
+        let seen = match self.looked(acting, records.kept(), in_doubt).await {
+            Ok(seen) => seen,
+            Err(trouble) => {
+                round.meets(None, trouble, in_doubt)?;
+                return Ok(round);
+            }
+        };
+        let Next { actions, waits, stopped } = {
+            let next = next(&records.kept().pool, &records.kept().machines, &seen);
+            (round.is_done, round.needs_a_person) = (next.is_done(), next.needs_a_person());
+            next
+        };
+        (round.waits, round.stopped) = (waits, stopped);
+        for action in actions {
+            if *self.cancelled.borrow() {
+                break;
+            }
+            if !matches!(action, Action::Drain(_)) {
+                (self.watch)(&Notice::Begun(&action));
+            }
+            let is_new = action.machine().and_then(|name| records.kept().machine(name)).map(|machine| machine.state);
+            match acting.act(records, &seen, &action).await {
+                Ok(Acted::Changed) => {
+                    round.changed = true;
+                    // What is made anew again and again comes no further by being removed.
+                    let removes = matches!(action, Action::RemoveToken(_) | Action::Detach(..) | Action::Destroy(_));
+                    round.progressed |= !(removes && is_new == Some(State::New));
+                }
+                Ok(Acted::Blocked(why)) => round.blocked(&action, why),
+                Err(trouble) => round.meets(action.machine(), trouble, in_doubt)?,
+            }
+        }
+        Ok(round)
+    }
+
+    async fn looked(&self, acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result<Seen, Trouble> {
+        if *in_doubt {
+            acting.hypervisor.settle().await?;
+            *in_doubt = false;
+        }
+        look(self.hypervisor, self.cluster, kept, (self.clock)()).await
+    }
+}
+
+/// What one look has led to.
+#[derive(Default)]
+struct Round {
+    /// Something was done.
+    changed: bool,
+    /// Something was done that leads on.
+    progressed: bool,
+    /// Something could not be done.
+    failed: bool,
+    is_done: bool,
+    needs_a_person: bool,
+    waits: Vec<Wait>,
+    stopped: Vec<Wait>,
+}
+
+impl Round {
+    /// A drain that is blocked says by whom, and lasts as the drain does.
+    fn blocked(&mut self, action: &Action, reason: Reason) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.worker.as_ref() == action.machine()) {
+            wait.reason = reason.clone();
+        }
+    }
+
+    /// What was not done is done later, or never by this command.
+    fn meets(&mut self, machine: Option<&String>, trouble: Trouble, in_doubt: &mut bool) -> anyhow::Result<()> {
+        let reason = match trouble {
+            Trouble::Stop(error) => return Err(error),
+            Trouble::Later(reason) | Trouble::Refused(reason) => reason,
+            Trouble::InDoubt(reason) => {
+                *in_doubt = true;
+                reason
+            }
+        };
+        self.failed = true;
+        self.waits.push(Wait { worker: machine.cloned(), reason, lasting: false });
+        Ok(())
+    }
+}

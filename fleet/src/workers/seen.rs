@@ -1,0 +1,73 @@
+//! What is there, looked at once.
+
+use std::collections::BTreeMap;
+
+use super::cluster::{NodeSeen, PodSeen};
+use super::machine::Machine;
+use crate::hypervisor::Vm;
+
+/// VMs, nodes and pods at one moment. A place that could not be looked at is no part of it: then nothing is decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Seconds of Unix time.
+    pub now: u64,
+    /// The VMs that carry the pool's stamp, and those that are the workers' by BIOS UUID, whatever they carry.
+    pub vms: Vec<Vm>,
+    /// The nodes of the cluster.
+    pub nodes: Vec<NodeSeen>,
+    /// What has to move away from nodes that leave, by node.
+    pub pods: BTreeMap<String, Vec<PodSeen>>,
+    /// Claims of volumes that would be lost with a node that leaves, by node.
+    pub claims: BTreeMap<String, Vec<String>>,
+}
+
+/// What there is of a machine's VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// Nothing.
+    Nothing,
+    /// Its VM.
+    Vm(&'a Vm),
+    /// More than one, or one whose stamp or identity is not what was noted. It is left alone.
+    Odd,
+}
+
+/// What there is of a machine's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node<'a> {
+    /// Nothing.
+    Absent,
+    /// Its node.
+    Own(&'a NodeSeen),
+    /// A node of its name that runs on something else. It is left alone.
+    Foreign,
+}
+
+impl Seen {
+    /// A machine's VM.
+    pub fn vm(&self, machine: &Machine) -> Found<'_> {
+        let mut own = self.vms.iter().filter(|vm| machine.owns(vm));
+        let (first, second) = (own.next(), own.next());
+        let unstamped = |vm: &Vm| machine.vm == Some(vm.uuid()) && !machine.owns(vm);
+        if second.is_some() || self.vms.iter().any(unstamped) {
+            return Found::Odd;
+        }
+        match first {
+            None => Found::Nothing,
+            Some(vm) if machine.vm.is_some_and(|noted| noted != vm.uuid()) => Found::Odd,
+            Some(vm) => Found::Vm(vm),
+        }
+    }
+
+    /// A machine's node.
+    pub fn node(&self, machine: &Machine) -> Node<'_> {
+        let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
+        let own = machine.vm.map(|vm| format!("vsphere://{vm}"));
+        // The kubelet sets it when it makes the object: one without it is none of ours, or an earlier image's.
+        if node.provider.is_empty() || own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) {
+            Node::Own(node)
+        } else {
+            Node::Foreign
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Where workers stand, for people and for programs.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::decide::{Wait, next};
+use super::machine::State;
+use super::records::Kept;
+use super::seen::{Found, Node, Seen};
+use crate::hypervisor::PowerState;
+use crate::upgrade::Reason;
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: String,
+    /// Its address; none where it asks for one by DHCP.
+    pub address: Option<Ipv4Addr>,
+    /// How far it is.
+    pub state: State,
+    /// Its image, for people.
+    pub image: String,
+    /// Whether it is made as the pool wants it now.
+    pub up_to_date: bool,
+    /// Whether its node is Ready and takes pods.
+    pub available: bool,
+    /// BIOS UUID of its VM.
+    pub vm: Option<Uuid>,
+    /// Whether its VM runs; none if it has none.
+    pub power: Option<PowerState>,
+    /// Why it failed, or leaves.
+    pub reason: Option<Reason>,
+}
+
+/// All workers of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkersStatus {
+    /// The pool.
+    pub pool: String,
+    /// How many workers are wanted.
+    pub wanted: usize,
+    /// How many do their part.
+    pub available: usize,
+    /// The image that is wanted, for people.
+    pub image: String,
+    /// Whether the replacement of outdated workers is paused.
+    pub paused: bool,
+    /// The workers by number.
+    pub workers: Vec<WorkerStatus>,
+    /// What has to happen before it goes on.
+    pub waits: Vec<Wait>,
+    /// What has stopped it.
+    pub stopped: Vec<Wait>,
+    /// Whether there is nothing left to do.
+    pub done: bool,
+}
+
+impl WorkersStatus {
+    /// From what is kept and what was seen.
+    pub(super) fn of(kept: &Kept, seen: &Seen) -> Self {
+        let next = next(&kept.pool, &kept.machines, seen);
+        let workers: Vec<WorkerStatus> = kept
+            .machines
+            .iter()
+            .map(|machine| {
+                let node = seen.node(machine);
+                let takes_pods = matches!(node, Node::Own(node) if node.ready && !node.cordoned);
+                WorkerStatus {
+                    name: machine.name.clone(),
+                    address: machine.address,
+                    state: machine.state,
+                    image: machine.template.image.name.clone(),
+                    up_to_date: machine.template == kept.pool.template,
+                    available: machine.state == State::Member && takes_pods,
+                    vm: machine.vm,
+                    power: if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None },
+                    reason: machine.reason.clone(),
+                }
+            })
+            .collect();
+        Self {
+            pool: kept.pool.name.clone(),
+            wanted: kept.pool.count,
+            available: workers.iter().filter(|worker| worker.available).count(),
+            image: kept.pool.template.image.name.clone(),
+            paused: kept.pool.rollout.paused,
+            done: next.is_done(),
+            workers,
+            waits: next.waits,
+            stopped: next.stopped,
+        }
+    }
+}

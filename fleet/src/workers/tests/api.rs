@@ -1,0 +1,83 @@
+use super::*;
+
+fn answer(status: u16, body: &Value) -> Answer {
+    Answer { status, body: body.to_string().into_bytes() }
+}
+
+#[test]
+fn an_eviction_is_blocked_by_a_budget_and_by_nothing_else() {
+    let blocked = json!({"message": "Cannot evict pod as it would violate the pod's disruption budget.",
+        "details": {"causes": [{"message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]}});
+    let Evicted::Blocked(words) = evicted(&answer(429, &blocked)).unwrap() else { panic!("it goes") };
+    assert!(words.contains("disruption budget.") && words.contains("web needs 2 healthy pods"), "{words}");
+    for gone in [201, 404, 409] {
+        assert_eq!(evicted(&answer(gone, &json!({}))).unwrap(), Evicted::Going);
+    }
+    assert!(evicted(&answer(403, &json!({}))).unwrap_err().to_string().contains("403"));
+}
+
+#[test]
+fn pods_that_stay_with_their_node_have_not_to_move() {
+    let pod = |more: Value| {
+        let mut pod =
+            json!({"metadata": {"namespace": "web", "name": "p", "uid": "u"}, "status": {"phase": "Running"}});
+        for (key, value) in more.as_object().unwrap() {
+            for (inner, value) in value.as_object().unwrap() {
+                pod[key][inner] = value.clone();
+            }
+        }
+        moving(&pod)
+    };
+    assert_eq!(pod(json!({})).unwrap().name, "p");
+    assert!(pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})).unwrap().ending);
+    let owner = |kind: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}});
+    assert!(pod(owner("ReplicaSet")).is_some());
+    assert!(pod(owner("DaemonSet")).is_none());
+    assert!(pod(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})).is_none());
+    assert!(pod(json!({"status": {"phase": "Succeeded"}})).is_none());
+}
+
+#[test]
+fn a_claim_is_kept_on_the_node_that_its_volume_names() {
+    let volume = |kind: &str, host: &str| {
+        let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [host]});
+        json!({"status": {"phase": "Bound"}, "spec": {
+            kind: {"path": "/volumes/a"}, "claimRef": {"namespace": "web", "name": "data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+    };
+    assert_eq!(claim_kept_on(&volume("local", "w1"), "w1"), Some("web/data".to_owned()));
+    assert_eq!(claim_kept_on(&volume("hostPath", "w1"), "w1"), Some("web/data".to_owned()));
+    assert_eq!(claim_kept_on(&volume("local", "w2"), "w1"), None);
+    assert_eq!(claim_kept_on(&volume("nfs", "w1"), "w1"), None);
+}
+
+#[test]
+fn a_node_is_ready_when_it_says_so() {
+    let of = |ready: &str| {
+        node(
+            &json!({"metadata": {"name": "w1", "uid": "u"}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
+            "status": {"conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
+        )
+    };
+    let seen = of("True");
+    assert!(seen.ready && seen.cordoned);
+    assert_eq!((seen.name.as_str(), seen.uid.as_str(), seen.provider.as_str()), ("w1", "u", "vsphere://x"));
+    assert!(!of("Unknown").ready && !of("False").ready);
+}
+
+#[test]
+fn a_tokens_secret_is_one_that_kubeadm_knows() {
+    let token = Token::new("w1", 1_800_000_000);
+    let secret = secret(&token);
+    assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
+    assert_eq!(secret["type"], "bootstrap.kubernetes.io/token");
+    let data = &secret["stringData"];
+    assert_eq!(data["token-id"], token.id);
+    assert_eq!(data["token-secret"], token.secret.expose());
+    assert_eq!(data["expiration"], "2027-01-15T08:30:00Z");
+    assert_eq!(
+        (&data["usage-bootstrap-authentication"], &data["usage-bootstrap-signing"]),
+        (&json!("true"), &json!("true"))
+    );
+    assert_eq!(data["auth-extra-groups"], "system:bootstrappers:kubeadm:default-node-token");
+}

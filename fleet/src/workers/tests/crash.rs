@@ -1,0 +1,141 @@
+//! Every call of a command, and everything that can go wrong there: an error with its effect at once, late or never; a
+//! command that is killed before, after or in the middle; another one that takes over. Whoever goes on brings everything
+//! to its end, and what must never happen panics in the fakes.
+
+use super::fake::{Does, Fault, Given, World, pool, replace};
+use crate::workers::{Kept, Rollout, State, Wish};
+
+/// What a command does that something goes wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Create,
+    Add,
+    Remove,
+    Replace,
+}
+
+impl Way {
+    async fn world(self) -> World {
+        match self {
+            Self::Create => World::new(),
+            Self::Add | Self::Remove | Self::Replace => World::with(2).await,
+        }
+    }
+
+    fn wish(self) -> Wish {
+        match self {
+            Self::Create => Wish::Create(Box::new(pool(2))),
+            Self::Add => Wish::Add(1),
+            Self::Remove => Wish::Remove("t-w1".to_owned()),
+            Self::Replace => replace("two", Rollout::default()),
+        }
+    }
+
+    /// Whether the wish was noted: a person who is told otherwise gives it again.
+    fn is_noted(self, kept: Option<&Kept>) -> bool {
+        let Some(kept) = kept else { return false };
+        match self {
+            Self::Create => true,
+            Self::Add => kept.pool.count == 3,
+            Self::Remove => kept.pool.count == 1,
+            Self::Replace => kept.pool.template.image.digest == "two",
+        }
+    }
+
+    fn ends_with(self) -> usize {
+        match self {
+            Self::Create | Self::Replace => 2,
+            Self::Add => 3,
+            Self::Remove => 1,
+        }
+    }
+
+    /// How few may do their part on the way, and how many VMs there may be.
+    fn bounds(self) -> (usize, usize) {
+        match self {
+            Self::Create => (0, 2),
+            Self::Add => (2, 3),
+            Self::Remove => (1, 2),
+            Self::Replace => (2, 3),
+        }
+    }
+}
+
+async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault) {
+    let told = format!("{way:?}, call {call} {does:?}: {fault:?}");
+    let world = way.world().await;
+    world.set_fault(Some((call, fault)));
+    let given = world.give(way.wish()).await;
+    if fault.kills() {
+        assert!(matches!(given, Given::Killed), "{told}: {given:?}");
+    }
+    if fault == Fault::Overtaken {
+        assert!(matches!(&given, Given::Failed(_)), "{told}: {given:?}");
+        let after = world.lock().calls.iter().skip(call).copied().collect::<Vec<_>>();
+        let changed = after.iter().find(|(_, does)| matches!(does, Does::ChangesVm | Does::ChangesCluster));
+        assert_eq!(changed, None, "{told}: it goes on");
+    }
+    world.set_fault(None);
+    let noted = way.is_noted(world.kept().await.as_ref());
+    let wish = if noted { Wish::GoOn } else { way.wish() };
+    let mut given = world.give_over(wish).await;
+    // What had failed meanwhile is made anew.
+    for _ in 0..3 {
+        if matches!(&given, Given::Arrived(_, status) if status.done) {
+            break;
+        }
+        given = world.give_over(Wish::GoOn).await;
+    }
+    let Given::Arrived(_, status) = given else { panic!("{told}: {given:?}") };
+    assert!(status.done && status.available == way.ends_with(), "{told}: {status:?}");
+    let kept = world.kept().await.unwrap();
+    assert!(kept.machines.iter().all(|machine| machine.state == State::Member), "{told}: {kept:?}");
+    let mut names: Vec<_> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
+    let mut own = world.own();
+    (names.sort(), own.sort());
+    assert_eq!(own, names, "{told}: VMs that are nobody's");
+    let state = world.lock();
+    assert!(state.tokens.is_empty(), "{told}: a token is left");
+    assert_eq!(state.nodes.len(), way.ends_with(), "{told}: {:?}", state.nodes);
+    assert_eq!(state.machines.len(), way.ends_with() + 2, "{told}: a VM of others is gone");
+    drop(state);
+    let (fewest, most) = way.bounds();
+    assert!(world.fewest() >= fewest && world.most() <= most, "{told}: {} {}", world.fewest(), world.most());
+}
+
+async fn everywhere(way: Way) {
+    let world = way.world().await;
+    world.set_fault(None);
+    world.give(way.wish()).await.done();
+    let calls = world.lock().calls.clone();
+    assert!(calls.len() > 20, "{calls:?}");
+    let mut points = 0;
+    for (number, (name, does)) in (1..).zip(calls) {
+        let overtaken: &[Fault] = if name == "store.exists" && number > 12 { &[Fault::Overtaken] } else { &[] };
+        for fault in does.faults().iter().chain(overtaken) {
+            point(way, number, (name, does), *fault).await;
+            points += 1;
+        }
+    }
+    println!("{way:?}: {points} points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_workers_are_made() {
+    everywhere(Way::Create).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_one_is_added() {
+    everywhere(Way::Add).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_one_is_removed() {
+    everywhere(Way::Remove).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_all_are_replaced() {
+    everywhere(Way::Replace).await;
+}

@@ -1,0 +1,217 @@
+//! What the one function never decides, whatever there is.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, pool, template};
+use crate::hypervisor::{PowerState, Vm, VmRef};
+use crate::upgrade::Reason;
+use crate::workers::{Action, Machine, NodeSeen, Pool, Seen, State, next};
+
+/// Machines, VMs and nodes, without time that passes between decision and effect.
+struct Model {
+    pool: Pool,
+    machines: Vec<Machine>,
+    seen: Seen,
+    made: u128,
+}
+
+/// What happens to a worker, by its place among them.
+#[derive(Clone, Debug)]
+enum Happens {
+    Nothing,
+    FallsIll(usize),
+    Recovers(usize),
+    IsCordoned(usize),
+    LosesItsVm(usize),
+    IsWanted(usize),
+    IsAnotherImage,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        6 => Just(Happens::Nothing),
+        2 => (0..6usize).prop_map(Happens::FallsIll),
+        2 => (0..6usize).prop_map(Happens::Recovers),
+        1 => (0..6usize).prop_map(Happens::IsCordoned),
+        1 => (0..6usize).prop_map(Happens::LosesItsVm),
+        1 => (0..5usize).prop_map(Happens::IsWanted),
+        1 => Just(Happens::IsAnotherImage),
+    ]
+}
+
+impl Model {
+    fn vm(&mut self, name: &str) -> &mut Vm {
+        self.seen.vms.iter_mut().find(|vm| vm.name == name).expect("its VM")
+    }
+
+    fn available(&self, machine: &Machine) -> bool {
+        let node = self.seen.nodes.iter().find(|node| node.name == machine.name);
+        let vm = self.seen.vms.iter().any(|vm| vm.name == machine.name);
+        machine.state == State::Member && vm && node.is_some_and(|node| node.ready && !node.cordoned)
+    }
+
+    fn happens(&mut self, what: &Happens) {
+        match *what {
+            Happens::Nothing => {}
+            Happens::FallsIll(at) => self.seen.nodes.iter_mut().skip(at).take(1).for_each(|node| node.ready = false),
+            Happens::Recovers(at) => {
+                for node in self.seen.nodes.iter_mut().skip(at).take(1) {
+                    let on = self.seen.vms.iter().any(|vm| vm.name == node.name && vm.power == PowerState::On);
+                    node.ready = on;
+                }
+            }
+            Happens::IsCordoned(at) => {
+                self.seen.nodes.iter_mut().skip(at).take(1).for_each(|node| node.cordoned = true)
+            }
+            Happens::LosesItsVm(at) if at < self.seen.vms.len() => {
+                let lost = self.seen.vms.remove(at);
+                self.seen.nodes.iter_mut().filter(|node| node.name == lost.name).for_each(|node| node.ready = false);
+            }
+            Happens::LosesItsVm(_) => {}
+            Happens::IsWanted(count) => self.pool.count = count,
+            Happens::IsAnotherImage => self.pool.template = template(&format!("image-{}", self.made)),
+        }
+    }
+
+    /// Does what was decided, and what the world does then.
+    fn act(&mut self, action: Action) {
+        let name = action.machine().cloned().unwrap_or_default();
+        let mut machine = self.machines.iter().find(|machine| machine.name == name).cloned();
+        let Some(machine) = machine.as_mut() else { return self.add(action) };
+        match action {
+            Action::Add { .. } => {}
+            Action::Import(_) => {
+                self.made += 1;
+                let uuid = Uuid::from_u128(self.made);
+                let mut vm = super::fake::vm(&name, uuid, Some(machine.stamp(DEPLOYMENT)));
+                vm.reference = VmRef { uuid, id: name.clone() };
+                self.seen.vms.push(vm);
+                (machine.vm, machine.token) = (Some(uuid), Some("abcdef".to_owned()));
+            }
+            Action::PowerOn(_) => {
+                assert_eq!(self.vm(&name).power, PowerState::Off);
+                self.vm(&name).power = PowerState::On;
+                machine.state = State::Joining;
+                let provider = format!("vsphere://{}", machine.vm.unwrap());
+                let node = NodeSeen { name: name.clone(), uid: name.clone(), provider, ready: true, cordoned: false };
+                self.seen.nodes.push(node);
+            }
+            Action::Joined(_) => machine.state = State::Member,
+            Action::Fail(_, why) => (machine.state, machine.reason) = (State::Failed, Some(why)),
+            Action::Leave(_, why) => (machine.state, machine.reason) = (State::Leaving, Some(why)),
+            Action::RemoveToken(_) => machine.token = None,
+            Action::Cordon(_) => {
+                self.seen.nodes.iter_mut().filter(|node| node.name == name).for_each(|node| node.cordoned = true)
+            }
+            Action::Drain(_) => self.seen.pods.clear(),
+            Action::PowerOff(_) => self.vm(&name).power = PowerState::Off,
+            Action::DeleteNode(_) => {
+                assert!(self.seen.vms.iter().all(|vm| vm.name != name || vm.power == PowerState::Off));
+                self.seen.nodes.retain(|node| node.name != name);
+            }
+            Action::Detach(..) => {}
+            Action::Destroy(_) => self.seen.vms.retain(|vm| vm.name != name),
+            Action::Forget(_) => {
+                assert!(self.seen.vms.iter().all(|vm| vm.name != name), "its VM is forgotten");
+                self.machines.retain(|machine| machine.name != name);
+                return;
+            }
+        }
+        *self.machines.iter_mut().find(|machine| machine.name == name).unwrap() = machine.clone();
+    }
+
+    fn add(&mut self, action: Action) {
+        let Action::Add { address } = action else { panic!("{action:?} of no machine") };
+        assert!(self.machines.iter().all(|machine| machine.address != address), "an address is given twice");
+        self.pool.made += 1;
+        self.made += 1;
+        self.machines.push(Machine {
+            name: self.pool.machine_name(self.pool.made),
+            id: Uuid::from_u128(0x1000 + self.made),
+            template: self.pool.template.clone(),
+            address,
+            state: State::New,
+            since: 0,
+            vm: None,
+            token: None,
+            reason: None,
+        });
+    }
+
+    /// Decides once, and holds the decision to what must be.
+    fn round(&mut self) -> bool {
+        let next = next(&self.pool, &self.machines, &self.seen);
+        let mut of_each = BTreeMap::new();
+        for name in next.actions.iter().filter_map(Action::machine) {
+            *of_each.entry(name).or_insert(0) += 1;
+        }
+        assert!(of_each.values().all(|count| *count == 1), "{:?}", next.actions);
+        let available = self.machines.iter().filter(|machine| self.available(machine)).count();
+        let chosen = |why: &Reason| ["workers.outdated", "workers.surplus"].contains(&why.code.as_str());
+        let leaving: Vec<&Machine> = next
+            .actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Leave(name, why) if chosen(why) => self.machines.iter().find(|machine| machine.name == *name),
+                _ => None,
+            })
+            .collect();
+        let of_members = leaving.iter().filter(|machine| machine.state == State::Member).count();
+        let serving = leaving.iter().filter(|machine| self.available(machine)).count();
+        assert!(
+            of_members == 0 || available - serving >= self.pool.floor(),
+            "{available} do their part, {} must, and these go: {leaving:?}",
+            self.pool.floor()
+        );
+        let adds = next.actions.iter().filter(|action| matches!(action, Action::Add { .. })).count();
+        let has_vm = |machine: &Machine| self.seen.vms.iter().any(|vm| vm.name == machine.name);
+        let there = self.machines.iter().filter(|machine| machine.stays() || has_vm(machine)).count();
+        assert!(adds == 0 || there + adds <= self.pool.count + self.pool.rollout.max_surge, "{there} and {adds} more");
+        let done = next.is_done();
+        assert!(!done || adds == 0);
+        for action in next.actions {
+            self.act(action);
+        }
+        done
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_are_more_missing_than_may_be_nor_more_there_and_it_ends(
+        count in 0..5usize,
+        surge in 0..3usize,
+        missing in 0..3usize,
+        events in prop::collection::vec(happens(), 0..40),
+    ) {
+        prop_assume!(surge + missing > 0);
+        let mut wanted = pool(count);
+        (wanted.rollout.max_surge, wanted.rollout.max_unavailable) = (surge, missing);
+        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen::default(), made: 0 };
+        for event in &events {
+            model.happens(event);
+            model.round();
+        }
+        // Everybody recovers: it comes to its end.
+        for node in &mut model.seen.nodes {
+            let leaves = model.machines.iter().any(|one| one.name == node.name && one.state == State::Leaving);
+            (node.ready, node.cordoned) = (true, node.cordoned && leaves);
+        }
+        let rounds = (0..200).position(|_| {
+            for node in &mut model.seen.nodes {
+                let on = model.seen.vms.iter().any(|vm| vm.name == node.name && vm.power == PowerState::On);
+                node.ready = on;
+            }
+            model.round()
+        });
+        prop_assert!(rounds.is_some(), "it never ends: {:?}", model.machines);
+        prop_assert_eq!(model.machines.len(), model.pool.count);
+        let up_to_date = |machine: &Machine| machine.template == model.pool.template && model.available(machine);
+        prop_assert!(model.machines.iter().all(up_to_date));
+    }
+}

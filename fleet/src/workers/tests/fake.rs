@@ -1,0 +1,746 @@
+//! A hypervisor, a cluster and a store in memory. What must never happen panics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::authority::{Store, TakeOver};
+use crate::hypervisor::{
+    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Size,
+    Staged, Stamp, Vm, VmRef,
+};
+use crate::workers::{
+    Addresses, Arrived, Cluster, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout, Site, Template, Token,
+    Wish, Workers, WorkersStatus, records,
+};
+
+pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
+/// When the world begins, in seconds of Unix time.
+const BEGINNING: u64 = 1_000_000;
+/// How long a VM takes to join.
+const JOINS: Duration = Duration::from_secs(5);
+/// How long a pod takes to end.
+const ENDS: Duration = Duration::from_secs(3);
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An error, and nothing happens.
+    Fails,
+    /// It happens, and the answer is lost.
+    Lost,
+    /// The answer is lost, and it happens when the hypervisor settles.
+    Late,
+    /// The command is killed before.
+    KilledBefore,
+    /// The command is killed after.
+    KilledAfter,
+    /// The command is killed, and it happens when the hypervisor settles.
+    KilledLate,
+    /// Half of a text is written, and the command is killed.
+    KilledHalf,
+    /// Another command takes over.
+    Overtaken,
+}
+
+impl Fault {
+    pub fn kills(self) -> bool {
+        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::KilledLate | Self::KilledHalf)
+    }
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    Looks,
+    /// Changes something of a VM.
+    ChangesVm,
+    /// Changes something of the cluster.
+    ChangesCluster,
+    Writes,
+}
+
+impl Does {
+    /// All that can go wrong with it.
+    pub fn faults(self) -> &'static [Fault] {
+        use Fault::{Fails, KilledAfter, KilledBefore, KilledHalf, KilledLate, Late, Lost};
+        match self {
+            Self::Looks => &[Fails, KilledBefore],
+            Self::ChangesVm => &[Fails, Lost, Late, KilledBefore, KilledAfter, KilledLate],
+            Self::ChangesCluster => &[Fails, Lost, KilledBefore, KilledAfter],
+            Self::Writes => &[Fails, Lost, KilledBefore, KilledAfter, KilledHalf],
+        }
+    }
+}
+
+type Effect = Box<dyn FnOnce(&mut State) + Send>;
+
+struct Pod {
+    seen: PodSeen,
+    ended: Option<Instant>,
+}
+
+pub struct Machine {
+    pub vm: Vm,
+    whole: bool,
+    token: String,
+    powered: Option<Instant>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub machines: Vec<Machine>,
+    pub nodes: Vec<NodeSeen>,
+    pods: BTreeMap<String, Vec<Pod>>,
+    pub tokens: BTreeMap<String, u64>,
+    pub claims: BTreeMap<String, Vec<String>>,
+    holds: BTreeMap<u64, BTreeMap<String, String>>,
+    pub calls: Vec<(&'static str, Does)>,
+    fault: Option<(usize, Fault)>,
+    late: Vec<Effect>,
+    made: u128,
+    /// Images whose VMs never join.
+    pub ill: BTreeSet<String>,
+    /// Nodes whose pods a PodDisruptionBudget keeps.
+    pub blocked: BTreeSet<String>,
+    /// Whether the API is cut off.
+    pub cut: bool,
+    /// The fewest workers that did their part since that was last asked.
+    fewest: usize,
+    /// The most VMs that there were.
+    most: usize,
+}
+
+#[derive(Clone)]
+pub struct World {
+    state: Arc<Mutex<State>>,
+    died: Arc<Notify>,
+    began: Instant,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub enum Given {
+    Killed,
+    Failed(anyhow::Error),
+    Arrived(Arrived, Box<WorkersStatus>),
+}
+
+impl Given {
+    pub fn arrived(self) -> (Arrived, WorkersStatus) {
+        match self {
+            Self::Arrived(arrived, status) => (arrived, *status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn done(self) -> WorkersStatus {
+        let (arrived, status) = self.arrived();
+        assert_eq!(arrived, Arrived::Done, "{status:?}");
+        status
+    }
+}
+
+pub fn template(image: &str) -> Template {
+    Template {
+        image: Image { digest: image.to_owned(), name: format!("kaas-tenant {image}") },
+        kubernetes: "1.36".to_owned(),
+        size: Size { processors: 2, memory: 2048, data_disk: None },
+        labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
+        taints: BTreeSet::new(),
+    }
+}
+
+pub fn pool(count: usize) -> Pool {
+    Pool {
+        name: "general".to_owned(),
+        prefix: "t".to_owned(),
+        count,
+        template: template("one"),
+        ova: "one.ova".into(),
+        addresses: Some(Addresses { first: [10, 0, 0, 20].into(), last: [10, 0, 0, 29].into(), prefix: 24 }),
+        rollout: Rollout::default(),
+        made: 0,
+    }
+}
+
+pub fn replace(image: &str, rollout: Rollout) -> Wish {
+    Wish::Replace { template: Box::new(template(image)), ova: format!("{image}.ova").into(), rollout }
+}
+
+pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
+    Vm {
+        reference: VmRef { uuid, id: name.to_owned() },
+        name: name.to_owned(),
+        stamp,
+        power: PowerState::Off,
+        disks: Vec::new(),
+        adapters: Vec::new(),
+        snapshots: Vec::new(),
+        tasks: Vec::new(),
+        version: "0".to_owned(),
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let world = Self { state: Arc::default(), died: Arc::default(), began: Instant::now() };
+        // Others': one looks as if it were the first worker's, in name and identity.
+        let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "t-w1".to_owned(), swap: None };
+        let mut strange = vm("t-w1", Uuid::from_u128(0xb01), Some(stamp));
+        strange.power = PowerState::On;
+        let machine = |vm| Machine { vm, whole: true, token: String::new(), powered: None };
+        world.lock().machines = vec![machine(strange), machine(vm("by-hand", Uuid::from_u128(0xb02), None))];
+        world
+    }
+
+    /// With a pool of so many workers that have joined.
+    pub async fn with(count: usize) -> Self {
+        let world = Self::new();
+        world.give(Wish::Create(Box::new(pool(count)))).await.done();
+        world.begin_counting();
+        world
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn now(&self) -> u64 {
+        BEGINNING + self.began.elapsed().as_secs()
+    }
+
+    /// Something goes wrong at this call from now on, counted from 1; calls are counted anew.
+    pub fn set_fault(&self, fault: Option<(usize, Fault)>) {
+        let mut state = self.lock();
+        state.calls.clear();
+        state.fault = fault;
+    }
+
+    pub fn begin_counting(&self) {
+        let mut state = self.lock();
+        (state.fewest, state.most) = (usize::MAX, 0);
+        state.count();
+    }
+
+    pub fn fewest(&self) -> usize {
+        self.lock().fewest
+    }
+
+    pub fn most(&self) -> usize {
+        self.lock().most
+    }
+
+    /// The pool's VMs by name.
+    pub fn own(&self) -> Vec<String> {
+        let state = self.lock();
+        let own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
+        own.map(|machine| machine.vm.name.clone()).collect()
+    }
+
+    pub async fn kept(&self) -> Option<Kept> {
+        records::read(self).await.unwrap()
+    }
+
+    pub async fn give(&self, wish: Wish) -> Given {
+        self.give_with(wish, TakeOver::FromTheDead, watch::channel(false).1).await
+    }
+
+    /// By a person who sees that no other command is at work.
+    pub async fn give_over(&self, wish: Wish) -> Given {
+        self.give_with(wish, TakeOver::FromAnyone, watch::channel(false).1).await
+    }
+
+    pub async fn give_with(&self, wish: Wish, over: TakeOver, cancelled: watch::Receiver<bool>) -> Given {
+        let (world, clock) = (self.clone(), || self.now());
+        let workers = Workers {
+            hypervisor: &world,
+            cluster: &world,
+            store: &world,
+            beside: vm("cp1", Uuid::from_u128(0xc1), None),
+            placement: Placement::default(),
+            site: Site(BTreeMap::from([("cluster-name".to_owned(), "t".to_owned())])),
+            what: "a test",
+            watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
+            clock: &clock,
+            pace: Duration::from_secs(1),
+            pause_limit: Duration::from_secs(1200),
+            cancelled,
+        };
+        tokio::select! {
+            biased;
+            () = self.died.notified() => Given::Killed,
+            gone = workers.go(&wish, over) => match gone {
+                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
+                Err(error) => Given::Failed(error),
+            },
+        }
+    }
+
+    async fn die(&self) -> ! {
+        self.died.notify_one();
+        std::future::pending().await
+    }
+
+    /// Counts a call and lets go wrong what is to. What is done is the call's effect.
+    async fn call<T: Send>(
+        &self,
+        name: &'static str,
+        does: Does,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let fault = {
+            let mut state = self.lock();
+            state.calls.push((name, does));
+            state.fault.filter(|(at, _)| *at == state.calls.len()).map(|(_, fault)| fault)
+        };
+        match fault {
+            Some(Fault::Fails) => bail!("it fails ({name})"),
+            Some(Fault::KilledBefore | Fault::KilledHalf) => self.die().await,
+            Some(fault @ (Fault::Late | Fault::KilledLate)) => {
+                self.lock().late.push(Box::new(|state| drop(act(state))));
+                if fault.kills() {
+                    self.die().await
+                }
+                bail!(Lost)
+            }
+            Some(Fault::Overtaken) => {
+                let mut state = self.lock();
+                let next = state.holds.keys().next_back().map_or(1, |last| last + 1);
+                state.holds.entry(next).or_default().insert("released".to_owned(), String::new());
+            }
+            Some(Fault::Lost | Fault::KilledAfter) | None => {}
+        }
+        let done = {
+            let mut state = self.lock();
+            let done = act(&mut state);
+            state.count();
+            done
+        };
+        match fault {
+            Some(Fault::KilledAfter) => self.die().await,
+            Some(Fault::Lost) => bail!(Lost),
+            _ => done,
+        }
+    }
+
+    /// The same of a hypervisor's call that changes something.
+    async fn change<T: Send>(
+        &self,
+        name: &'static str,
+        permit: &dyn Permit,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        permit.still().await?;
+        self.call(name, Does::ChangesVm, act).await.map_err(|error| {
+            let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
+            match error.downcast::<Error>() {
+                Ok(told) => told,
+                Err(error) => Error::new(kind, error),
+            }
+        })
+    }
+
+    async fn look<T: Send>(&self, name: &'static str, act: impl FnOnce(&mut State) -> T + Send + 'static) -> Result<T> {
+        self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
+    }
+
+    async fn ask<T: Send>(
+        &self,
+        name: &'static str,
+        does: Does,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let (now, instant) = (self.now(), Instant::now());
+        self.call(name, does, move |state| {
+            if state.cut {
+                bail!("the API does not answer");
+            }
+            state.pass(now, instant);
+            act(state)
+        })
+        .await
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is lost")]
+struct Lost;
+
+fn is_ours(vm: &Vm) -> bool {
+    vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT)
+}
+
+impl State {
+    fn count(&mut self) {
+        let serves = self.nodes.iter().filter(|node| node.ready && !node.cordoned).count();
+        self.fewest = self.fewest.min(serves);
+        self.most = self.most.max(self.machines.iter().filter(|machine| is_ours(&machine.vm)).count());
+    }
+
+    /// Time passes: VMs join, pods end.
+    fn pass(&mut self, now: u64, instant: Instant) {
+        let mut joined = Vec::new();
+        for machine in self.machines.iter().filter(|machine| machine.vm.power == PowerState::On && machine.whole) {
+            let due = machine.powered.is_some_and(|at| at + JOINS <= instant);
+            let known = self.nodes.iter().any(|node| node.name == machine.vm.name);
+            let good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
+            let image = machine.vm.version.as_str();
+            if due && !known && good && !self.ill.contains(image) {
+                joined.push((machine.vm.name.clone(), machine.vm.uuid()));
+            }
+        }
+        for (name, uuid) in joined {
+            self.made += 1;
+            let uid = format!("node-{}", self.made);
+            let provider = format!("vsphere://{uuid}");
+            let pod =
+                PodSeen { namespace: "web".to_owned(), name: format!("of-{name}"), uid: uid.clone(), ending: false };
+            self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
+            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false });
+        }
+        for pods in self.pods.values_mut() {
+            pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));
+        }
+    }
+
+    fn has_pods(&self, node: &str) -> bool {
+        self.pods.get(node).is_some_and(|pods| !pods.is_empty())
+    }
+
+    /// A VM of the pool that is as it was seen.
+    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
+        assert!(is_ours(seen), "{seen} is not the pool's and was to be changed");
+        let found = self.machines.iter_mut().find(|machine| machine.vm.reference == seen.reference);
+        let machine = found.context(Error::not_found("no such VM"))?;
+        if machine.vm != *seen {
+            bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
+        }
+        Ok(machine)
+    }
+
+    /// Cuts a worker off: its node says nothing any more.
+    pub fn silence(&mut self, node: &str) {
+        self.nodes.iter_mut().find(|one| one.name == node).unwrap().ready = false;
+    }
+
+    pub fn add_disk(&mut self, name: &str) {
+        let machine = self.machines.iter_mut().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
+        let reference = DiskRef { uuid: Uuid::from_u128(0xd), path: "volumes".to_owned() };
+        machine.unwrap().vm.disks.push(crate::hypervisor::Disk {
+            reference,
+            kind: crate::hypervisor::DiskKind::Data,
+            parent: None,
+            controller: "c".to_owned(),
+        });
+    }
+
+    fn off(&mut self, name: &str) {
+        for node in self.nodes.iter_mut().filter(|node| node.name == name) {
+            node.ready = false;
+        }
+    }
+}
+
+#[async_trait]
+impl Hypervisor for World {
+    fn deployment(&self) -> Uuid {
+        DEPLOYMENT
+    }
+
+    async fn preflight(&self, _: &Placement) -> Result<()> {
+        Ok(())
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        self.look("vms", |state| state.machines.iter().map(|machine| machine.vm.clone()).filter(is_ours).collect())
+            .await
+    }
+
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        let wanted = vm.clone();
+        let found = self.look("vm", move |state| {
+            state.machines.iter().find(|machine| machine.vm.reference == wanted).map(|machine| machine.vm.clone())
+        });
+        found.await?.ok_or_else(|| Error::not_found("no such VM"))
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.look("with_bios_uuid", move |state| {
+            let vms = state.machines.iter().map(|machine| machine.vm.clone());
+            vms.filter(|vm| vm.uuid() == uuid).collect()
+        })
+        .await
+    }
+
+    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        self.change("settle", permit, |state| {
+            for effect in std::mem::take(&mut state.late) {
+                effect(state);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Permit) -> Result<()> {
+        panic!("workers are stamped from their first moment")
+    }
+
+    async fn staged(&self, digest: &str, _: &Vm, _: &Placement) -> Result<Option<Staged>> {
+        let staged = Staged { digest: digest.to_owned(), reference: digest.to_owned() };
+        self.look("staged", |_| Some(staged)).await
+    }
+
+    async fn stage(&self, _: &Path, _: &str, _: &Vm, _: &Placement, _: &dyn Permit) -> Result<Staged> {
+        panic!("the image lies ready")
+    }
+
+    async fn import(&self, _: &Replacement<'_>, _: &dyn Permit) -> Result<Uuid> {
+        panic!("a worker takes no other one's place")
+    }
+
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
+        let token = addition.properties["join-token"].split('.').next().unwrap_or_default().to_owned();
+        let image = addition.image.digest.clone();
+        assert_eq!(addition.properties["node-name"], name);
+        // Its first moment: whoever is killed now leaves half of it.
+        let half = self.call("add", Does::ChangesVm, {
+            let (name, stamp) = (name.clone(), stamp.clone());
+            move |state| {
+                let id = stamp.swap.expect("a machine's stamp");
+                let twice = state.machines.iter().filter(|machine| is_ours(&machine.vm)).any(|machine| {
+                    machine.vm.name == name || machine.vm.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(id))
+                });
+                assert!(!twice, "{name} is made twice");
+                assert!(state.tokens.contains_key(&token), "{name} is made with a token that is not there");
+                state.made += 1;
+                let mut vm = vm(&name, Uuid::from_u128(0xe00 + state.made), Some(stamp));
+                vm.version = image;
+                let uuid = vm.uuid();
+                state.machines.push(Machine { vm, whole: false, token, powered: None });
+                Ok(uuid)
+            }
+        });
+        let doubt =
+            |error: anyhow::Error| Error::new(if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient }, error);
+        permit.still().await?;
+        let uuid = half.await.map_err(doubt)?;
+        self.change("add.end", permit, move |state| {
+            state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).expect("half a VM").whole = true;
+            Ok(uuid)
+        })
+        .await
+        .map_err(|error| {
+            Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
+        })
+    }
+
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let (seen, now) = (vm.clone(), Instant::now());
+        self.change("power_on", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert!(machine.whole, "{seen} is half a VM and was to be powered on");
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
+            (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        let seen = vm.clone();
+        self.change("shut_down", permit, move |state| {
+            let name = seen.name.clone();
+            let ready = state.nodes.iter().any(|node| node.name == name && node.ready);
+            assert!(!ready || !state.has_pods(&name), "{seen} has pods and was to be shut down");
+            state.own(&seen)?.vm.power = PowerState::Off;
+            state.off(&name);
+            Ok(ShutDown::Off)
+        })
+        .await
+    }
+
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let seen = vm.clone();
+        self.change("cut_power", permit, move |state| {
+            state.own(&seen)?.vm.power = PowerState::Off;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn connect(&self, _: &Vm, _: &str, _: bool, _: &dyn Permit) -> Result<()> {
+        panic!("nobody asks for that")
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let (seen, disk) = (vm.clone(), disk.clone());
+        self.change("detach", permit, move |state| {
+            state.own(&seen)?.vm.disks.retain(|held| held.reference != disk);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Permit) -> Result<()> {
+        panic!("nobody asks for that")
+    }
+
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let seen = vm.clone();
+        self.change("destroy", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be removed");
+            assert!(machine.vm.disks.is_empty(), "a disk goes with {seen}");
+            let own = format!("vsphere://{}", seen.uuid());
+            assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be removed");
+            state.machines.retain(|machine| machine.vm.reference != seen.reference);
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Cluster for World {
+    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
+        self.ask("nodes", Does::Looks, |state| Ok(state.nodes.clone())).await
+    }
+
+    async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
+        let node = node.to_owned();
+        self.ask("pods", Does::Looks, move |state| {
+            Ok(state.pods.get(&node).into_iter().flatten().map(|pod| pod.seen.clone()).collect())
+        })
+        .await
+    }
+
+    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        let node = node.to_owned();
+        self.ask("claims", Does::Looks, move |state| Ok(state.claims.get(&node).cloned().unwrap_or_default())).await
+    }
+
+    async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
+        let (id, expires) = (token.id.clone(), token.expires);
+        self.ask("add_token", Does::ChangesCluster, move |state| {
+            state.tokens.insert(id, expires);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
+        let id = id.to_owned();
+        self.ask("remove_token", Does::ChangesCluster, move |state| {
+            state.tokens.remove(&id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
+        let seen = node.clone();
+        self.ask("cordon", Does::ChangesCluster, move |state| {
+            let node = state.nodes.iter_mut().find(|node| node.uid == seen.uid).context("no such node")?;
+            node.cordoned = true;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
+        let (seen, ends) = (pod.clone(), Instant::now() + ENDS);
+        self.ask("evict", Does::ChangesCluster, move |state| {
+            let node = state.pods.iter().find(|(_, pods)| pods.iter().any(|pod| pod.seen.uid == seen.uid));
+            let Some(node) = node.map(|(node, _)| node.clone()) else { return Ok(Evicted::Going) };
+            if state.blocked.contains(&node) {
+                return Ok(Evicted::Blocked("its disruption budget".to_owned()));
+            }
+            for pod in state.pods.get_mut(&node).into_iter().flatten() {
+                (pod.seen.ending, pod.ended) = (true, pod.ended.or(Some(ends)));
+            }
+            Ok(Evicted::Going)
+        })
+        .await
+    }
+
+    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
+        let seen = node.clone();
+        self.ask("delete_node", Does::ChangesCluster, move |state| {
+            let on = |machine: &Machine| {
+                format!("vsphere://{}", machine.vm.uuid()) == seen.provider && machine.vm.power == PowerState::On
+            };
+            assert!(!state.machines.iter().any(on), "the node {} runs and was to be removed", seen.name);
+            state.nodes.retain(|node| node.uid != seen.uid);
+            state.pods.remove(&seen.name);
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Store for World {
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        self.call("store.numbers", Does::Looks, |state| Ok(state.holds.keys().copied().collect())).await
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
+    }
+
+    async fn make(&self, number: u64) -> anyhow::Result<bool> {
+        self.call("store.make", Does::Writes, move |state| {
+            let new = !state.holds.contains_key(&number);
+            state.holds.entry(number).or_default();
+            Ok(new)
+        })
+        .await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.call("store.remove", Does::Writes, move |state| state.holds.remove(&number).map(drop).context("no hold"))
+            .await
+    }
+
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
+        let file = file.to_owned();
+        self.call("store.read", Does::Looks, move |state| {
+            Ok(state.holds.get(&number).and_then(|files| files.get(&file)).cloned())
+        })
+        .await
+    }
+
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        let (file, text) = (file.to_owned(), text.to_owned());
+        {
+            let mut state = self.lock();
+            let at = state.calls.len() + 1;
+            if state.fault == Some((at, Fault::KilledHalf)) {
+                let half = text[..text.len() / 2].to_owned();
+                state.holds.entry(number).or_default().insert(file.clone(), half);
+            }
+        }
+        self.call("store.write", Does::Writes, move |state| {
+            state.holds.get_mut(&number).context("no hold")?.insert(file, text);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.call("store.files", Does::Looks, move |state| {
+            Ok(state.holds.get(&number).into_iter().flat_map(|files| files.keys().cloned()).collect())
+        })
+        .await
+    }
+}

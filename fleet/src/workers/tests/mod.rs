@@ -1,0 +1,7 @@
+//! Workers come and go, whatever goes wrong.
+
+mod crash;
+mod decide;
+mod fake;
+mod records;
+mod stories;

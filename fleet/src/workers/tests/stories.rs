@@ -1,0 +1,227 @@
+//! What people want, and what becomes of it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::fake::{Given, World, pool, replace};
+use crate::authority::TakeOver;
+use crate::hypervisor::PowerState;
+use crate::workers::{Arrived, LocalVolumes, Rollout, State, Wish};
+
+fn codes(arrived: &Arrived) -> Vec<&str> {
+    match arrived {
+        Arrived::Paused(waits) | Arrived::Stopped(waits) => {
+            waits.iter().map(|wait| wait.reason.code.as_str()).collect()
+        }
+        Arrived::Done | Arrived::Cancelled => Vec::new(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
+    let world = World::new();
+    let status = world.give(Wish::Create(Box::new(pool(2)))).await.done();
+    assert_eq!((status.wanted, status.available), (2, 2));
+    let names: Vec<_> = status.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
+    assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
+    assert_eq!(status.workers[1].address, Some([10, 0, 0, 21].into()));
+    assert!(world.lock().tokens.is_empty());
+    let again = world.give(Wish::Create(Box::new(pool(2)))).await;
+    assert!(
+        matches!(&again, Given::Failed(error) if error.to_string().contains("there are workers already")),
+        "{again:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_comes_and_the_one_that_is_named_goes() {
+    let world = World::with(2).await;
+    assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
+    let status = world.give(Wish::Remove("t-w2".to_owned())).await.done();
+    let left: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
+    assert_eq!(left, ["t-w1", "t-w3"]);
+    assert_eq!(world.own(), left);
+    assert_eq!(world.lock().nodes.len(), 2);
+    let missing = world.give(Wish::Remove("t-w2".to_owned())).await;
+    assert!(matches!(&missing, Given::Failed(error) if error.to_string().contains("there is no worker t-w2")));
+    // A name is never used again.
+    let status = world.give(Wish::Add(1)).await.done();
+    assert_eq!(status.workers.last().unwrap().name, "t-w4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_are_replaced_and_never_fewer_do_their_part() {
+    let world = World::with(3).await;
+    let status = world.give(replace("two", Rollout::default())).await.done();
+    assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.available), "{status:?}");
+    assert_eq!((world.fewest(), world.most()), (3, 4));
+    assert_eq!(world.own().len(), 3);
+    // The same again is nothing to do.
+    let made = world.kept().await.unwrap().pool.made;
+    world.give(replace("two", Rollout::default())).await.done();
+    assert_eq!(world.kept().await.unwrap().pool.made, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
+    let world = World::with(3).await;
+    let rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
+    world.give(replace("two", rollout)).await.done();
+    assert_eq!((world.fewest(), world.most()), (2, 3));
+    let rollout = Rollout { max_surge: 0, max_unavailable: 0, ..Rollout::default() };
+    let refused = world.give(replace("three", rollout)).await;
+    assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("none can be replaced")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_on() {
+    let world = World::with(2).await;
+    world.lock().ill.insert("two".to_owned());
+    let (arrived, status) = world.give(replace("two", Rollout::default())).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.not-joined"]);
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert_eq!((status.available, world.fewest()), (2, 2));
+    // It stays as it is, for a person to look at; nobody joins with its token any more.
+    let failed = &status.workers[2];
+    assert_eq!((failed.state, failed.power), (State::Failed, Some(PowerState::On)));
+    assert!(world.lock().tokens.is_empty());
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w4"], "the one that had failed is made anew");
+    // Back to the image that works: the failed one goes.
+    world.give(replace("one", Rollout::default())).await.done();
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
+    let world = World::with(2).await;
+    world.lock().blocked.insert("t-w1".to_owned());
+    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let words = waits[0].to_string();
+    assert_eq!(words, "t-w1: web/of-t-w1: its disruption budget [workers.drain-blocked]");
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
+    world.lock().blocked.clear();
+    assert_eq!(world.give(Wish::GoOn).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded() {
+    let world = World::with(2).await;
+    world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
+    world.lock().add_disk("t-w1");
+    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert!(waits[0].to_string().contains("web/data"));
+    assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
+    let rollout = Rollout { local_volumes: LocalVolumes::Discard, ..Rollout::default() };
+    world.give(replace("one", rollout)).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_paused_goes_on_when_a_person_says_so_and_workers_still_come() {
+    let world = World::with(2).await;
+    let paused = Rollout { paused: true, ..Rollout::default() };
+    let (arrived, status) = world.give(replace("two", paused)).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.paused"]);
+    assert!(status.paused && status.workers.iter().all(|worker| !worker.up_to_date));
+    let (_, status) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!((status.available, status.workers[2].up_to_date), (3, true));
+    let status = world.give(Wish::GoOn).await.done();
+    assert!(!status.paused && status.workers.iter().all(|worker| worker.up_to_date));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_too_few_do_their_part_none_is_taken_away() {
+    let world = World::with(2).await;
+    world.lock().silence("t-w1");
+    world.lock().silence("t-w2");
+    let (arrived, status) = world.give(replace("two", Rollout::default())).await.arrived();
+    // A network that is cut off makes all of them look alike: none goes.
+    assert_eq!(codes(&arrived), ["workers.too-few"]);
+    assert_eq!(status.workers.len(), 3, "{status:?}");
+    for node in &mut world.lock().nodes {
+        node.ready = true;
+    }
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_cut_off_can_be_removed_and_its_node_goes_after_its_vm() {
+    let world = World::with(2).await;
+    world.lock().silence("t-w1");
+    // Its pod is told to end, and nobody says that it has.
+    world.give(Wish::Remove("t-w1".to_owned())).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+    assert_eq!(world.lock().nodes.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_somebody_has_removed_is_made_good() {
+    let world = World::with(2).await;
+    {
+        let mut state = world.lock();
+        state.machines.retain(|machine| machine.vm.name != "t-w1" || machine.vm.uuid().as_u128() < 0xe00);
+        state.silence("t-w1");
+    }
+    let status = world.give(Wish::GoOn).await.done();
+    let names: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
+    assert_eq!((names, status.available), (vec!["t-w2", "t-w3"], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_whose_stamp_was_changed_is_left_alone() {
+    let world = World::with(2).await;
+    let of_first = |machine: &&mut super::fake::Machine| machine.vm.uuid().as_u128() >= 0xe00;
+    world.lock().machines.iter_mut().find(of_first).unwrap().vm.stamp = None;
+    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-odd"]);
+    assert_eq!(world.lock().machines.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_api_is_cut_off_nothing_is_done_and_then_it_goes_on() {
+    let world = World::with(2).await;
+    world.lock().cut = true;
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.api-silent"]);
+    assert_eq!(world.own().len(), 2);
+    world.lock().cut = false;
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_to_end_it_ends_where_it_can_be_continued() {
+    let world = World::with(2).await;
+    world.lock().ill.insert("two".to_owned());
+    let (cancel, cancelled) = watch::channel(false);
+    let given = world.give_with(replace("two", Rollout::default()), TakeOver::FromTheDead, cancelled);
+    let asked = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        cancel.send_replace(true);
+    };
+    let (given, ()) = tokio::join!(given, asked);
+    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    world.lock().ill.clear();
+    world.give(Wish::GoOn).await.done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_operators_one_is_told_of_the_other() {
+    let world = World::with(2).await;
+    world.lock().ill.insert("two".to_owned());
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.give(Wish::Add(1)).await
+    };
+    let (first, second) = tokio::join!(world.give(replace("two", Rollout::default())), second);
+    assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
+    assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
+    assert_eq!(world.kept().await.unwrap().pool.count, 2);
+}

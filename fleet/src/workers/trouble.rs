@@ -1,0 +1,54 @@
+//! Why something was not done.
+
+use super::reason;
+use crate::authority::Lost;
+use crate::hypervisor::{Error, Kind};
+use crate::upgrade::{
+    HYPERVISOR_CHANGED, HYPERVISOR_DENIED, HYPERVISOR_IN_DOUBT, HYPERVISOR_NOT_FOUND, HYPERVISOR_REFUSED,
+    HYPERVISOR_TRANSIENT, Reason, STORE,
+};
+
+/// Why something was not done.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// This command may not go on.
+    Stop(anyhow::Error),
+    /// It may be done later.
+    Later(Reason),
+    /// It may have happened: what was asked for is waited for before anybody looks again.
+    InDoubt(Reason),
+    /// It will never be done.
+    Refused(Reason),
+}
+
+impl Trouble {
+    /// The cluster's API does not do its part.
+    pub(super) fn api(error: anyhow::Error) -> Self {
+        Self::of(reason::API, error)
+    }
+
+    /// The store does not do its part.
+    pub(super) fn store(error: anyhow::Error) -> Self {
+        Self::of(STORE, error)
+    }
+
+    fn of(code: &str, error: anyhow::Error) -> Self {
+        if error.is::<Lost>() { Self::Stop(error) } else { Self::Later(Reason::new(code, format!("{error:#}"))) }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        let words = format!("{:#}", error.source);
+        let later = |code| Self::Later(Reason::new(code, &words));
+        match error.kind {
+            Kind::Fenced => Self::Stop(error.source),
+            Kind::InDoubt => Self::InDoubt(Reason::new(HYPERVISOR_IN_DOUBT, words)),
+            Kind::Refused => Self::Refused(Reason::new(HYPERVISOR_REFUSED, words)),
+            Kind::Transient => later(HYPERVISOR_TRANSIENT),
+            Kind::Changed => later(HYPERVISOR_CHANGED),
+            Kind::Denied => later(HYPERVISOR_DENIED),
+            Kind::NotFound => later(HYPERVISOR_NOT_FOUND),
+        }
+    }
+}

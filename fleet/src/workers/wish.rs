@@ -1,0 +1,100 @@
+//! What a person wants changed, as it is noted before anything follows from it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+
+use super::machine::{Machine, State};
+use super::pool::{Pool, Rollout, Template};
+use super::reason;
+use super::records::Kept;
+use crate::upgrade::Reason;
+
+/// What a person wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A new pool.
+    Create(Box<Pool>),
+    /// So many further workers.
+    Add(usize),
+    /// One worker less: this one.
+    Remove(String),
+    /// Workers that are made like this.
+    Replace {
+        /// What they are made like.
+        template: Box<Template>,
+        /// Where its OVA is.
+        ova: PathBuf,
+        /// How they are replaced.
+        rollout: Rollout,
+    },
+    /// No outdated worker is replaced for now.
+    Pause,
+    /// To go on: also with what was paused, blocked or has failed.
+    GoOn,
+}
+
+impl Wish {
+    /// What is kept once it is wanted.
+    ///
+    /// # Errors
+    /// When it cannot be wanted now.
+    pub fn applied(&self, kept: Option<Kept>, now: u64) -> anyhow::Result<Kept> {
+        if let Self::Create(pool) = self {
+            ensure!(kept.is_none(), "there are workers already; resuming goes on with them");
+            pool.check()?;
+            return Ok(Kept { pool: (**pool).clone(), machines: Vec::new() });
+        }
+        let mut kept = kept.context("there are no workers yet")?;
+        match self {
+            Self::Create(_) => {}
+            Self::Add(count) => kept.pool.count += count,
+            Self::Remove(name) => remove(&mut kept, name, now)?,
+            Self::Replace { template, ova, rollout } => {
+                kept.pool.template = (**template).clone();
+                kept.pool.ova.clone_from(ova);
+                kept.pool.rollout = rollout.clone();
+            }
+            Self::Pause => kept.pool.rollout.paused = true,
+            Self::GoOn => go_on(&mut kept, now),
+        }
+        kept.pool.check()?;
+        Ok(kept)
+    }
+}
+
+fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
+    (machine.state, machine.since, machine.reason) = (State::Leaving, now, Some(reason));
+}
+
+fn remove(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
+    let names: Vec<String> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
+    let Some(machine) = kept.machines.iter_mut().find(|machine| machine.name == name) else {
+        bail!("there is no worker {name}; there are {}", names.join(", "));
+    };
+    // Asked for twice, it goes once.
+    if machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED) {
+        return Ok(());
+    }
+    // One that goes already was not counted any more.
+    if machine.state != State::Leaving {
+        kept.pool.count = kept.pool.count.saturating_sub(1);
+    }
+    leaves(machine, now, Reason::new(reason::ASKED, "a person wants it to go"));
+    Ok(())
+}
+
+/// What did not join is made anew, and what is blocked gets its time again.
+fn go_on(kept: &mut Kept, now: u64) {
+    kept.pool.rollout.paused = false;
+    for machine in &mut kept.machines {
+        match machine.state {
+            State::Failed => {
+                let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
+                leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
+            }
+            State::Leaving => machine.since = now,
+            State::New | State::Joining | State::Member => {}
+        }
+    }
+}

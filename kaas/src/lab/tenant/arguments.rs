@@ -1,0 +1,223 @@
+//! The command line of tenants. Does nothing.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use fleet::workers::{LocalVolumes, Rollout};
+
+use super::super::{Engine, key_value};
+use crate::output::{say, warn};
+use crate::ova::Output;
+use crate::upgrade::Over;
+
+/// The appliance that tenants are made of.
+pub const TENANT_OVA: &str = "kaas-tenant";
+
+/// Commands on tenant clusters.
+#[derive(Subcommand)]
+pub enum Tenant {
+    /// Starts a tenant cluster beside a control cluster, and lets its workers join.
+    ///
+    /// Given again after it was ended, it goes on. The tenant is a lab as well: `kaas lab` and `kaas upgrade` take its
+    /// name.
+    Up(UpArguments),
+    /// Makes further workers.
+    AddWorker {
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        count: usize,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Drains a worker, shuts its VM down and removes both node and VM.
+    ///
+    /// PodDisruptionBudgets are respected: what blocks the drain is named, and nothing is forced.
+    RemoveWorker {
+        /// The worker.
+        worker: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Replaces workers by ones from another image, or of another size: a new one joins, then an old one leaves.
+    ReplaceWorkers {
+        /// The tenants' OVA, or a directory with one.
+        #[arg(long, value_name = "FILE")]
+        ova: PathBuf,
+        #[command(flatten)]
+        made: Made,
+        #[command(flatten)]
+        rollout: RolloutArguments,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Replaces no further worker for now.
+    Pause(At),
+    /// Goes on with what was interrupted, paused, blocked or has failed.
+    Resume(At),
+    /// Says where the workers stand.
+    Status(At),
+    /// Replaces a control node that is off for good by a blank VM; one of three.
+    ReplaceControlPlane {
+        /// The control node.
+        node: String,
+        /// The tenants' OVA, or a directory with one, if not what the tenant was made from.
+        #[arg(long, value_name = "FILE")]
+        ova: Option<PathBuf>,
+        /// Size of its data disk in MiB.
+        #[arg(long, default_value_t = 8192)]
+        data_disk: u64,
+        /// How long to wait for it, in minutes.
+        #[arg(long, default_value_t = 15)]
+        limit: u64,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+impl Tenant {
+    /// The command's name: what others are told of whoever is at work on the workers.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Up(_) => "lab tenant up",
+            Self::AddWorker { .. } => "lab tenant add-worker",
+            Self::RemoveWorker { .. } => "lab tenant remove-worker",
+            Self::ReplaceWorkers { .. } => "lab tenant replace-workers",
+            Self::Pause(_) => "lab tenant pause",
+            Self::Resume(_) => "lab tenant resume",
+            Self::Status(_) => "lab tenant status",
+            Self::ReplaceControlPlane { .. } => "lab tenant replace-control-plane",
+        }
+    }
+}
+
+/// Which tenant, and how to say what becomes of it.
+#[derive(Args)]
+pub struct At {
+    /// Name of the tenant: at most 10 characters.
+    #[arg(long, default_value = "tenant")]
+    pub(super) name: String,
+    /// How to say it. With JSON, progress goes to standard error.
+    #[arg(long, default_value = "text")]
+    pub(super) output: Output,
+    /// How long to wait for what cannot be done now, in seconds. Then the command ends with status 3, and `kaas lab tenant
+    /// resume` goes on.
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    pub(super) pause_limit: u64,
+    #[command(flatten)]
+    pub(super) over: Over,
+}
+
+impl At {
+    /// Says how far it is.
+    pub(super) fn say(&self, what: &str) {
+        match self.output {
+            Output::Text => say(what),
+            Output::Json => warn(what),
+        }
+    }
+}
+
+/// What `tenant up` is told.
+#[derive(Args)]
+pub struct UpArguments {
+    #[command(flatten)]
+    pub(super) at: At,
+    /// The lab on whose network it is.
+    #[arg(long, value_name = "LAB", default_value = "lab")]
+    pub(super) beside: String,
+    /// The tenants' OVA, or a directory with one.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ova: PathBuf,
+    /// Tools tree to use in place of the image builder's own.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(super) tools: Option<PathBuf>,
+    /// Number of control nodes: 1 or 3.
+    #[arg(long, default_value_t = 1)]
+    pub(super) control_planes: usize,
+    /// Number of workers.
+    #[arg(long, default_value_t = 2)]
+    pub(super) workers: usize,
+    /// What runs the control nodes.
+    #[arg(long, value_enum, default_value = "container")]
+    pub(super) engine: Engine,
+    /// What runs the workers, and VMs that take another one's place; the same without it.
+    #[arg(long, value_enum)]
+    pub(super) worker_engine: Option<Engine>,
+    /// A property for all control nodes; may be given several times. Workers get those that concern the site.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(super) properties: Vec<(String, String)>,
+    /// Memory of each control node in MiB.
+    #[arg(long, default_value_t = 2048)]
+    pub(super) memory: u32,
+    /// Size of each control node's data disk in MiB.
+    #[arg(long, default_value_t = 8192)]
+    pub(super) data_disk: u64,
+    #[command(flatten)]
+    pub(super) made: Made,
+    /// How long to wait for the control nodes, in minutes.
+    #[arg(long, default_value_t = 15)]
+    pub(super) limit: u64,
+}
+
+/// What workers are made like.
+#[derive(Args)]
+pub struct Made {
+    /// Memory of each worker in MiB.
+    #[arg(long, default_value_t = 2048)]
+    pub(super) worker_memory: u32,
+    /// Virtual processors of each worker.
+    #[arg(long, default_value_t = 2)]
+    pub(super) worker_processors: u32,
+    /// A label of the workers' nodes; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(super) labels: Vec<(String, String)>,
+    /// A taint of the workers' nodes; may be given several times.
+    #[arg(long = "taint", value_name = "KEY=VALUE:EFFECT")]
+    pub(super) taints: Vec<String>,
+}
+
+/// How workers are replaced.
+#[derive(Args)]
+pub struct RolloutArguments {
+    /// How many VMs there may be beyond the wanted workers meanwhile.
+    #[arg(long, default_value_t = 1)]
+    max_surge: usize,
+    /// How many of the wanted workers may be missing meanwhile.
+    #[arg(long, default_value_t = 0)]
+    max_unavailable: usize,
+    /// How long pods may take to move away from a worker, in seconds; then a person is waited for.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    drain: u64,
+    /// How long a worker may take to join, in seconds; then no further one is made.
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    join_limit: u64,
+    /// What becomes of volumes that are kept on a worker and nowhere else.
+    #[arg(long, value_enum, default_value = "keep")]
+    local_volumes: Volumes,
+}
+
+/// What becomes of volumes that are kept on a worker and nowhere else.
+#[derive(Clone, Copy, ValueEnum)]
+enum Volumes {
+    /// The worker stays until a person has seen to them.
+    Keep,
+    /// They are lost with the worker.
+    Discard,
+}
+
+impl RolloutArguments {
+    /// As the library takes it.
+    pub(super) fn rollout(&self) -> Rollout {
+        Rollout {
+            max_surge: self.max_surge,
+            max_unavailable: self.max_unavailable,
+            drain_seconds: self.drain,
+            join_seconds: self.join_limit,
+            paused: false,
+            local_volumes: match self.local_volumes {
+                Volumes::Keep => LocalVolumes::Keep,
+                Volumes::Discard => LocalVolumes::Discard,
+            },
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What is said of a tenant's workers.
+
+use fleet::workers::{Action, Arrived, Notice, State, Wait, WorkersStatus};
+use serde::Serialize;
+
+/// The code of a pause that a person wants.
+pub const PAUSED: &str = "workers.paused";
+
+/// Where a run has come to, for programs.
+#[derive(Serialize)]
+pub struct Outcome<'a> {
+    /// In one word.
+    pub arrived: &'static str,
+    /// The workers.
+    #[serde(flatten)]
+    pub status: &'a WorkersStatus,
+}
+
+/// Where a run has come to, in one word.
+pub fn name(arrived: &Arrived) -> &'static str {
+    match arrived {
+        Arrived::Done => "done",
+        Arrived::Paused(_) => "paused",
+        Arrived::Stopped(_) => "stopped",
+        Arrived::Cancelled => "cancelled",
+    }
+}
+
+/// Where a run has come to.
+pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
+    let waits = |waits: &[Wait]| waits.iter().map(|wait| format!("\n  {wait}")).collect::<String>();
+    let goes_on = "`kaas lab tenant resume` goes on";
+    let head = match arrived {
+        Arrived::Done => return self::status(status),
+        Arrived::Paused(why) => format!("paused: {goes_on}{}", waits(why)),
+        Arrived::Stopped(why) => format!("stopped: no further worker is made or replaced; {goes_on}{}", waits(why)),
+        Arrived::Cancelled => format!("ended where it can be continued: {goes_on}"),
+    };
+    format!("{}\n{head}", self::status(status))
+}
+
+/// Where the workers stand, one a line.
+pub fn status(status: &WorkersStatus) -> String {
+    let mut text = format!("{} of {} workers are Ready; image {}", status.available, status.wanted, status.image);
+    if status.paused {
+        text += "; replacement is paused";
+    }
+    for worker in &status.workers {
+        let address = worker.address.map_or_else(String::new, |address| address.to_string());
+        let state = match worker.state {
+            State::New => "new",
+            State::Joining => "joining",
+            State::Member if worker.available => "Ready",
+            State::Member => "not Ready",
+            State::Failed => "failed",
+            State::Leaving => "leaving",
+        };
+        let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}", worker.image) };
+        let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
+        text += &format!("\n  {}\t{address}\t{state}{old}{why}", worker.name);
+    }
+    text
+}
+
+/// What happens.
+pub fn notice(notice: &Notice<'_>) -> String {
+    match notice {
+        Notice::TakingOver(words) => (*words).to_owned(),
+        Notice::Waits(wait) => format!("waiting: {wait}"),
+        Notice::Begun(action) => begun(action),
+    }
+}
+
+fn begun(action: &Action) -> String {
+    match action {
+        Action::Add { address } => {
+            format!("a further worker{}", address.map_or_else(String::new, |address| format!(" at {address}")))
+        }
+        Action::Import(name) => format!("{name}: its token and its VM are made"),
+        Action::PowerOn(name) => format!("{name}: its VM is powered on"),
+        Action::Joined(name) => format!("{name} has joined"),
+        Action::Fail(name, why) => format!("{name} has failed: {why}"),
+        Action::Leave(name, why) => format!("{name} leaves: {why}"),
+        Action::RemoveToken(name) => format!("{name}: its token is removed"),
+        Action::Cordon(name) => format!("{name}: takes no new pods"),
+        Action::Drain(name) => format!("{name}: its pods move away"),
+        Action::PowerOff(name) => format!("{name}: its VM is shut down"),
+        Action::DeleteNode(name) => format!("{name}: its node is removed"),
+        Action::Detach(name, disk) => format!("{name}: its data disk {} is kept, at {}", disk.uuid, disk.path),
+        Action::Destroy(name) => format!("{name}: its VM is removed"),
+        Action::Forget(name) => format!("{name} is gone"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fleet::workers::REASONS;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pause_has_a_code_that_is_documented() {
+        assert!(REASONS.iter().any(|(code, _)| *code == PAUSED));
+        assert!(REASONS.iter().any(|(code, _)| *code == "workers.skew"));
+    }
+
+    #[test]
+    fn each_word_for_where_a_run_has_come_to_is_its_own() {
+        let all = [Arrived::Done, Arrived::Paused(Vec::new()), Arrived::Stopped(Vec::new()), Arrived::Cancelled];
+        assert_eq!(all.iter().map(name).collect::<BTreeSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn workers_are_told_one_a_line_and_as_json_with_the_outcome_beside_them() {
+        let status = WorkersStatus {
+            pool: "workers".to_owned(),
+            wanted: 1,
+            available: 0,
+            image: "kaas-tenant 0.1.0".to_owned(),
+            paused: false,
+            workers: Vec::new(),
+            waits: Vec::new(),
+            stopped: Vec::new(),
+            done: false,
+        };
+        assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0");
+        let told = serde_json::to_value(Outcome { arrived: "done", status: &status }).unwrap();
+        let part = |key: &str| told[key].clone();
+        assert_eq!(
+            (part("arrived"), part("wanted"), part("workers")),
+            (json!("done"), json!(1), Value::Array(Vec::new()))
+        );
+    }
+}
