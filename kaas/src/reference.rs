@@ -4,15 +4,16 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
-use fleet::upgrade;
+use fleet::{upgrade, workers};
 
 /// The generated parts, by the name of their block.
-pub fn parts() -> [(&'static str, String); 7] {
+pub fn parts() -> [(&'static str, String); 8] {
     [
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
         ("refusals", table(upgrade::CODES)),
         ("reasons", table(upgrade::REASONS)),
+        ("workers", table(workers::REASONS)),
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
         ("commands", commands(&crate::Arguments::command())),

@@ -18,7 +18,7 @@ use super::{Beside, Lab, Source};
 const SERVICE_VIPS: &str = "service-vips";
 
 /// What workers are told as the control nodes are, where that was given.
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 14] = [
     keys::CLUSTER_NAME,
     keys::API_VIP,
     keys::GATEWAY,
@@ -26,6 +26,8 @@ const SHARED: [&str; 12] = [
     keys::SEARCH_DOMAINS,
     keys::NTP_SERVERS,
     keys::SSH_AUTHORIZED_KEYS,
+    keys::CONSOLE_PASSWORD_HASH,
+    keys::ADMIN_CIDRS,
     keys::HTTP_PROXY,
     keys::HTTPS_PROXY,
     keys::NO_PROXY,
@@ -120,5 +122,71 @@ impl Source {
     pub(super) fn tenant_properties(&self, services: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let asked = has_property(self, SERVICE_VIPS)?;
         Ok(asked.then(|| (SERVICE_VIPS.to_owned(), services.to_owned())).into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::role::Role;
+
+    use super::super::environment::tests::tree_in;
+    use super::super::plan::{Wishes, plan};
+    use super::super::records::{self, LabDirectory};
+    use super::super::{EngineRecord, Record};
+    use super::*;
+
+    /// A lab as its directory remembers it; nothing of it is on the host.
+    fn lab(state: &Path, name: &str, beside: Option<(Beside, u8)>) -> Lab {
+        let source = tree_in(&state.join("tree"), Role::ControlPlane.into());
+        let (beside, tenant) = beside.unzip();
+        let plan = plan(&Wishes { name: name.to_owned(), nodes: 1, tenant, ..Wishes::default() }, "s").unwrap();
+        let (engine, tools) = (EngineRecord::Container, state.join("tools"));
+        let name_on_host = Some(format!("{name}-host"));
+        let record = Record { engine, replacements: None, source, tools, plan, name_on_host, deployment: None, beside };
+        let directory = LabDirectory::of(state, name).unwrap();
+        records::save(&directory.record(), &record).unwrap();
+        Lab::open(state, name).unwrap()
+    }
+
+    #[test]
+    fn tenants_share_the_network_of_their_lab_and_each_has_a_place_of_its_own() {
+        let state = tempfile::tempdir().unwrap();
+        let host = lab(state.path(), "one", None);
+        let other = lab(state.path(), "two", None);
+        assert_eq!(host.free_place().unwrap(), 0);
+        let first = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
+        let third = lab(state.path(), "red", Some((host.as_host().unwrap(), 2)));
+        assert_eq!(first.network_namespace(), host.network_namespace());
+        assert_eq!(third.network_namespace(), host.network_namespace());
+        let mut names: Vec<String> = host.tenants().unwrap().iter().map(|lab| lab.name().to_owned()).collect();
+        names.sort();
+        assert_eq!((names, host.free_place().unwrap()), (vec!["blue".to_owned(), "red".to_owned()], 1));
+        assert_eq!((other.tenants().unwrap().len(), other.free_place().unwrap()), (0, 0));
+        // A tenant is found by its name as any lab, and has none of its own.
+        assert_eq!(Lab::open_tenant(state.path(), "blue").unwrap().plan().nodes[0].name, "blue-cp1");
+        let no_tenant = Lab::open_tenant(state.path(), "one").err().unwrap().to_string();
+        assert!(no_tenant.contains("is no tenant"), "{no_tenant}");
+        assert!(first.as_host().unwrap_err().to_string().contains("is a tenant beside one"));
+    }
+
+    #[test]
+    fn workers_get_addresses_that_are_no_control_nodes() {
+        let state = tempfile::tempdir().unwrap();
+        let host = lab(state.path(), "one", None);
+        assert_eq!(host.worker_addresses(), None);
+        let tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
+        let addresses: Vec<_> = tenant.worker_addresses().unwrap().iter().collect();
+        assert_eq!(addresses.len(), 11);
+        assert!(!addresses.contains(&tenant.plan().nodes[0].address) && !addresses.contains(&tenant.plan().api));
+    }
+
+    #[test]
+    fn the_only_control_node_is_not_replaced_and_neither_is_an_unknown_one() {
+        let state = tempfile::tempdir().unwrap();
+        let host = lab(state.path(), "one", None);
+        let tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
+        let refused = |node: &str| tenant.replace_node(node, None, 1).unwrap_err().to_string();
+        assert!(refused("blue-cp1").contains("is the only control node"));
+        assert!(refused("blue-cp2").contains("no control node blue-cp2; it has blue-cp1"));
     }
 }

@@ -1,4 +1,4 @@
-//! OVAs that differ from the one under test, built from the same spec with what the build cache has.
+//! OVAs that differ from the one under test, built from the same specs with what the build cache has.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,20 @@ use crate::places::{kaas, workspace};
 /// # Errors
 /// The build fails.
 pub fn build<A: AsRef<OsStr>>(version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
+    of_spec("control-plane", version, output, arguments)
+}
+
+/// The same of the tenants' spec.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_tenant(version: &str, output: &Path) -> anyhow::Result<PathBuf> {
+    of_spec::<&str>("tenant", version, output, &[])
+}
+
+fn of_spec<A: AsRef<OsStr>>(spec: &str, version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(kaas());
-    run(build.args(["image", "build", "--version", version]).args(arguments), output)
+    run(build.args(["image", "build", "--version", version]).args(arguments), spec, output)
 }
 
 /// The image that upgrades are tried from, as [`build`] does.
@@ -24,11 +36,11 @@ pub fn build<A: AsRef<OsStr>>(version: &str, output: &Path, arguments: &[A]) -> 
 /// The build fails, or the sources of before are not to be had.
 pub fn build_earlier(output: &Path) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(workspace().join(".ci/earlier"));
-    run(build.arg(kaas()).args(["image", "build"]), output)
+    run(build.arg(kaas()).args(["image", "build"]), "control-plane", output)
 }
 
-fn run(build: &mut Command, output: &Path) -> anyhow::Result<PathBuf> {
-    build.args(["--report", "json", "--output"]).arg(output).arg(workspace().join("image/specs/control-plane.toml"));
+fn run(build: &mut Command, spec: &str, output: &Path) -> anyhow::Result<PathBuf> {
+    build.args(["--report", "json", "--output"]).arg(output).arg(workspace().join(format!("image/specs/{spec}.toml")));
     let built = build.output().context("starting the build")?;
     ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let report: Value = serde_json::from_slice(&built.stdout).context("reading the build's report")?;

@@ -32,6 +32,7 @@ pub mod other_image;
 pub mod places;
 pub mod publisher;
 pub mod put_server;
+pub mod requests;
 #[cfg(test)]
 mod rooms;
 pub mod runner;
@@ -40,6 +41,8 @@ pub mod scenario;
 mod set_up;
 pub mod store;
 pub mod stranger;
+pub mod tenant;
+pub mod tenant_command;
 pub mod terminal;
 #[cfg(test)]
 mod units;

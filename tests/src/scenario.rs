@@ -20,6 +20,7 @@ use lab::{
 use crate::lab_command::LabCommand;
 use crate::lab_names;
 use crate::places::{named_ova, workspace};
+use crate::tenant_command;
 
 /// 4 GiB: enough for every scenario, and quick to format.
 pub const DATA_DISK: u64 = 4 << 30;
@@ -124,6 +125,21 @@ impl Scenario {
         let (commands, kubeconfig) = up.unwrap_or_else(|error| panic!("{error:#}"));
         scenario.reached("`kaas lab up` has ended");
         (scenario, kubeconfig, commands)
+    }
+
+    /// A tenant beside this scenario's control cluster, made by `kaas lab tenant up` with so many control nodes and
+    /// workers, all from the tenants' OVA. It must end before this one.
+    pub fn tenant(&self, name: &'static str, control_planes: &str, workers: &str) -> Self {
+        let started = Instant::now();
+        let lab = lab_names::begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
+        let arguments = ["--control-planes", control_planes, "--workers", workers];
+        let made = tenant_command::up(self.lab(), &lab, &arguments);
+        // Also where that failed: what there is of the lab is looked at, and removed.
+        let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
+        let (_, status) = made.unwrap_or_else(|error| panic!("{error:#}"));
+        assert_eq!(status["arrived"], "done", "{status}");
+        scenario.reached(&format!("`kaas lab tenant up` has ended: {control_planes} and {workers} nodes"));
+        scenario
     }
 
     /// Ends its lab by `kaas lab down`.

@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use super::action::Action;
 use super::cluster::{Cluster as _, Evicted, NodeSeen};
+use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::reason;
 use super::records::Records;
-use super::run::Workers;
 use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
 use super::action::Action;
 use super::machine::{Machine, State};
 use super::one::{Step, step};
 use super::pool::Pool;
 use super::reason;
 use super::seen::{Found, Node, Seen};
+use super::wait::Wait;
 use crate::upgrade::Reason;
 
 /// What comes next.
@@ -21,47 +20,6 @@ pub struct Next {
     pub waits: Vec<Wait>,
     /// Machines that did not join: nothing further is made like them until a person goes on.
     pub stopped: Vec<Wait>,
-}
-
-/// Something that has to happen before it goes on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Wait {
-    /// The machine that it is about; none for the pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub worker: Option<String>,
-    /// Why.
-    #[serde(flatten)]
-    pub reason: Reason,
-    /// Whether a person has to see to it, or it has lasted too long: waiting on does not help.
-    #[serde(skip)]
-    pub lasting: bool,
-}
-
-impl Wait {
-    /// It may pass by itself.
-    pub(super) fn passing(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
-        Self { worker: Some(machine.name.clone()), reason: Reason::new(code, words), lasting: false }
-    }
-
-    /// A person has to see to it.
-    pub(super) fn lasting(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
-        Self { lasting: true, ..Self::passing(machine, code, words) }
-    }
-
-    /// It is about the pool.
-    pub(super) fn of_pool(code: &str, lasting: bool, words: impl std::fmt::Display) -> Self {
-        Self { worker: None, reason: Reason::new(code, words), lasting }
-    }
-}
-
-/// For people.
-impl std::fmt::Display for Wait {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.worker {
-            Some(worker) => write!(f, "{worker}: {}", self.reason),
-            None => self.reason.fmt(f),
-        }
-    }
 }
 
 impl Next {

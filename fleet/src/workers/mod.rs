@@ -14,6 +14,7 @@ mod action;
 mod api;
 mod ca_hash;
 mod cluster;
+mod crew;
 mod decide;
 mod guarded_cluster;
 mod look;
@@ -29,6 +30,7 @@ mod skew;
 mod status;
 mod token;
 mod trouble;
+mod wait;
 mod wish;
 
 #[cfg(test)]
@@ -37,17 +39,18 @@ mod tests;
 pub use action::Action;
 pub use ca_hash::ca_hash;
 pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};
-pub use decide::{Next, Wait, next};
+pub use crew::{Arrived, Notice, Workers};
+pub use decide::{Next, next};
 pub use machine::{Machine, State};
 pub use pool::{Addresses, Image, LocalVolumes, Pool, Rollout, Template};
 pub use reason::REASONS;
 pub use records::{Kept, Records};
-pub use run::{Arrived, Notice, Workers};
 pub use seen::Seen;
 pub use site::Site;
 pub use skew::{cluster_minor, kubelet_minor};
 pub use status::{WorkerStatus, WorkersStatus};
 pub use token::Token;
+pub use wait::Wait;
 pub use wish::Wish;
 
 use uuid::Uuid;

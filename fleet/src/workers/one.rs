@@ -1,11 +1,11 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
 use super::action::Action;
-use super::decide::Wait;
 use super::machine::{Machine, State};
 use super::pool::{LocalVolumes, Pool, TOKEN_SECONDS};
 use super::reason;
 use super::seen::{Found, Node, Seen};
+use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
 

@@ -1,79 +1,23 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
-use std::time::Duration;
-
 use anyhow::Context;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::act::{Acted, Acting};
 use super::action::Action;
-use super::cluster::Cluster;
-use super::decide::{Next, Wait, next};
+use super::crew::{Arrived, Notice, Workers};
+use super::decide::{Next, next};
 use super::guarded_cluster::GuardedCluster;
 use super::look::look;
 use super::machine::State;
 use super::records::{self, Kept, Records};
 use super::seen::Seen;
-use super::site::Site;
 use super::status::WorkersStatus;
 use super::trouble::Trouble;
+use super::wait::Wait;
 use super::wish::Wish;
-use crate::authority::{Hold, Store, TakeOver};
-use crate::hypervisor::{Hypervisor, Placement, Vm};
+use crate::authority::{Hold, TakeOver};
 use crate::upgrade::{GuardedHypervisor, Reason};
-
-/// Where a run has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrived {
-    /// Everything is as it is wanted.
-    Done,
-    /// It waits for something or somebody; resuming goes on.
-    Paused(Vec<Wait>),
-    /// Workers did not join: no further one is made or replaced until a person goes on.
-    Stopped(Vec<Wait>),
-    /// It was asked to end; resuming goes on.
-    Cancelled,
-}
-
-/// What happens.
-#[derive(Clone, Copy, Debug)]
-pub enum Notice<'a> {
-    /// Another command's end is waited for, in these words.
-    TakingOver(&'a str),
-    /// This is begun.
-    Begun(&'a Action),
-    /// This is waited for.
-    Waits(&'a Wait),
-}
-
-/// The workers of one pool.
-pub struct Workers<'a> {
-    /// Where the VMs are; its deployment is [`super::deployment`]'s.
-    pub hypervisor: &'a dyn Hypervisor,
-    /// The cluster that they are of.
-    pub cluster: &'a dyn Cluster,
-    /// Where holds and journals are kept: never in the cluster, and beside those of its control nodes.
-    pub store: &'a dyn Store,
-    /// A VM of the cluster's control plane: workers are put beside it, on its networks.
-    pub beside: Vm,
-    /// Where they are put otherwise.
-    pub placement: Placement,
-    /// What they are told.
-    pub site: Site,
-    /// What the caller does, such as the name of its command.
-    pub what: &'a str,
-    /// Told what is happening.
-    pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
-    /// Seconds of Unix time.
-    pub clock: &'a (dyn Fn() -> u64 + Sync),
-    /// The pause between two looks.
-    pub pace: Duration,
-    /// How long a run waits for what cannot be done now, before it ends paused.
-    pub pause_limit: Duration,
-    /// Becomes true when a run is to end at the next moment at which it can be continued.
-    pub cancelled: watch::Receiver<bool>,
-}
 
 impl Workers<'_> {
     /// Notes a wish, and goes on until everything is as it is wanted.
@@ -91,7 +35,7 @@ impl Workers<'_> {
             let mut records = Records::begin(&hold, kept).await?;
             let arrived = self.run(&hold, &mut records).await?;
             let seen = look(self.hypervisor, self.cluster, records.kept(), (self.clock)()).await;
-            let status = WorkersStatus::of(records.kept(), &seen.unwrap_or_default());
+            let status = WorkersStatus::of(records.kept(), seen.as_ref().ok());
             anyhow::Ok((arrived, status))
         }
         .await;
@@ -110,7 +54,7 @@ impl Workers<'_> {
             Trouble::Stop(error) => error,
             Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why) => anyhow::anyhow!("{why}"),
         });
-        Ok(Some(WorkersStatus::of(&kept, &seen.context("looking at the workers")?)))
+        Ok(Some(WorkersStatus::of(&kept, Some(&seen.context("looking at the workers")?))))
     }
 
     async fn run(&self, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {

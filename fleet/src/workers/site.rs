@@ -12,7 +12,7 @@ use super::token::Token;
 const ROLE: &str = "worker";
 
 /// What all workers of a cluster are told: its name, the address of its API, the hash of its authority, its gateway, DNS
-/// and time servers, its SSH keys, and whatever else their form asks for. Nothing in it is secret.
+/// and time servers, its SSH keys, and whatever else their form asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site(pub BTreeMap<String, String>);
 

@@ -5,10 +5,11 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::decide::{Wait, next};
+use super::decide::{Next, next};
 use super::machine::State;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
+use super::wait::Wait;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
 
@@ -42,6 +43,8 @@ pub struct WorkersStatus {
     pub pool: String,
     /// How many workers are wanted.
     pub wanted: usize,
+    /// Whether VMs and nodes could be looked at; where not, nothing is said of them.
+    pub looked: bool,
     /// How many do their part.
     pub available: usize,
     /// The image that is wanted, for people.
@@ -59,15 +62,18 @@ pub struct WorkersStatus {
 }
 
 impl WorkersStatus {
-    /// From what is kept and what was seen.
-    pub(super) fn of(kept: &Kept, seen: &Seen) -> Self {
-        let next = next(&kept.pool, &kept.machines, seen);
+    /// From what is kept and what was seen, if that could be.
+    pub(super) fn of(kept: &Kept, seen: Option<&Seen>) -> Self {
+        let next = seen.map(|seen| next(&kept.pool, &kept.machines, seen));
+        let done = next.as_ref().is_some_and(Next::is_done);
+        let Next { waits, stopped, .. } = next.unwrap_or_default();
         let workers: Vec<WorkerStatus> = kept
             .machines
             .iter()
             .map(|machine| {
-                let node = seen.node(machine);
-                let takes_pods = matches!(node, Node::Own(node) if node.ready && !node.cordoned);
+                let own = |seen: &Seen| matches!(seen.node(machine), Node::Own(node) if node.ready && !node.cordoned);
+                let takes_pods = seen.is_some_and(own);
+                let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
                 WorkerStatus {
                     name: machine.name.clone(),
                     address: machine.address,
@@ -76,7 +82,7 @@ impl WorkersStatus {
                     up_to_date: machine.template == kept.pool.template,
                     available: machine.state == State::Member && takes_pods,
                     vm: machine.vm,
-                    power: if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None },
+                    power: seen.and_then(power),
                     reason: machine.reason.clone(),
                 }
             })
@@ -87,10 +93,11 @@ impl WorkersStatus {
             available: workers.iter().filter(|worker| worker.available).count(),
             image: kept.pool.template.image.name.clone(),
             paused: kept.pool.rollout.paused,
-            done: next.is_done(),
+            looked: seen.is_some(),
+            done,
             workers,
-            waits: next.waits,
-            stopped: next.stopped,
+            waits,
+            stopped,
         }
     }
 }

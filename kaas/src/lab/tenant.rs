@@ -205,7 +205,7 @@ impl<'a> Crew<'a> {
     fn arrived(&self, wish: &Wish, (arrived, status): &(Arrived, WorkersStatus)) -> anyhow::Result<ExitCode> {
         let exit = exit_status(wish, arrived);
         if let Output::Json = self.at.output {
-            json(&words::Outcome { arrived: words::name(arrived), status })?;
+            json(&words::Outcome::of(arrived, status))?;
             return Ok(ExitCode::from(exit));
         }
         let mut text = words::arrived(arrived, status);

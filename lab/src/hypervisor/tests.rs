@@ -159,6 +159,36 @@ async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that
 }
 
 #[tokio::test]
+async fn workers_are_a_deployment_of_their_own_and_what_vcenter_would_refuse_is_refused_before_one_is_made() {
+    let (state, control) = lab();
+    let workers = LabHypervisor::of_workers(Arc::clone(&control.0), "workers");
+    assert_eq!(workers.vms().await.unwrap(), [], "control nodes are no workers");
+    let beside = control.vms().await.unwrap().remove(0);
+    let (image, placement) = (staged(&state), Placement::default());
+    let size = fleet::hypervisor::Size { processors: 2, memory: 1024, data_disk: None };
+    let stamp = Stamp { deployment: workers.deployment(), node: "x-w1".to_owned(), swap: Some(Uuid::from_u128(3)) };
+    let add = async |properties: &[(&str, &str)], times: usize| {
+        let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let (image, beside, size, properties) = (&image, &beside, &size, &properties);
+        let addition =
+            Addition { name: "x-w1", image, beside, size, properties, stamp: stamp.clone(), placement: &placement };
+        workers.add(&addition, &Times::of(times)).await.unwrap_err().kind
+    };
+    assert_eq!(add(&[("no-such-key", "x")], 9).await, Kind::Refused);
+    assert_eq!(add(&[], 0).await, Kind::Fenced);
+    assert_eq!(workers.vms().await.unwrap(), [], "one was made");
+    // Overtaken in the middle: half a VM, which its stamp shows.
+    assert_eq!(add(&[], 2).await, Kind::Fenced);
+    let half = workers.vms().await.unwrap().remove(0);
+    assert_eq!((half.stamp.as_ref(), half.name.as_str()), (Some(&stamp), "x-w1"));
+    assert_eq!(control.vms().await.unwrap().len(), 1);
+    // Neither changes what is the other's.
+    assert_eq!(control.destroy(&half, &Times::of(9)).await.unwrap_err().kind, Kind::Refused);
+    let disk = control.0.disk_reference(Uuid::from_u128(1));
+    assert_eq!(workers.detach(&beside, &disk, &Times::of(9)).await.unwrap_err().kind, Kind::Refused);
+}
+
+#[tokio::test]
 async fn an_image_that_is_gone_or_another_one_is_not_imported() {
     let (state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);

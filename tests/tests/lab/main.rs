@@ -14,6 +14,7 @@ mod partition;
 mod qemu;
 mod set_up;
 mod swap;
+mod tenant;
 mod three_nodes;
 mod trust;
 mod upgrade;
@@ -39,6 +40,7 @@ const SCENARIOS: &[Entry] = entries![
     upgrade::short::three_nodes_are_swapped_one_after_the_other_while_a_client_writes,
     three_nodes::short::a_cluster_forms_against_all_odds_and_survives,
     swap::short::a_node_is_swapped_to_another_image_and_back_by_hand,
+    tenant::short::a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload,
     bad_input::short::bad_properties_are_named_and_nothing_is_formatted,
     bad_input::short::wrong_disks_networks_and_clocks_are_named,
     bad_input::short::a_second_adapter_gets_its_address_and_routes,
@@ -67,6 +69,8 @@ const SCENARIOS: &[Entry] = entries![
     swap::long::a_prepared_swap_is_for_one_image_and_ends_with_its_commit,
     swap::long::disks_that_are_not_the_nodes_are_refused_before_etcd_starts,
     swap::long::a_blank_disk_and_two_disks_are_refused_or_left_alone,
+    tenant::long::a_server_answers_while_its_workers_are_added_removed_replaced_and_lost,
+    tenant::long::a_tenants_lost_control_node_is_replaced,
     trust::long::a_cluster_takes_its_publishers_images_until_it_is_told_of_another,
     upgrade::long::three_nodes_are_swapped_and_go_back_while_a_client_writes,
     upgrade::long::three_nodes_are_swapped_at_once_and_committed,

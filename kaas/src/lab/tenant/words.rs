@@ -11,13 +11,26 @@ pub const PAUSED: &str = "workers.paused";
 pub struct Outcome<'a> {
     /// In one word.
     pub arrived: &'static str,
+    /// Why it is not at its end.
+    pub reasons: &'a [Wait],
     /// The workers.
     #[serde(flatten)]
     pub status: &'a WorkersStatus,
 }
 
+impl<'a> Outcome<'a> {
+    /// Of a run.
+    pub fn of(arrived: &'a Arrived, status: &'a WorkersStatus) -> Self {
+        let reasons = match arrived {
+            Arrived::Paused(why) | Arrived::Stopped(why) => why.as_slice(),
+            Arrived::Done | Arrived::Cancelled => &[],
+        };
+        Self { arrived: name(arrived), reasons, status }
+    }
+}
+
 /// Where a run has come to, in one word.
-pub fn name(arrived: &Arrived) -> &'static str {
+fn name(arrived: &Arrived) -> &'static str {
     match arrived {
         Arrived::Done => "done",
         Arrived::Paused(_) => "paused",
@@ -41,6 +54,9 @@ pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
 
 /// Where the workers stand, one a line.
 pub fn status(status: &WorkersStatus) -> String {
+    if !status.looked {
+        return format!("{} workers are wanted; what there is cannot be looked at now", status.wanted);
+    }
     let mut text = format!("{} of {} workers are Ready; image {}", status.available, status.wanted, status.image);
     if status.paused {
         text += "; replacement is paused";
@@ -118,6 +134,7 @@ mod tests {
         let status = WorkersStatus {
             pool: "workers".to_owned(),
             wanted: 1,
+            looked: true,
             available: 0,
             image: "kaas-tenant 0.1.0".to_owned(),
             paused: false,
@@ -127,7 +144,7 @@ mod tests {
             done: false,
         };
         assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0");
-        let told = serde_json::to_value(Outcome { arrived: "done", status: &status }).unwrap();
+        let told = serde_json::to_value(Outcome::of(&Arrived::Done, &status)).unwrap();
         let part = |key: &str| told[key].clone();
         assert_eq!(
             (part("arrived"), part("wanted"), part("workers")),

@@ -1,0 +1,64 @@
+//! What a run works with, and what it tells.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::action::Action;
+use super::cluster::Cluster;
+use super::site::Site;
+use super::wait::Wait;
+use crate::authority::Store;
+use crate::hypervisor::{Hypervisor, Placement, Vm};
+
+/// Where a run has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// Everything is as it is wanted.
+    Done,
+    /// It waits for something or somebody; resuming goes on.
+    Paused(Vec<Wait>),
+    /// Workers did not join: no further one is made or replaced until a person goes on.
+    Stopped(Vec<Wait>),
+    /// It was asked to end; resuming goes on.
+    Cancelled,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice<'a> {
+    /// Another command's end is waited for, in these words.
+    TakingOver(&'a str),
+    /// This is begun.
+    Begun(&'a Action),
+    /// This is waited for.
+    Waits(&'a Wait),
+}
+
+/// The workers of one pool.
+pub struct Workers<'a> {
+    /// Where the VMs are; its deployment is [`super::deployment`]'s.
+    pub hypervisor: &'a dyn Hypervisor,
+    /// The cluster that they are of.
+    pub cluster: &'a dyn Cluster,
+    /// Where holds and journals are kept: never in the cluster, and beside those of its control nodes.
+    pub store: &'a dyn Store,
+    /// A VM of the cluster's control plane: workers are put beside it, on its networks.
+    pub beside: Vm,
+    /// Where they are put otherwise.
+    pub placement: Placement,
+    /// What they are told.
+    pub site: Site,
+    /// What the caller does, such as the name of its command.
+    pub what: &'a str,
+    /// Told what is happening.
+    pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
+    /// Seconds of Unix time.
+    pub clock: &'a (dyn Fn() -> u64 + Sync),
+    /// The pause between two looks.
+    pub pace: Duration,
+    /// How long a run waits for what cannot be done now, before it ends paused.
+    pub pause_limit: Duration,
+    /// Becomes true when a run is to end at the next moment at which it can be continued.
+    pub cancelled: watch::Receiver<bool>,
+}

@@ -1,0 +1,91 @@
+//! A client outside a cluster that goes on requesting a page, and counts what is not answered.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+
+/// The pause between two requests.
+const PACE: Duration = Duration::from_millis(200);
+/// How long one may take.
+const LIMIT: Duration = Duration::from_secs(2);
+const REQUEST: &[u8] = b"GET /health HTTP/1.0\r\n\r\n";
+
+/// A client that goes on requesting.
+pub struct Requests {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Requested>,
+}
+
+/// What became of its requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Requested {
+    /// Those that were answered.
+    pub answered: usize,
+    /// Those that were not.
+    pub failed: usize,
+    /// The longest time without an answer.
+    pub longest_gap: Duration,
+}
+
+impl fmt::Display for Requested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { answered, failed, longest_gap } = self;
+        write!(f, "{answered} requests answered, {failed} failed, longest gap {:.1} s", longest_gap.as_secs_f64())
+    }
+}
+
+impl Requests {
+    /// Begins, from inside a network namespace.
+    pub fn start(namespace: PathBuf, page: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let file = File::open(&namespace).unwrap_or_else(|error| panic!("{}: {error}", namespace.display()));
+            setns(file, CloneFlags::CLONE_NEWNET).expect("entering the lab's network");
+            let (mut figures, mut last) = (Requested::default(), Instant::now());
+            while !stopped.load(Ordering::Relaxed) {
+                match requested(page) {
+                    Ok(true) => {
+                        figures.answered += 1;
+                        figures.longest_gap = figures.longest_gap.max(last.elapsed());
+                        last = Instant::now();
+                    }
+                    Ok(false) | Err(_) => figures.failed += 1,
+                }
+                thread::sleep(PACE);
+            }
+            figures.longest_gap = figures.longest_gap.max(last.elapsed());
+            figures
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends, and says what became of the requests.
+    ///
+    /// # Panics
+    /// None was answered.
+    pub fn end(self) -> Requested {
+        self.stop.store(true, Ordering::Relaxed);
+        let figures = self.thread.join().expect("the client's thread");
+        assert!(figures.answered > 0, "nothing was ever answered: {figures}");
+        figures
+    }
+}
+
+/// Whether the page says that all is well.
+fn requested(page: SocketAddr) -> io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&page, LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(REQUEST)?;
+    let mut answer = Vec::new();
+    stream.take(4096).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).lines().next().is_some_and(|line| line.contains(" 200 ")))
+}

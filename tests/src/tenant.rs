@@ -1,0 +1,182 @@
+//! A tenant beside a scenario's control cluster, driven by the operator's command, and a workload that is requested from
+//! outside while its workers come and go.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Output;
+use std::time::Instant;
+
+use fleet::node::{Client, Method};
+use serde_json::{Value, json};
+
+use crate::scenario::{MOMENT, Scenario};
+use crate::tenant_command::command;
+
+/// The port that the server's health page is on, and that of its service.
+const PAGE: u16 = 8080;
+const SERVICE: u16 = 80;
+
+/// A tenant's commands.
+pub struct Tenant<'a> {
+    scenario: &'a Scenario,
+}
+
+impl<'a> Tenant<'a> {
+    /// The tenant whose lab a scenario has.
+    pub fn of(scenario: &'a Scenario) -> Self {
+        Self { scenario }
+    }
+
+    /// `kaas lab tenant VERB`, and what it prints: one JSON object.
+    ///
+    /// # Panics
+    /// It ends with another status than `expected`, or prints something else.
+    pub fn gives(&self, arguments: &[&str], expected: i32) -> Value {
+        let started = Instant::now();
+        let output = command(arguments, self.scenario.lab().name());
+        let said = told(arguments, &output, expected);
+        self.scenario.reached(&format!(
+            "kaas lab tenant {} took {} s",
+            arguments.join(" "),
+            started.elapsed().as_secs()
+        ));
+        said
+    }
+
+    /// The same of one that ends well.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn run(&self, arguments: &[&str]) -> Value {
+        self.gives(arguments, 0)
+    }
+
+    /// The names of the workers that do their part.
+    ///
+    /// # Panics
+    /// The command fails.
+    pub fn workers(&self) -> Vec<String> {
+        let status = self.run(&["status"]);
+        let workers = status["workers"].as_array().expect("a list of workers").iter();
+        let available = workers.filter(|worker| worker["available"] == true);
+        available.map(|worker| worker["name"].as_str().expect("a name").to_owned()).collect()
+    }
+
+    /// Starts a server with two pods on two workers, which a budget keeps one of at least, and a service for it. Gives
+    /// where it is requested from outside: the service's own address where the image gives services any, or else a port of
+    /// the control node.
+    ///
+    /// # Panics
+    /// It does not come up.
+    pub fn serves(&self) -> SocketAddr {
+        let lab = self.scenario.lab();
+        let control = &lab.plan().nodes[0];
+        let has_addresses = control.properties.contains_key("service-vips");
+        let image = self.scenario.inside(&control.name, &["cat", "/usr/lib/kaas/image.json"]);
+        let image: Value = serde_json::from_str(&image).expect("image.json");
+        let coredns = format!("kaas.local/coredns:v{}", image["coredns"].as_str().expect("a version of CoreDNS"));
+        for object in objects(&coredns, has_addresses) {
+            self.apply(&object);
+        }
+        self.scenario.wait("two pods of the server to be ready", MOMENT, || {
+            let ready = ["get", "deployment", "web", "--output=jsonpath={.status.availableReplicas}"];
+            Ok(lab.kubectl(&ready)? == "2")
+        });
+        let service = |path: &str| lab.kubectl(&["get", "service", "web", &format!("--output=jsonpath={{{path}}}")]);
+        if has_addresses {
+            let address = self.scenario.obtain("the service to have an address", MOMENT, || {
+                Ok(service(".status.loadBalancer.ingress[0].ip")?.parse::<Ipv4Addr>().ok())
+            });
+            return SocketAddr::from((address, SERVICE));
+        }
+        let port = service(".spec.ports[0].nodePort").unwrap_or_else(|error| panic!("{error:#}"));
+        SocketAddr::from((
+            control.address,
+            port.parse().unwrap_or_else(|_| panic!("the service has the port {port:?}")),
+        ))
+    }
+
+    /// The workers that pods of the server run on.
+    ///
+    /// # Errors
+    /// The API does not answer.
+    pub fn served_by(&self) -> anyhow::Result<Vec<String>> {
+        let said = self.scenario.lab().kubectl(&["get", "pods", "--selector=app=web", "--output=json"])?;
+        let list: Value = serde_json::from_str(&said)?;
+        let pods = list["items"].as_array().into_iter().flatten();
+        let living =
+            pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running");
+        Ok(living.filter_map(|pod| pod["spec"]["nodeName"].as_str()).map(str::to_owned).collect())
+    }
+
+    /// How many join tokens the cluster has.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn tokens(&self) -> usize {
+        let lab = self.scenario.lab();
+        let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
+        let client =
+            Client::from_inside(&kubeconfig, lab.network_namespace()).unwrap_or_else(|error| panic!("{error:#}"));
+        let path = "/api/v1/namespaces/kube-system/secrets?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken";
+        let answer = client.wait(client.ask_api(Method::GET, path, None)).unwrap_or_else(|error| panic!("{error:#}"));
+        let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
+        list["items"].as_array().expect("a list of Secrets").len()
+    }
+
+    fn apply(&self, object: &Value) {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), object.to_string()).expect("a temporary file");
+        let path = file.path().to_str().expect("a temporary file's name");
+        self.scenario.kubectl(&["apply", "--filename", path]);
+    }
+}
+
+/// What the server is: it says for ten seconds that it is well after it was told to end, so that whoever sends requests
+/// learns of it first.
+fn objects(image: &str, has_addresses: bool) -> [Value; 4] {
+    let corefile = format!(".:5353 {{\n    health :{PAGE} {{\n        lameduck 10s\n    }}\n}}\n");
+    let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10});
+    let spread = json!({"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"});
+    [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"Corefile": corefile}}),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {
+                "type": if has_addresses { "LoadBalancer" } else { "NodePort" },
+                "selector": {"app": "web"}, "ports": [{"port": SERVICE, "targetPort": PAGE}],
+            },
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 100, "podAffinityTerm": spread},
+                    ]}},
+                    "tolerations": [soon("node.kubernetes.io/unreachable"), soon("node.kubernetes.io/not-ready")],
+                    "containers": [{
+                        "name": "web", "image": image, "imagePullPolicy": "Never",
+                        "args": ["-conf", "/etc/web/Corefile"],
+                        "readinessProbe": {"httpGet": {"path": "/health", "port": PAGE}, "periodSeconds": 1},
+                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+                        "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
+                    }],
+                    "volumes": [{"name": "web", "configMap": {"name": "web"}}],
+                }},
+            },
+        }),
+    ]
+}
+
+fn told(arguments: &[&str], output: &Output, expected: i32) -> Value {
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(expected), "kaas lab tenant {}: {failed}", arguments.join(" "));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{}: {error}", arguments.join(" ")))
+}

@@ -1,0 +1,30 @@
+//! `kaas lab tenant`, given as a program gives it.
+
+use std::process::{Command, Output};
+
+use lab::{Lab, state_directory};
+use serde_json::Value;
+
+use crate::places::{kaas, named_ova};
+
+/// `kaas lab tenant up` beside a scenario's lab. Gives the tenant's lab, and what the command prints.
+///
+/// # Errors
+/// The command fails.
+pub fn up(host: &Lab, name: &str, arguments: &[&str]) -> anyhow::Result<(Lab, Value)> {
+    let ova = named_ova().display().to_string();
+    let all = [&["up", "--beside", host.name(), "--ova", &ova], arguments].concat();
+    let output = command(&all, name);
+    anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok((Lab::open(&state_directory()?, name)?, serde_json::from_slice(&output.stdout)?))
+}
+
+/// `kaas lab tenant VERB` on the tenant of this name.
+///
+/// # Panics
+/// It cannot be started.
+pub fn command(arguments: &[&str], name: &str) -> Output {
+    let mut command = Command::new(kaas());
+    command.args(["lab", "tenant"]).args(arguments).args(["--name", name, "--output", "json"]);
+    command.output().unwrap_or_else(|error| panic!("starting kaas: {error}"))
+}

@@ -1,0 +1,144 @@
+//! Tenant clusters beside a control cluster, on the container engine and from the OVAs: their workers come, are replaced
+//! and go, while a server on them is requested from outside the cluster.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use scenarios::built_ova;
+use scenarios::requests::{Requested, Requests};
+use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
+use scenarios::tenant::Tenant;
+use scenarios::workload::Workload;
+
+/// A control cluster of one node.
+fn control(setting: &Setting) -> Scenario {
+    let scenario = Scenario::prepare(setting);
+    scenario.power_on(&["cp1"]);
+    scenario.all_ready(FORMING);
+    scenario
+}
+
+pub mod short {
+    use super::*;
+
+    /// One control node and two workers: they run what the control node does not, reach each other, and leave no token.
+    pub fn a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload() {
+        let host = control(&Setting::one("host-s"));
+        let scenario = host.tenant("ta", "1", "2");
+        let tenant = Tenant::of(&scenario);
+        let workers = tenant.workers();
+        let [one, two] = workers.as_slice() else { panic!("{workers:?}") };
+        assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 3);
+        assert_eq!(tenant.tokens(), 0, "a join token is left");
+
+        let workload = Workload::start(&scenario, one, MOMENT);
+        workload.is_reached_by_name_from(two);
+        workload.is_reached_by_address_from(two);
+        let pool = ["get", "nodes", "--selector=kaas.local/pool=workers", "--output=name"];
+        assert_eq!(scenario.kubectl(&pool).lines().count(), 2, "the workers' pool is not their label");
+
+        let status = tenant.run(&["remove-worker", two]);
+        assert_eq!((&status["arrived"], &status["available"]), (&"done".into(), &1.into()));
+        scenario.ready(&[&format!("{}-cp1", scenario.lab().name()), one], MOMENT);
+        assert!(!scenario.lab().vms().unwrap().contains(two), "its VM is left");
+    }
+}
+
+pub mod long {
+    use super::*;
+
+    /// Requests while something is done, and what became of them.
+    fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
+        let requests = Requests::start(scenario.lab().network_namespace(), page);
+        let began = Instant::now();
+        act();
+        let figures = requests.end();
+        scenario.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
+        figures
+    }
+
+    /// Planned work loses no request. Then a worker is cut off, and one is taken away with its VM: its pods run elsewhere.
+    pub fn a_server_answers_while_its_workers_are_added_removed_replaced_and_lost() {
+        let newer = tempfile::tempdir().unwrap();
+        let newer = built_ova::build_tenant("0.1.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
+        let host = control(&Setting::one("host-l"));
+        let scenario = host.tenant("tb", "1", "2");
+        let tenant = Tenant::of(&scenario);
+        let page = tenant.serves();
+
+        let added = while_requested(&scenario, page, "a worker is added", || drop(tenant.run(&["add-worker"])));
+        let first = tenant.workers()[0].clone();
+        let removed = while_requested(&scenario, page, "a worker is drained and removed", || {
+            tenant.run(&["remove-worker", &first]);
+        });
+        let before = tenant.workers();
+        let ova = newer.to_str().unwrap();
+        let replaced = while_requested(&scenario, page, "all workers are replaced by a newer image", || {
+            tenant.run(&["replace-workers", "--ova", ova]);
+        });
+        assert!(tenant.workers().iter().all(|worker| !before.contains(worker)), "{before:?} are left");
+        for (what, figures) in [("added", added), ("removed", removed), ("replaced", replaced)] {
+            assert_eq!(figures.failed, 0, "{what}: {figures}");
+        }
+
+        // A budget that nothing may leave blocks a drain: it is told by pod, and goes on once it may.
+        scenario.kubectl(&[
+            "patch",
+            "poddisruptionbudget",
+            "web",
+            r#"--patch={"spec": {"minAvailable": 2}}"#,
+            "--type=merge",
+        ]);
+        let serving = tenant.served_by().unwrap()[0].clone();
+        tenant.run(&["add-worker"]);
+        let blocked = tenant.gives(&["remove-worker", &serving, "--pause-limit", "30"], 3);
+        let why = &blocked["reasons"][0];
+        assert_eq!(
+            (&why["worker"], &why["code"]),
+            (&serving.as_str().into(), &"workers.drain-blocked".into()),
+            "{blocked}"
+        );
+        assert!(why["reason"].as_str().is_some_and(|words| words.contains("default/web-")), "{blocked}");
+        scenario.kubectl(&[
+            "patch",
+            "poddisruptionbudget",
+            "web",
+            r#"--patch={"spec": {"minAvailable": 1}}"#,
+            "--type=merge",
+        ]);
+        tenant.run(&["resume"]);
+
+        let serving = tenant.served_by().unwrap()[0].clone();
+        let elsewhere = || Ok(tenant.served_by()?.len() == 2 && !tenant.served_by()?.contains(&serving));
+        while_requested(&scenario, page, "a worker is cut off", || {
+            scenario.lab().partition(&serving, true).unwrap();
+            scenario.wait("its pods to run elsewhere", FORMING, elsewhere);
+        });
+        scenario.lab().partition(&serving, false).unwrap();
+        scenario.wait("all workers to do their part again", MOMENT, || Ok(tenant.workers().len() == 2));
+
+        // Somebody takes a VM away: another one takes its part.
+        let serving = tenant.served_by().unwrap()[0].clone();
+        while_requested(&scenario, page, "a worker's VM is gone", || {
+            scenario.cut(&serving);
+            scenario.lab().destroy(&serving).unwrap();
+            tenant.run(&["resume"]);
+        });
+        assert_eq!(tenant.workers().len(), 2);
+        assert_eq!(tenant.tokens(), 0, "a join token is left");
+    }
+
+    /// One of three control nodes is lost with its disk: the API stays, and a blank VM takes its part.
+    pub fn a_tenants_lost_control_node_is_replaced() {
+        let host = control(&Setting::one("host-r"));
+        let scenario = host.tenant("tc", "3", "1");
+        let tenant = Tenant::of(&scenario);
+        let lost = scenario.lab().plan().nodes[2].name.clone();
+        scenario.cut(&lost);
+        scenario.wait("the API to answer without it", MOMENT, || Ok(scenario.lab().ready_nodes()?.len() == 3));
+        let replaced = tenant.run(&["replace-control-plane", &lost]);
+        assert_eq!(replaced["node"], lost.as_str());
+        assert_eq!(replaced["disks"].as_array().map(Vec::len), Some(1), "{replaced}");
+        assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 4);
+    }
+}
