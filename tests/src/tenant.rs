@@ -62,6 +62,27 @@ impl<'a> Tenant<'a> {
         available.map(|worker| worker["name"].as_str().expect("a name").to_owned()).collect()
     }
 
+    /// How long a worker took to join, in seconds from its power-on.
+    ///
+    /// # Panics
+    /// It has not joined.
+    pub fn joined_after(&self, worker: &str) -> u64 {
+        let status = self.run(&["status"]);
+        let mut workers = status["workers"].as_array().expect("a list of workers").iter();
+        let found = workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}"));
+        found["joined_seconds"].as_u64().unwrap_or_else(|| panic!("{worker} has not joined: {status}"))
+    }
+
+    /// What all processes of a worker have of its memory, in MiB.
+    ///
+    /// # Panics
+    /// It cannot be entered.
+    pub fn memory(&self, worker: &str) -> u64 {
+        let said = self.scenario.inside(worker, &["sh", "-c", "grep -h ^VmRSS: /proc/[0-9]*/status || true"]);
+        let kib = said.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        kib.sum::<u64>() >> 10
+    }
+
     /// Starts a server with two pods on two workers, which a budget keeps one of at least, and a service for it. Gives
     /// where it is requested from outside: the service's own address where the image gives services any, or else a port of
     /// the control node.

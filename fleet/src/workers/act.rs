@@ -57,7 +57,10 @@ impl Acting<'_> {
                 self.hypervisor.power_on(vm(seen, &machine)?).await?;
                 Ok(Acted::Changed)
             }
-            Action::Joined(_) => save(records, with(State::Member, None)).await,
+            Action::Joined(_) => {
+                let joined_seconds = Some(seen.now.saturating_sub(machine.since));
+                save(records, Machine { joined_seconds, ..with(State::Member, None) }).await
+            }
             Action::Fail(_, why) => save(records, with(State::Failed, Some(why.clone()))).await,
             Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
             Action::RemoveToken(_) => {
@@ -104,6 +107,7 @@ impl Acting<'_> {
             since: (self.workers.clock)(),
             vm: None,
             token: None,
+            joined_seconds: None,
             reason: None,
         };
         records.save_pool(pool).await.map_err(Trouble::store)?;

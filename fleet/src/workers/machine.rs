@@ -46,6 +46,9 @@ pub struct Machine {
     /// The public half of its join token, noted before that is made and until it is removed.
     #[serde(default)]
     pub token: Option<String>,
+    /// How long it took to join, in seconds from its power-on.
+    #[serde(default)]
+    pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     #[serde(default)]
     pub reason: Option<Reason>,

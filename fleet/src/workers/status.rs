@@ -32,6 +32,8 @@ pub struct WorkerStatus {
     pub vm: Option<Uuid>,
     /// Whether its VM runs; none if it has none.
     pub power: Option<PowerState>,
+    /// How long it took to join, in seconds from its power-on.
+    pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     pub reason: Option<Reason>,
 }
@@ -83,6 +85,7 @@ impl WorkersStatus {
                     available: machine.state == State::Member && takes_pods,
                     vm: machine.vm,
                     power: seen.and_then(power),
+                    joined_seconds: machine.joined_seconds,
                     reason: machine.reason.clone(),
                 }
             })

@@ -65,7 +65,12 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
                 at.say(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
             }
             at.say(&format!("{node} is on; its console log is {}", lab.console(&node).display()));
-            lab.wait_until_ready(Duration::from_secs(limit * 60))?;
+            // What Kubernetes says of a node of its name may still be of the lost one.
+            let (limit, good) = (Duration::from_secs(limit * 60), ["test", "-e", "/run/kaas/good.json"]);
+            lab::until(&format!("{node} to be found good"), limit, || {
+                lab.run_inside(&node, &good, limit).map(|_| true)
+            })?;
+            lab.wait_until_ready(limit)?;
             match at.output {
                 Output::Json => json(&serde_json::json!({"node": node, "vm": replaced.vm, "disks": replaced.disks}))?,
                 Output::Text => result(&format!("{node} is a control node again"))?,

@@ -30,6 +30,10 @@ pub mod short {
         let [one, two] = workers.as_slice() else { panic!("{workers:?}") };
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 3);
         assert_eq!(tenant.tokens(), 0, "a join token is left");
+        for worker in &workers {
+            let (took, memory) = (tenant.joined_after(worker), tenant.memory(worker));
+            scenario.reached(&format!("{worker} joined {took} s after its power-on; its processes have {memory} MiB"));
+        }
 
         let workload = Workload::start(&scenario, one, MOMENT);
         workload.is_reached_by_name_from(two);

@@ -26,6 +26,7 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
     let names: Vec<_> = status.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
     assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
     assert_eq!(status.workers[1].address, Some([10, 0, 0, 21].into()));
+    assert!(status.workers.iter().all(|worker| worker.joined_seconds.is_some_and(|took| (5..60).contains(&took))));
     assert!(world.lock().tokens.is_empty());
     let again = world.give(Wish::Create(Box::new(pool(2)))).await;
     assert!(
