@@ -175,7 +175,11 @@ impl<'a> Crew<'a> {
         Ok(Template {
             image: Image { digest: target.digest.clone(), name: format!("{} {}", target.name, target.image) },
             kubernetes: cluster.to_string(),
-            size: Size { processors: made.worker_processors, memory: made.worker_memory, data_disk: None },
+            size: Size {
+                processors: made.worker_processors,
+                memory: made.worker_memory,
+                data_disk: made.worker_data_disk.map(|size| size << 20),
+            },
             labels: made.labels.iter().cloned().collect(),
             taints: made.taints.iter().cloned().collect(),
         })

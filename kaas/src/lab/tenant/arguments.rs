@@ -168,6 +168,9 @@ pub struct Made {
     /// Virtual processors of each worker.
     #[arg(long, default_value_t = 2)]
     pub(super) worker_processors: u32,
+    /// Size of a data disk of each worker in MiB, for volumes that are kept on it; none without it.
+    #[arg(long, value_name = "MIB")]
+    pub(super) worker_data_disk: Option<u64>,
     /// A label of the workers' nodes; may be given several times.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(super) labels: Vec<(String, String)>,
