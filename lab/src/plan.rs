@@ -6,7 +6,6 @@ use std::net::Ipv4Addr;
 
 use anyhow::bail;
 use contract::properties as keys;
-use contract::role::Role;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -73,8 +72,6 @@ pub struct TenantNetwork {
     pub last_worker: Ipv4Addr,
     /// The prefix length of the network.
     pub prefix: u8,
-    /// Its gateway.
-    pub gateway: Ipv4Addr,
     /// Addresses for services, as a range.
     pub services: String,
 }
@@ -130,9 +127,6 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
         if shared {
             properties.insert(keys::API_VIP, host(first).to_string());
         }
-        if wishes.tenant.is_some() {
-            properties.insert(keys::ROLE, Role::TenantControlPlane.to_string());
-        }
         let mut properties: BTreeMap<_, _> =
             properties.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         properties.extend(wishes.properties.clone());
@@ -148,7 +142,6 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
             first_worker: host(first + WORKERS),
             last_worker: host(first + SERVICES - 1),
             prefix: PREFIX,
-            gateway: host(1),
             services: format!("{}-{}", host(first + SERVICES), host(first + PER_TENANT - 1)),
         }),
     })
@@ -202,7 +195,6 @@ mod tests {
         let tenant = |place, nodes| plan(&Wishes { tenant: Some(place), ..wishes(nodes) }, "s").unwrap();
         let first = tenant(0, 1);
         assert_eq!(first.nodes[0].name, "x-cp1");
-        assert_eq!(first.nodes[0].properties["role"], "tenant-control-plane");
         assert_eq!(first.nodes[0].properties["api-vip"], "192.168.77.30");
         assert_eq!((first.api, first.nodes[0].address), (host(30), host(31)));
         let mut used = std::collections::BTreeSet::new();

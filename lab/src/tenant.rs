@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
+use contract::role::Role;
 use fleet::workers::{Addresses, Site, ca_hash};
 
 use super::environment::has_property;
@@ -115,19 +116,26 @@ impl Lab {
 }
 
 impl Source {
-    /// What a tenant's control nodes are told of their place, where the form of this image asks for it.
+    /// What a tenant's control nodes are told beside what those of a control cluster are, where the form of this image asks
+    /// for it.
     ///
     /// # Errors
     /// When its form cannot be read.
     pub(super) fn tenant_properties(&self, services: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        let asked = has_property(self, SERVICE_VIPS)?;
-        Ok(asked.then(|| (SERVICE_VIPS.to_owned(), services.to_owned())).into_iter().collect())
+        let role = Role::TenantControlPlane.to_string();
+        let mut told = BTreeMap::new();
+        for (key, value) in [(keys::ROLE, role), (SERVICE_VIPS, services.to_owned())] {
+            if has_property(self, key)? {
+                told.insert(key.to_owned(), value);
+            }
+        }
+        Ok(told)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use contract::role::Role;
+    use contract::role::Roles;
 
     use super::super::environment::tests::tree_in;
     use super::super::plan::{Wishes, plan};
@@ -167,6 +175,15 @@ mod tests {
         let no_tenant = Lab::open_tenant(state.path(), "one").err().unwrap().to_string();
         assert!(no_tenant.contains("is no tenant"), "{no_tenant}");
         assert!(first.as_host().unwrap_err().to_string().contains("is a tenant beside one"));
+    }
+
+    #[test]
+    fn control_nodes_are_told_their_role_where_their_image_has_several() {
+        let state = tempfile::tempdir().unwrap();
+        let one = tree_in(state.path(), Role::TenantControlPlane.into());
+        assert_eq!(one.tenant_properties("a-b").unwrap(), BTreeMap::new());
+        let several = tree_in(state.path(), Roles::new(Role::ALL.to_vec()).unwrap());
+        assert_eq!(several.tenant_properties("a-b").unwrap()[keys::ROLE], "tenant-control-plane");
     }
 
     #[test]

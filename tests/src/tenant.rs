@@ -35,6 +35,10 @@ impl<'a> Tenant<'a> {
         let started = Instant::now();
         let output = command(arguments, self.scenario.lab().name());
         let said = told(arguments, &output, expected);
+        if arguments == ["status"] {
+            // It is looked at again and again.
+            return said;
+        }
         self.scenario.reached(&format!(
             "kaas lab tenant {} took {} s",
             arguments.join(" "),

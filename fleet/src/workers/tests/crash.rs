@@ -92,7 +92,8 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault) {
     assert!(kept.machines.iter().all(|machine| machine.state == State::Member), "{told}: {kept:?}");
     let mut names: Vec<_> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
     let mut own = world.own();
-    (names.sort(), own.sort());
+    names.sort();
+    own.sort();
     assert_eq!(own, names, "{told}: VMs that are nobody's");
     let state = world.lock();
     assert!(state.tokens.is_empty(), "{told}: a token is left");
