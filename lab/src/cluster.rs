@@ -47,16 +47,16 @@ impl Lab {
     /// # Errors
     /// When the host refuses; what was made until then is removed again.
     pub fn import_cluster(state: &Path, mut up: Up) -> anyhow::Result<Self> {
-        let keys = tempfile::tempdir()?;
-        let key = keys.path().join("ssh-key");
-        let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
-        run(keygen.arg(&key)).context("making the lab's SSH key")?;
-        up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
         // Until the record is there, nobody else takes the same place on the network.
         let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
         let _lock = host.as_ref().map(|host| host.directory.lock()).transpose()?;
         let beside = host.as_ref().map(Self::as_host).transpose()?;
         up.wishes.tenant = host.as_ref().map(Self::free_place).transpose()?;
+        let keys = tempfile::tempdir()?;
+        let key = keys.path().join("ssh-key");
+        let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
+        run(keygen.arg(&key)).context("making the lab's SSH key")?;
+        up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let mut plan = plan(&up.wishes, &secret)?;
         if let Some(tenant) = &plan.tenant {

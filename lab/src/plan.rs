@@ -191,6 +191,11 @@ mod tests {
     }
 
     #[test]
+    fn two_nodes_are_refused() {
+        assert!(plan(&wishes(2), "s").unwrap_err().to_string().contains("one node or three"));
+    }
+
+    #[test]
     fn a_tenant_has_names_and_addresses_that_no_other_cluster_of_its_network_has() {
         let tenant = |place, nodes| plan(&Wishes { tenant: Some(place), ..wishes(nodes) }, "s").unwrap();
         let first = tenant(0, 1);
@@ -219,11 +224,6 @@ mod tests {
         assert!(refused(&Wishes { tenant: Some(TENANTS), ..wishes(1) }).contains("room for 11 tenants"));
         let long = Wishes { name: "eleven-long".to_owned(), tenant: Some(0), ..wishes(1) };
         assert!(refused(&long).contains("at most 10 characters"));
-    }
-
-    #[test]
-    fn two_nodes_are_refused() {
-        assert!(plan(&wishes(2), "s").unwrap_err().to_string().contains("one node or three"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use contract::properties as keys;
 use contract::role::Role;
 use fleet::workers::{Addresses, Site, ca_hash};
 
-use super::environment::has_property;
+use super::environment::asks_for;
 use super::plan::TENANTS;
 use super::{Beside, Lab, Source};
 
@@ -125,7 +125,7 @@ impl Source {
         let role = Role::TenantControlPlane.to_string();
         let mut told = BTreeMap::new();
         for (key, value) in [(keys::ROLE, role), (SERVICE_VIPS, services.to_owned())] {
-            if has_property(self, key)? {
+            if asks_for(self, key)? {
                 told.insert(key.to_owned(), value);
             }
         }
