@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::fake::{Given, World, pool, replace};
+use super::fake::{Fault, Given, World, pool, replace};
 use crate::authority::TakeOver;
 use crate::hypervisor::PowerState;
-use crate::workers::{Arrived, LocalVolumes, Rollout, State, Wish};
+use crate::workers::{Arrived, LocalVolumes, NodeSeen, Rollout, State, Wish};
 
 fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -104,6 +104,9 @@ async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
     let words = waits[0].to_string();
     assert_eq!(words, "t-w1: web/of-t-w1: its disruption budget [workers.drain-blocked]");
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
+    // Asked for twice, one goes.
+    world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    assert_eq!(world.kept().await.unwrap().pool.count, 1);
     world.lock().blocked.clear();
     assert_eq!(world.give(Wish::GoOn).await.done().wanted, 1);
     assert_eq!(world.own(), ["t-w2"]);
@@ -195,6 +198,41 @@ async fn while_the_api_is_cut_off_nothing_is_done_and_then_it_goes_on() {
     assert_eq!(world.own().len(), 2);
     world.lock().cut = false;
     assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
+    let world = World::with(1).await;
+    world.set_fault(Some((at, Fault::KilledBefore)));
+    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+    world.set_fault(None);
+    tokio::time::sleep(Duration::from_secs(7200)).await;
+    let first = world.kept().await.unwrap().machines[1].vm;
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    let machine = world.kept().await.unwrap().machines[1].clone();
+    assert!(machine.name == "t-w2" && machine.vm != first, "{machine:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
+    let world = World::with(1).await;
+    let other = NodeSeen {
+        name: "t-w2".to_owned(),
+        uid: "other".to_owned(),
+        provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
+        ready: true,
+        cordoned: false,
+    };
+    world.lock().nodes.push(other.clone());
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.name-in-use"]);
+    let status = world.give(Wish::GoOn).await.done();
+    assert_eq!(status.workers.last().unwrap().name, "t-w3");
+    assert!(world.lock().nodes.contains(&other), "it was changed");
 }
 
 #[tokio::test(start_paused = true)]
