@@ -15,7 +15,7 @@ use super::records::Records;
 use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
-use crate::hypervisor::{Addition, ShutDown, Staged, Vm};
+use crate::hypervisor::{Addition, PowerState, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a drained worker may take to shut down before its power is cut: nothing on it has to outlive it.
@@ -54,7 +54,10 @@ impl Acting<'_> {
                 if machine.state == State::New {
                     save(records, with(State::Joining, None)).await?;
                 }
-                self.hypervisor.power_on(vm(seen, &machine)?).await?;
+                let vm = vm(seen, &machine)?;
+                if vm.power == PowerState::Off {
+                    self.hypervisor.power_on(vm).await?;
+                }
                 Ok(Acted::Changed)
             }
             Action::Joined(_) => {
@@ -107,6 +110,7 @@ impl Acting<'_> {
             since: (self.workers.clock)(),
             vm: None,
             token: None,
+            expires: 0,
             joined_seconds: None,
             reason: None,
         };
@@ -122,7 +126,8 @@ impl Acting<'_> {
             staged => staged?,
         };
         let token = Token::new(&machine.name, now);
-        let noted = Machine { token: Some(token.id.clone()), vm: None, since: now, ..machine };
+        let (id, expires) = (Some(token.id.clone()), token.expires);
+        let noted = Machine { token: id, expires, vm: None, since: now, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let addition = Addition {

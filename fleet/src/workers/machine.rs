@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::pool::Template;
+use super::pool::{Pool, Template};
 use crate::hypervisor::{Stamp, Vm};
 use crate::upgrade::Reason;
 
@@ -46,6 +46,9 @@ pub struct Machine {
     /// The public half of its join token, noted before that is made and until it is removed.
     #[serde(default)]
     pub token: Option<String>,
+    /// Until when that token is good, in seconds of Unix time.
+    #[serde(default)]
+    pub expires: u64,
     /// How long it took to join, in seconds from its power-on.
     #[serde(default)]
     pub joined_seconds: Option<u64>,
@@ -63,6 +66,11 @@ impl Machine {
     /// Whether a VM carries its stamp.
     pub fn owns(&self, vm: &Vm) -> bool {
         vm.stamp.as_ref().is_some_and(|stamp| stamp.node == self.name && stamp.swap == Some(self.id))
+    }
+
+    /// Whether its token is good for as long as a worker may take to join.
+    pub(super) fn has_time(&self, pool: &Pool, now: u64) -> bool {
+        now + pool.rollout.join_seconds < self.expires
     }
 
     /// Whether it counts towards what is wanted.

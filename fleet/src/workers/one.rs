@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::machine::{Machine, State};
-use super::pool::{LocalVolumes, Pool, TOKEN_SECONDS};
+use super::pool::{LocalVolumes, Pool};
 use super::reason;
 use super::seen::{Found, Node, Seen};
 use super::wait::Wait;
@@ -47,10 +47,10 @@ fn name(machine: &Machine) -> String {
 /// A VM that an interrupted import has left is not trusted to be whole, and one whose token is about to end cannot join:
 /// both are made anew.
 fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
-    let age = seen.now.saturating_sub(machine.since);
-    let has_time = age + pool.rollout.join_seconds < TOKEN_SECONDS;
     match vm {
-        Some(vm) if machine.vm.is_some() && has_time => powered(machine, vm),
+        // One that is on was powered on by a command before this one, and may have joined since.
+        Some(vm) if machine.vm.is_some() && vm.power == PowerState::On => Step::Does(Action::PowerOn(name(machine))),
+        Some(vm) if machine.vm.is_some() && machine.has_time(pool, seen.now) => powered(machine, vm),
         Some(vm) => removed(machine, vm),
         None if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
         None => Step::Does(Action::Import(name(machine))),

@@ -11,6 +11,8 @@ use crate::hypervisor::Size;
 
 /// How long a join token is good for, in seconds: a worker that comes later is made anew.
 pub(super) const TOKEN_SECONDS: u64 = 1800;
+/// How long making a worker's VM may take, in seconds, so that its token is good for long enough afterwards.
+const MAKING_SECONDS: u64 = 300;
 
 /// Workers that are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,9 +133,10 @@ impl Pool {
             max_surge > 0 || max_unavailable > 0,
             "with neither a further worker nor one that may be missing none can be replaced: raise one of both"
         );
+        let longest = TOKEN_SECONDS - MAKING_SECONDS;
         ensure!(
-            join_seconds < TOKEN_SECONDS,
-            "a worker has less than {TOKEN_SECONDS} s to join: its token is good for that long"
+            join_seconds <= longest,
+            "a worker has at most {longest} s to join: its token is good for {TOKEN_SECONDS} s, and its VM is made meanwhile"
         );
         Ok(())
     }

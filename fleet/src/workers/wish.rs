@@ -84,17 +84,20 @@ fn remove(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What did not join is made anew, and what is blocked gets its time again.
+/// What did not join is made anew, also what was never powered on and has no time to join any more; what is blocked, or
+/// was not watched, gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
     kept.pool.rollout.paused = false;
+    let pool = &kept.pool;
     for machine in &mut kept.machines {
         match machine.state {
             State::Failed => {
                 let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
                 leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
             }
-            State::Leaving => machine.since = now,
-            State::New | State::Joining | State::Member => {}
+            State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
+            State::Joining | State::Leaving => machine.since = now,
+            State::New | State::Member => {}
         }
     }
 }

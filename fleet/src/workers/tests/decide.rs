@@ -137,6 +137,7 @@ impl Model {
             since: 0,
             vm: None,
             token: None,
+            expires: u64::MAX,
             joined_seconds: None,
             reason: None,
         });

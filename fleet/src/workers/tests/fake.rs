@@ -442,8 +442,8 @@ impl State {
         });
     }
 
-    fn off(&mut self, name: &str) {
-        for node in self.nodes.iter_mut().filter(|node| node.name == name) {
+    fn off(&mut self, vm: Uuid) {
+        for node in self.nodes.iter_mut().filter(|node| node.provider == format!("vsphere://{vm}")) {
             node.ready = false;
         }
     }
@@ -560,10 +560,11 @@ impl Hypervisor for World {
         let seen = vm.clone();
         self.change("shut_down", permit, move |state| {
             let name = seen.name.clone();
-            let ready = state.nodes.iter().any(|node| node.name == name && node.ready);
+            let own = format!("vsphere://{}", seen.uuid());
+            let ready = state.nodes.iter().any(|node| node.provider == own && node.ready);
             assert!(!ready || !state.has_pods(&name), "{seen} has pods and was to be shut down");
             state.own(&seen)?.vm.power = PowerState::Off;
-            state.off(&name);
+            state.off(seen.uuid());
             Ok(ShutDown::Off)
         })
         .await

@@ -72,6 +72,8 @@ async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
     assert_eq!((world.fewest(), world.most()), (2, 3));
     let rollout = Rollout { max_surge: 0, max_unavailable: 0, ..Rollout::default() };
     let refused = world.give(replace("three", rollout)).await;
+    let late = world.give(replace("three", Rollout { join_seconds: 1501, ..Rollout::default() })).await;
+    assert!(matches!(&late, Given::Failed(error) if error.to_string().contains("at most 1500 s to join")), "{late:?}");
     assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("none can be replaced")));
 }
 
