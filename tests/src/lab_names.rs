@@ -105,7 +105,7 @@ mod tests {
         let mut seen = BTreeMap::new();
         for entry in fs::read_dir(workspace().join("tests/tests/lab")).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-            for call in ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\"", "tenant(\""]
+            for call in ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\"", ".tenant(\""]
             {
                 for (at, _) in text.match_indices(call) {
                     let (name, _) = text[at + call.len()..].split_once('"').unwrap();
