@@ -29,15 +29,27 @@ pub struct Imported {
 /// # Errors
 /// When vCenter would refuse them; nothing was made then.
 pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<Imported> {
-    let product = match source {
-        Source::Ova { unpacked } | Source::Disk { unpacked, .. } => unpacked.descriptor()?.product,
-        Source::Tree { tree } => form_of(tree)?,
-    };
-    let properties = Properties::import(&product, properties)?;
+    let properties = Properties::import(&product(source)?, properties)?;
     let platform = Platform::vsphere("8.0.3", "vm-1");
     let adapters = [Adapter { mac: mac.to_owned(), network: NETWORK.to_owned() }];
     let document = environment::document(&properties, &platform, &adapters)?;
     Ok(Imported { document, unconfigured: properties.unconfigured })
+}
+
+/// Whether the form asks for a property.
+///
+/// # Errors
+/// It cannot be read.
+pub fn asks_for(source: &Source, key: &str) -> anyhow::Result<bool> {
+    let asked = product(source)?.groups.into_iter().flat_map(|group| group.properties);
+    Ok(asked.into_iter().any(|property| property.key == key))
+}
+
+fn product(source: &Source) -> anyhow::Result<Product> {
+    match source {
+        Source::Ova { unpacked } | Source::Disk { unpacked, .. } => Ok(unpacked.descriptor()?.product),
+        Source::Tree { tree } => form_of(tree),
+    }
 }
 
 /// The form of an OVA made from this root tree.
