@@ -112,6 +112,7 @@ codes! {
     CERTIFICATE_EARLY, "certificate.not-yet-valid", Warning, "A certificate is not valid yet, or the VM's clock is wrong.";
 
     RECOVERY_KEY_PRIVATE, "recovery-key.private", Error, "A private key was given where the public key for recovery belongs.";
+    DEPLOYER_KEY_PRIVATE, "deployer-key.private", Error, "A private key was given where the deployer's public key belongs.";
     URL_MALFORMED, "url.malformed", Error, "An address of a proxy or registry is not a URL of the form that is needed.";
     KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this Kubernetes minor.";
 
@@ -164,6 +165,11 @@ codes! {
     SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
     SWAP_NOT_GOOD, "swap.not-good", Error, "A swap was to be committed before the boot was marked good.";
     SWAP_FAILED, "swap.failed", Error, "Preparing, cancelling or committing a swap, or an evacuation, failed.";
+    DEPLOYER_NOT_FORMED, "deployer.not-formed", Error, "A deployer asked for a certificate before the node was part of a formed cluster.";
+    DEPLOYER_NO_KEY, "deployer.no-key", Error, "A deployer asked for a certificate, and the node was given no deployer's public key.";
+    DEPLOYER_OTHER_KEY, "deployer.other-key", Error, "A deployer asked for a certificate for another key than the node has: it may have been changed.";
+    DEPLOYER_NOT_PROVED, "deployer.not-proved", Error, "A deployer did not prove the private key in this very TLS session, or proved it for another cluster.";
+    DEPLOYER_FAILED, "deployer.failed", Error, "Signing or noting a deployer's certificate failed; nothing was given out.";
     DRAIN_BLOCKED, "drain.blocked", Error, "Pods could not move away in time because a PodDisruptionBudget did not allow it. The node was uncordoned again; nothing is lost by asking again later.";
     DRAIN_UNFINISHED, "drain.unfinished", Error, "Pods had been asked to end and were still there when the time for draining was over. The node was uncordoned again.";
     RESET_UNDER_WAY, "reset.under-way", Warning, "The node is being reset, as was confirmed by its typed name: its data disk is erased.";
@@ -186,6 +192,7 @@ codes! {
     API_CERTIFICATE_EXPIRED, "api-certificate.expired", Error, "Your own certificate of the Kubernetes API has expired; the API still shows it.";
     API_CERTIFICATE_UNUSABLE, "api-certificate.unusable", Warning, "Your own certificate of the Kubernetes API was damaged on the data disk and is not used.";
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
+    FINGERPRINTS_CHANGED, "fingerprints.changed", Warning, "Somebody else had written where the hypervisor shows this node's fingerprints, or they could not be written there. A program in the VM may have tried to lead the deployer to another cluster.";
     API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control node has the virtual IP. Asked before the cluster has formed.";
 
     PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.";

@@ -2,6 +2,8 @@
 //! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML
 //! includes.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
@@ -70,6 +72,13 @@ impl Kubeconfig {
             certificate: decoded(user.certificate.as_deref(), "client-certificate-data")?,
             key: Secret::new(decoded(user.key.as_ref().map(Secret::expose), "client-key-data")?),
         })
+    }
+
+    /// When the client's certificate ends; none if it is no certificate.
+    pub fn ends(&self) -> Option<SystemTime> {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes()).ok()?;
+        let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
+        Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?))
     }
 
     /// The file's content. `user` names the entry and the context; the API server goes by the certificate.
@@ -278,6 +287,18 @@ users:
         let compact = serde_json::from_str::<serde_json::Value>(&read().render("anna")).unwrap().to_string();
         assert_eq!(Kubeconfig::parse(&compact), Ok(read()));
         assert_eq!(Kubeconfig::parse(&compact.replace(',', ",\n\t")), Ok(read()), "indented with tabs");
+    }
+
+    #[test]
+    fn its_end_is_that_of_the_clients_certificate() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let certificate = parameters.self_signed(&key).unwrap().pem();
+        // date --date 2030-01-01Z +%s
+        let ends = UNIX_EPOCH + Duration::from_secs(1_893_456_000);
+        assert_eq!(Kubeconfig { certificate, ..read() }.ends(), Some(ends));
+        assert_eq!(read().ends(), None);
     }
 
     #[test]

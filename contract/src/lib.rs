@@ -16,6 +16,7 @@
 //!   understood to its end is one of a later version, and is left alone.
 
 pub mod codes;
+pub mod deployer;
 pub mod finding;
 pub mod image;
 pub mod json;
@@ -32,5 +33,6 @@ pub mod properties;
 pub mod recovery;
 pub mod role;
 pub mod secret;
+pub mod session;
 pub mod swap;
 pub mod version;

@@ -31,6 +31,10 @@ pub struct Container {
     /// withholds `CAP_SYS_RESOURCE`.
     #[serde(default)]
     pub restrict_oom_score_adj: bool,
+    /// Where the node writes the fingerprints of its cluster's authority and of its endpoint, for the engine to read
+    /// ([`crate::deployer::Fingerprints`]): what stands in guestinfo elsewhere. Engines of before asked for none.
+    #[serde(default)]
+    pub fingerprints: Option<PathBuf>,
 }
 
 fn yes() -> bool {

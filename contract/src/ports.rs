@@ -134,8 +134,8 @@ pub const TABLE: &[Port] = &[
     tcp(
         NODE,
         Caller::AdministratorsAndNodes,
-        "load balancers, monitoring, administrators, control nodes",
-        "the node's endpoint: status, metrics, snapshots, upgrades; control nodes ask it about data disks",
+        "load balancers, monitoring, administrators, deployers, control nodes",
+        "the node's endpoint: status, metrics, snapshots, upgrades, deployers' credentials; control nodes ask it about data disks",
     ),
     tcp(
         ETCD_CLIENT,

@@ -7,12 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use contract::deployer::PrivateKey;
+use contract::properties::DEPLOYER_PUBLIC_KEY;
 use fleet::hypervisor::Stamp;
 
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
-use super::{EngineRecord, Lab, NewVm, Record, Source, name_on_host, records};
+use super::{EngineRecord, Lab, NewVm, Record, Source, environment, name_on_host, records};
 
 /// For how long a node may say that something must be corrected and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -21,7 +23,7 @@ const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
 /// A cluster to bring up.
 #[derive(Clone, Debug)]
 pub struct Up {
-    /// What it is to be; the SSH key is filled in here.
+    /// What it is to be; the SSH key and the deployer's are filled in here.
     pub wishes: Wishes,
     /// What is to run the VMs.
     pub engine: EngineRecord,
@@ -57,6 +59,12 @@ impl Lab {
         let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
         run(keygen.arg(&key)).context("making the lab's SSH key")?;
         up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
+        let deployer = PrivateKey::draw().context("drawing the deployer's key")?;
+        // The form of an OVA of before does not ask for it.
+        if environment::asks_for(&up.source, DEPLOYER_PUBLIC_KEY)? {
+            up.wishes.deployer_key = Some(deployer.public()?.to_string());
+        }
+        let has_deployer = up.wishes.deployer_key.is_some();
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let mut plan = plan(&up.wishes, &secret)?;
         if let Some(tenant) = &plan.tenant {
@@ -84,6 +92,9 @@ impl Lab {
         let fill = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
                 fs::copy(keys.path().join(file), lab.directory.path().join(file))?;
+            }
+            if has_deployer {
+                records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())?;
             }
             for node in &lab.record.plan.nodes {
                 lab.import(&NewVm {
@@ -123,28 +134,6 @@ impl Lab {
             .collect();
         found.sort();
         found.pop().with_context(|| format!("there is no kubectl in {}", minors.display()))
-    }
-
-    /// The administrator's kubeconfig, fetched from a node when it is not here yet.
-    ///
-    /// # Errors
-    /// When no node has one.
-    pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
-        let path = self.directory.path().join("kubeconfig");
-        if path.exists() {
-            return Ok(path);
-        }
-        let mut last = None;
-        for node in &self.record.plan.nodes {
-            match self.run_inside(&node.name, &["cat", "/etc/kubernetes/admin.conf"], Duration::from_secs(60)) {
-                Ok(text) => {
-                    records::save_text(&path, &text)?;
-                    return Ok(path);
-                }
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| anyhow::anyhow!("the lab has no nodes"))).context("fetching the kubeconfig")
     }
 
     /// kubectl on the lab's network, as the cluster's administrator.

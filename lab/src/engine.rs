@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use contract::deployer::Fingerprints;
+
 use super::process::ProcessId;
 use super::records::VmRecord;
 
@@ -48,6 +50,12 @@ pub trait Engine {
     /// # Errors
     /// When the VM does not take it.
     fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
+
+    /// What the guest shows of its cluster, if it has shown something since its power-on.
+    ///
+    /// # Errors
+    /// When what it shows cannot be looked at.
+    fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>>;
 
     /// Runs a program inside the guest as root and returns what it printed.
     ///

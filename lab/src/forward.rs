@@ -15,12 +15,13 @@ use contract::kubeconfig::Kubeconfig;
 use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
 
+use super::credentials::USER;
 use super::process::{ProcessId, start};
 use super::wait::obtain;
 use super::{Lab, records};
 
-/// The user in the kubeconfig, as kubeadm calls the administrator.
-const USER: &str = "kubernetes-admin";
+/// How often the kubeconfig that goes through the door is looked at: credentials end after a day.
+const RENEWAL: Duration = Duration::from_secs(60 * 60);
 
 /// What a running door says of itself.
 #[derive(Serialize, Deserialize)]
@@ -48,10 +49,24 @@ impl Lab {
             let said: Door = records::load(&self.door())?;
             Ok((said.process == process).then_some(said))
         })?;
+        self.write_kubeconfig_through(door.address)
+    }
+
+    fn write_kubeconfig_through(&self, door: SocketAddr) -> anyhow::Result<PathBuf> {
         let inside = Kubeconfig::parse(&fs::read_to_string(self.kubeconfig()?)?).context("reading the kubeconfig")?;
         let path = self.directory.path().join("kubeconfig.host");
-        records::save_text(&path, &through_door(inside, door.address, self.plan().api).render(USER))?;
+        records::save_text(&path, &through_door(inside, door, self.plan().api).render(USER))?;
         Ok(path)
+    }
+
+    /// Keeps the kubeconfig that goes through the door good.
+    fn renew_kubeconfig(&self, door: SocketAddr) -> ! {
+        loop {
+            thread::sleep(RENEWAL);
+            if let Err(error) = self.write_kubeconfig_through(door) {
+                eprintln!("renewing the kubeconfig: {error:#}");
+            }
+        }
     }
 
     /// What makes a door's command line unlike any other process's.
@@ -59,14 +74,17 @@ impl Lab {
         self.door().display().to_string()
     }
 
-    /// Is the door: passes connections on for ever.
+    /// Is the door: passes connections on for ever, and renews the kubeconfig that goes through it.
     ///
     /// # Errors
     /// When it cannot listen, or the lab's network is gone.
     pub fn keep_door_open(&self) -> anyhow::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let process = ProcessId::of(std::process::id() as i32).context("looking at this process")?;
-        records::save(&self.door(), &Door { address: listener.local_addr()?, process })?;
+        let address = listener.local_addr()?;
+        records::save(&self.door(), &Door { address, process })?;
+        let lab = Self::assemble(self.directory.clone(), self.record.clone())?;
+        thread::spawn(move || lab.renew_kubeconfig(address));
         let api = SocketAddr::from((self.plan().api, contract::ports::API));
         let namespace = self.network.path();
         loop {

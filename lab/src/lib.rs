@@ -10,6 +10,7 @@
 mod cdrom;
 mod cluster;
 mod container;
+mod credentials;
 mod devices;
 mod directories;
 mod disk;

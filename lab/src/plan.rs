@@ -39,6 +39,8 @@ pub struct Wishes {
     pub properties: BTreeMap<String, String>,
     /// Public SSH key of the lab's operator.
     pub ssh_key: String,
+    /// Public key of the lab's deployer, if its images ask for one.
+    pub deployer_key: Option<String>,
     /// How many times longer than usual the nodes should wait.
     pub timeout_factor: u32,
     /// Which tenant of the network it is, from 0; none for a control cluster.
@@ -130,6 +132,8 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
         let mut properties: BTreeMap<_, _> =
             properties.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         properties.extend(wishes.properties.clone());
+        // Another one, from an options file, would keep the lab itself out.
+        properties.extend(wishes.deployer_key.clone().map(|key| (keys::DEPLOYER_PUBLIC_KEY.to_owned(), key)));
         PlannedNode { name: name.clone(), address: node_address(number), properties }
     });
     Ok(LabPlan {
@@ -188,6 +192,15 @@ mod tests {
         let properties = BTreeMap::from([("timeout-factor".to_owned(), "9".to_owned())]);
         let plan = plan(&Wishes { properties, ..wishes(1) }, "s").unwrap();
         assert_eq!(plan.nodes[0].properties["timeout-factor"], "9");
+    }
+
+    #[test]
+    fn nobody_elses_key_takes_the_place_of_the_labs() {
+        let properties = BTreeMap::from([("deployer-public-key".to_owned(), "another".to_owned())]);
+        let theirs = Wishes { properties, ..wishes(1) };
+        let ours = Wishes { deployer_key: Some("ours".to_owned()), ..theirs };
+        assert_eq!(plan(&ours, "s").unwrap().nodes[0].properties["deployer-public-key"], "ours");
+        assert!(!plan(&wishes(1), "s").unwrap().nodes[0].properties.contains_key("deployer-public-key"));
     }
 
     #[test]

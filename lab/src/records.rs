@@ -120,6 +120,11 @@ impl LabDirectory {
         self.path.join("ssh-key")
     }
 
+    /// The private key of the lab's deployer.
+    pub fn deployer_key(&self) -> PathBuf {
+        self.path.join("deployer-key.pem")
+    }
+
     /// Notes in a VM's console log that it is being powered on.
     ///
     /// # Errors

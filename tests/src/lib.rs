@@ -15,6 +15,8 @@ mod circles;
 #[cfg(test)]
 mod deny;
 #[cfg(test)]
+mod deployer;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod earlier_commit;

@@ -11,7 +11,7 @@ use agent::cluster::encryption::key_set::KeySet;
 use agent::cluster::etcd::replace::Admission;
 use agent::cluster::etcd::restore::Restored;
 use agent::cluster::kubernetes::upgrade::Begun;
-use agent::cluster::records::{Cordon, DiskCounter, Progress};
+use agent::cluster::records::{Cordon, DeployerRights, DiskCounter, Progress};
 use agent::cluster::rendezvous::Record;
 use agent::host::disk::Identity;
 use agent::intake::config::Config;
@@ -94,7 +94,10 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
 fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
     all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
         "identity.json" | "identity-swap.json" => asked::<Identity>(text),
-        "config.json" | "config-administrators.json" | "config-security.json" => told::<Config>(text),
+        "config.json" | "config-administrators.json" | "config-security.json" | "config-deployer.json" => {
+            told::<Config>(text)
+        }
+        "deployer.json" => told::<DeployerRights>(text),
         "progress.json" => told::<Progress>(text),
         "disk-counter.json" => told::<DiskCounter>(text),
         "rendezvous.json" => told::<Record>(text),

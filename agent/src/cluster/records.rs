@@ -66,6 +66,18 @@ impl Entry for Cordon {
     const WHAT: &'static str = "the cordon";
 }
 
+/// The deployers' users that this node has given rights to, or was about to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployerRights {
+    /// Their names, which their bindings have as well.
+    pub users: Vec<String>,
+}
+
+impl Entry for DeployerRights {
+    const FILE: &'static str = "deployer.json";
+    const WHAT: &'static str = "the deployer's rights";
+}
+
 /// The directory of records.
 pub struct Records {
     directory: PathBuf,

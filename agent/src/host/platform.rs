@@ -180,6 +180,14 @@ impl Platform {
         self.path("/sys/class/block").join(device.file_name().unwrap_or_default())
     }
 
+    /// Where a container engine wants to read the node's fingerprints; none where there is none, or an engine of before.
+    pub fn fingerprints_file(&self) -> Option<PathBuf> {
+        match &self.carrier {
+            Carrier::Container(container) => container.fingerprints.as_deref().map(|path| self.device(path)),
+            Carrier::Machine { .. } => None,
+        }
+    }
+
     fn device(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -346,11 +354,14 @@ mod tests {
             cgroup_root: Some("/kaas-lab/node1".into()),
             fail_cgroup_v1: false,
             restrict_oom_score_adj: true,
+            fingerprints: Some("/run/host/kaas/fingerprints.json".into()),
         };
         write(directory.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
         let platform = Platform::detect(directory.path()).unwrap();
         assert!(platform.is_container() && !platform.fail_cgroup_v1() && platform.restrict_oom_score_adj());
         assert_eq!(platform.cgroup_root(), Some("/kaas-lab/node1"));
+        let file = directory.path().join("run/host/kaas/fingerprints.json");
+        assert_eq!(platform.fingerprints_file(), Some(file));
         assert_eq!(platform.data_disk_candidates(directory.path()).unwrap(), [directory.path().join("dev/loop7")]);
         assert_eq!(platform.environment_media().unwrap(), [directory.path().join("run/host/kaas/cdrom.iso")]);
 

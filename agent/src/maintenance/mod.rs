@@ -7,6 +7,7 @@ mod admission;
 mod certificates;
 mod clock;
 mod data_disk;
+mod deployer;
 mod encryption;
 mod endpoint;
 mod etcd;
@@ -73,6 +74,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
+    Task { what: "the deployer's rights", every: Duration::from_secs(5), work: Background(deployer::prepare) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },

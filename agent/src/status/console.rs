@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::Status;
+use super::{Phase, Status};
 
 /// A terminal that nobody reads must not hold the agent up, and opening one
 /// must not make it the agent's own (open(2)).
@@ -16,17 +16,32 @@ pub(super) struct Consoles {
     lines: PathBuf,
     summary: String,
     findings: String,
+    /// The fingerprints that were said, and whether all steps were done then.
+    fingerprints: (String, bool),
 }
 
 impl Consoles {
     pub(super) fn new(root: &Path) -> Self {
-        Self { lines: root.join("dev/console"), summary: String::new(), findings: String::new() }
+        Self {
+            lines: root.join("dev/console"),
+            summary: String::new(),
+            findings: String::new(),
+            fingerprints: Default::default(),
+        }
     }
 
     /// Shows a status. A missing or broken terminal is no trouble.
     pub(super) fn show(&mut self, status: &Status) {
         let summary = format!("kaas: {}\r\n", status.summary());
         let findings: String = status.findings.iter().map(|finding| format!("kaas: {finding}\r\n")).collect();
+        let line = status.fingerprints.map_or_else(String::new, |fingerprints| format!("{}\r\n", fingerprints.line()));
+        let fingerprints = (line, status.phase == Phase::Done);
+        // A line of the kernel's may have come in between: they are said twice. What stands last is how the node is.
+        if !fingerprints.0.is_empty() && fingerprints != self.fingerprints {
+            write(&self.lines, &format!("{}{summary}{findings}", fingerprints.0));
+            (self.summary, self.findings, self.fingerprints) = (summary, findings, fingerprints);
+            return;
+        }
         // Findings are said again when they change, not with each step.
         match (summary == self.summary, findings == self.findings) {
             (true, true) => return,

@@ -5,6 +5,7 @@
 //! [`crate::host`], the status in guestinfo of [`crate::intake`], and types of [`crate::cluster`].
 
 mod console;
+mod fingerprints;
 mod page;
 mod reporter;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod watchdog;
 use std::path::Path;
 use std::{fs, io};
 
+use contract::deployer::Fingerprints;
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
 use contract::swap::{EvacuationState, SwapState};
@@ -117,6 +119,9 @@ pub struct Status {
     /// The node's certificates, once it has some.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
+    /// What the cluster and this node's endpoint are known by, once there are authorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprints: Option<Fingerprints>,
     /// The swap that is under way, or not committed yet.
     #[serde(default)]
     pub swap: Option<SwapState>,

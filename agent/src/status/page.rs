@@ -22,6 +22,10 @@ pub(crate) fn page(status: &Status) -> String {
         line("cluster", cluster);
     }
     line("state", &status.summary());
+    if let Some(fingerprints) = &status.fingerprints {
+        line("cluster CA", &fingerprints.authority.to_string());
+        line("endpoint", &fingerprints.endpoint.to_string());
+    }
     if let Some(swap) = &status.swap {
         line("image swap", &swap.to_string());
     }

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use sd_notify::NotifyState;
 
 use super::console::Consoles;
+use super::fingerprints::Shown;
 use super::watchdog::Watchdog;
 use super::{PATH, Status};
 use crate::host::files;
+use crate::host::platform::Platform;
 use crate::host::vmware::hardware::Hardware;
 use crate::intake::environment::guestinfo::GuestInfo;
 
@@ -26,7 +28,8 @@ struct Inner {
     summary: String,
     file: PathBuf,
     consoles: Consoles,
-    guestinfo: Option<GuestInfo<Hardware>>,
+    /// Where the hypervisor has things read.
+    shown: Shown<Hardware>,
 }
 
 /// Where whoever manages the hypervisor finds the summary and the findings.
@@ -38,12 +41,13 @@ const GUESTINFO_LIMIT: usize = 16 << 10;
 impl Reporter {
     /// A reporter for the system below `root` (`/` outside of tests).
     pub fn new(root: &Path, status: Status) -> Self {
+        let file = Platform::detect(root).ok().and_then(|platform| platform.fingerprints_file());
         let inner = Inner {
             status,
             summary: String::new(),
             file: files::below(root, PATH),
             consoles: Consoles::new(root),
-            guestinfo: GuestInfo::of_this_machine(),
+            shown: Shown::new(GuestInfo::of_this_machine(), file),
         };
         Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
     }
@@ -69,6 +73,17 @@ impl Reporter {
         }
     }
 
+    /// Sees to it that the hypervisor shows this node's fingerprints, if it has some. Says whether somebody has written
+    /// others there since the agent has started.
+    ///
+    /// # Errors
+    /// They cannot be looked at or written there.
+    pub fn show_fingerprints(&self) -> anyhow::Result<bool> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let fingerprints = inner.status.fingerprints;
+        fingerprints.map_or(Ok(false), |fingerprints| inner.shown.show(fingerprints))
+    }
+
     /// The status now.
     pub fn status(&self) -> Status {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).status.clone()
@@ -87,6 +102,13 @@ impl Inner {
             self.tell_hypervisor(&summary);
         }
         self.summary = summary;
+        // Whatever keeps them from being shown is a finding of maintenance's, which tries again.
+        if before.fingerprints != self.status.fingerprints
+            && let Some(fingerprints) = self.status.fingerprints
+            && let Err(error) = self.shown.show(fingerprints)
+        {
+            log::warn!("showing the node's fingerprints to the hypervisor: {error:#}");
+        }
         for finding in self.status.findings.iter() {
             if !before.findings.iter().any(|known| known == finding) {
                 log::warn!("{finding}");
@@ -104,7 +126,7 @@ impl Inner {
     }
 
     fn tell_hypervisor(&mut self, summary: &str) {
-        let Some(guestinfo) = &mut self.guestinfo else { return };
+        let Some(guestinfo) = self.shown.guestinfo() else { return };
         let mut text = format!("{summary}\n{}", self.status.findings);
         let end = (0..=GUESTINFO_LIMIT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or_default());

@@ -162,6 +162,7 @@ mod tests {
             cgroup_root: None,
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
+            fingerprints: None,
         };
         fs::write(file, serde_json::to_string(&container).unwrap()).unwrap();
         kept(root.path(), day(20_000));

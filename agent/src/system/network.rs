@@ -333,6 +333,7 @@ pub(crate) mod tests {
             },
             snapshot_target: None,
             recovery_public_key: None,
+            deployer_public_key: None,
             timeout_factor: 1,
         }
     }

@@ -73,6 +73,8 @@ pub enum Kind {
     PodSecurity,
     /// The operator's public key, to which encryption keys are sealed.
     RecoveryKey,
+    /// The deployer's public key, ECDSA P-256.
+    DeployerKey,
 }
 
 impl Kind {
@@ -121,7 +123,7 @@ impl Kind {
             | Self::HostList
             | Self::ControlNodes
             | Self::ExclusionList => LONG,
-            Self::Url { .. } | Self::DirectoryUrl | Self::RecoveryKey => LONG / 2,
+            Self::Url { .. } | Self::DirectoryUrl | Self::RecoveryKey | Self::DeployerKey => LONG / 2,
             _ => return None,
         };
         Some(format!("MaxLen({longest})"))
@@ -172,6 +174,10 @@ impl Kind {
                 "X25519 public key: base64 in one line as `kaas recovery new` prints it, or PEM with line ends as `\\n`"
                     .into()
             }
+            Self::DeployerKey => {
+                "public key of ECDSA P-256: PEM with line ends as `\\n`, its inside in one line, or base64 of a PEM file"
+                    .into()
+            }
             Self::PodSecurity => PodSecurity::ALL.map(|level| format!("`{level}`")).join(", "),
         }
     }
@@ -206,6 +212,7 @@ impl Kind {
             Self::KubernetesMinor => Ok(Value::Text(numbers::kubernetes_minor(text)?)),
             Self::Role => Ok(Value::Role(names::role(text)?)),
             Self::RecoveryKey => Ok(Value::Text(keys::recovery(text)?)),
+            Self::DeployerKey => Ok(Value::Text(keys::deployer(text)?)),
             Self::PodSecurity => Ok(Value::PodSecurity(names::pod_security(text)?)),
         }
     }

@@ -44,6 +44,7 @@ keys! {
     NODE_POOL = "node-pool";
     JOIN_TOKEN = "join-token";
     CLUSTER_CA_HASH = "cluster-ca-hash";
+    DEPLOYER_PUBLIC_KEY = "deployer-public-key";
 }
 
 impl Property {
@@ -234,6 +235,14 @@ pub(super) const TABLE: &[Property] = &[
              cluster reach the endpoint anyway; the Kubernetes API stays open to all. When empty, both are open to all.",
         )
         .example("192.168.10.0/24,10.8.0.0/16"),
+    Property::new(DEPLOYER_PUBLIC_KEY, Category::Access, Kind::DeployerKey)
+        .changeable()
+        .label("Deployer's public key")
+        .description(
+            "Whoever proves the private key gets an administrator's certificate of a day from the node's endpoint (port \
+             9441), again and again, once the cluster has formed. Another key, or none, makes what was given out for the \
+             former one worthless. The same on every control node.",
+        ),
     Property::new(HTTP_PROXY, Category::Site, Kind::Url { credentials: true })
         .changeable()
         .label("HTTP proxy")

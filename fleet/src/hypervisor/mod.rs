@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::deployer::Fingerprints;
 use uuid::Uuid;
 
 pub use error::{Error, Kind, Result};
@@ -114,6 +115,15 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When the inventory cannot be read.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
+
+    /// What a VM's guest shows of its cluster through the hypervisor, where nobody on the network can change it: on vSphere
+    /// the variable [`Fingerprints::GUESTINFO`] of its settings. None while the guest has shown none since its power-on, or
+    /// if it is of an image that shows none. Programs inside the VM may have written it: whoever keeps a cluster's
+    /// authority holds it against the one that he was shown first.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no such VM any more, or when the hypervisor cannot say.
+    async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>>;
 
     /// Waits until nothing that was asked for this deployment before, by whomever, is still going on. What has arrived
     /// is waited for; that nothing is still on its way is the caller's part ([`Permit`]).

@@ -46,6 +46,16 @@ impl Credentials {
         Ok(Self(read))
     }
 
+    /// Those that somebody was given.
+    pub(super) fn of(given: Kubeconfig) -> Self {
+        Self(given)
+    }
+
+    /// The text of a kubeconfig with them, its private key inside. `user` names the entry and the context.
+    pub fn kubeconfig(&self, user: &str) -> Zeroizing<String> {
+        self.0.render(user)
+    }
+
     /// The Kubernetes API's address, as `https://address:port`.
     pub(super) fn server(&self) -> &str {
         self.0.server.trim_end_matches('/')

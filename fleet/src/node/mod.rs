@@ -3,6 +3,7 @@
 //! not what.
 
 mod credentials;
+mod deployer;
 mod network;
 mod snapshot;
 
@@ -21,6 +22,7 @@ use network::Network;
 use crate::authority::MARGIN;
 
 pub use credentials::Credentials;
+pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use contract::deployer::Fingerprints;
 use contract::platform::Container;
 use nix::sys::signal::Signal;
 
+use super::credentials::read_fingerprints;
 use super::disk;
 use super::engine::Engine;
 use super::host::{program, run};
@@ -39,6 +41,8 @@ pub struct Containers {
 const SCRATCH: u64 = 16 << 30;
 /// Where the guest sees the directory [`Containers::shared`].
 const SHARED: &str = "/run/host/kaas";
+/// What it shows of its cluster, in there.
+const FINGERPRINTS: &str = "fingerprints.json";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
 impl Containers {
@@ -77,10 +81,18 @@ impl Containers {
         self.shared(vm).join("cdrom.iso")
     }
 
+    fn fingerprints_file(&self, vm: &VmRecord) -> PathBuf {
+        self.shared(vm).join(FINGERPRINTS)
+    }
+
     fn prepare_shared(&self, vm: &VmRecord, disks: &[PathBuf]) -> anyhow::Result<()> {
         let shared = self.shared(vm);
         fs::create_dir_all(&shared)?;
         self.eject_cdrom(vm)?;
+        // What it has shown before its power-on may be another cluster's.
+        if self.fingerprints_file(vm).symlink_metadata().is_ok() {
+            fs::remove_file(self.fingerprints_file(vm))?;
+        }
         if vm.cdrom_inserted {
             self.insert_cdrom(vm)?;
         }
@@ -93,6 +105,7 @@ impl Containers {
             cgroup_root: None,
             fail_cgroup_v1: !cgroup::is_legacy(),
             restrict_oom_score_adj: !may_lower_oom_score(),
+            fingerprints: Some(Path::new(SHARED).join(FINGERPRINTS)),
         };
         fs::write(shared.join("platform.json"), serde_json::to_vec_pretty(&platform)?)?;
         Ok(())
@@ -206,6 +219,10 @@ impl Engine for Containers {
         // The guest sees the old one or the new one, never half of it.
         let insert = || fs::copy(self.directory.cdrom(&vm.name), &new).and_then(|_| fs::rename(&new, &cdrom));
         insert().with_context(|| format!("inserting the CD-ROM of {}", vm.name))
+    }
+
+    fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
+        read_fingerprints(&self.fingerprints_file(vm))
     }
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {

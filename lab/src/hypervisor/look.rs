@@ -30,6 +30,13 @@ impl Lab {
         Ok(record)
     }
 
+    /// The record of a VM, however it has changed.
+    pub(super) fn named(&self, vm: &VmRef) -> Result<VmRecord> {
+        let record = self.directory.recall_vm(&vm.id).map_err(Error::transient)?;
+        let record = record.filter(|record| record.uuid == vm.uuid);
+        record.ok_or_else(|| Error::not_found(format!("the lab {} has no VM {}", self.name, vm.id)))
+    }
+
     /// The VMs; one that a crash left without a record is none yet.
     pub(super) fn vm_records(&self) -> Result<Vec<VmRecord>> {
         let names = self.directory.vms().map_err(Error::transient)?;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use contract::deployer::Fingerprints;
 use fleet::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
     VmRef,
@@ -134,13 +135,7 @@ impl Hypervisor for LabHypervisor {
 
     async fn vm(&self, vm: &VmRef) -> Result<Vm> {
         let wanted = vm.clone();
-        self.with(move |lab| {
-            let record = lab.directory.recall_vm(&wanted.id).map_err(Error::transient)?;
-            let record = record.filter(|record| record.uuid == wanted.uuid);
-            let missing = || Error::not_found(format!("the lab {} has no VM {}", lab.name, wanted.id));
-            lab.seen(record.ok_or_else(missing)?)
-        })
-        .await
+        self.with(move |lab| lab.seen(lab.named(&wanted)?)).await
     }
 
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
@@ -149,6 +144,11 @@ impl Hypervisor for LabHypervisor {
             records.map(|record| lab.seen(record)).collect()
         })
         .await
+    }
+
+    async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
+        let wanted = vm.clone();
+        self.with(move |lab| lab.shown_fingerprints(&lab.named(&wanted)?).map_err(Error::transient)).await
     }
 
     /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use contract::deployer::Fingerprints;
 use serde_json::json;
 
 use super::engine::Engine;
@@ -169,6 +170,11 @@ impl Engine for VirtualMachines {
         let medium = json!({ "id": machine::CDROM, "filename": iso, "format": "raw", "force": true, "read-only-mode": "read-only" });
         Qmp::connect(&self.control(vm))?.execute("blockdev-change-medium", medium)?;
         Ok(())
+    }
+
+    /// QEMU has no guestinfo: the node says them on its console, where nobody but root in the guest can write.
+    fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
+        Ok(Fingerprints::last_said(&self.directory.console_text(&vm.name)?))
     }
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {

@@ -4,6 +4,7 @@
 mod bad_input;
 mod console;
 mod container;
+mod deployer;
 mod etcd;
 mod full_store;
 mod hostile;
@@ -57,6 +58,7 @@ const SCENARIOS: &[Entry] = entries![
     container::long::a_node_that_is_cut_off_at_every_step_forms_its_cluster,
     container::long::certificates_are_renewed_in_a_running_cluster,
     container::long::a_node_whose_certificates_have_expired_heals_itself_at_boot,
+    deployer::long::a_deployer_gets_in_by_his_key_and_what_is_shown_until_it_is_changed,
     maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
     maintenance::long::a_reset_node_begins_as_freshly_deployed,
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,

@@ -302,15 +302,17 @@ fn a_namespace_editor_cannot_open_a_node(scenario: &Scenario) {
     }
 }
 
-/// Somebody deletes the administrators' rights. Root on a node makes a kubeconfig that access rules do not bind, and gives
+/// Somebody deletes the rights of administrators, which deployers do not share. Root on a node makes a kubeconfig that access rules do not bind, and gives
 /// them back.
 fn root_gives_the_administrators_their_rights_back(scenario: &Scenario) {
     let lab = scenario.lab();
     let binding = "kubeadm:cluster-admins";
     scenario.kubectl(&["delete", "clusterrolebinding", binding]);
+    let ask = || lab.run_inside("cp1", &["kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes"], MOMENT);
     scenario.wait("the administrators to have no rights", MOMENT, || {
-        Ok(lab.kubectl(&["get", "nodes"]).is_err_and(|refused| format!("{refused:#}").contains("Forbidden")))
+        Ok(ask().is_err_and(|refused| format!("{refused:#}").contains("Forbidden")))
     });
+    lab.kubectl(&["get", "nodes"]).unwrap();
     let back = format!(
         "kubeadm init phase kubeconfig super-admin --config /run/kaas/kubeadm.yaml
          kubectl --kubeconfig=/etc/kubernetes/super-admin.conf create clusterrolebinding {binding} \
@@ -318,8 +320,7 @@ fn root_gives_the_administrators_their_rights_back(scenario: &Scenario) {
          rm /etc/kubernetes/super-admin.conf"
     );
     scenario.inside("cp1", &["sh", "-ec", &back]);
-    scenario
-        .wait("the administrators to have their rights again", MOMENT, || Ok(lab.kubectl(&["get", "nodes"]).is_ok()));
+    scenario.wait("the administrators to have their rights again", MOMENT, || Ok(ask().is_ok()));
 }
 
 /// An SSH client that trusts the cluster's authority and asks nobody meets it on every node and on the virtual IP.

@@ -17,6 +17,11 @@ pub fn rights() -> Vec<Value> {
     rights::objects()
 }
 
+/// What gives a deployer's user its rights, as long as his key is the node's: one object, named as the user is.
+pub fn deployer_rights(user: &str) -> Vec<Value> {
+    vec![rights::administrator(user)]
+}
+
 /// The annotation that says which build's add-ons these are.
 pub const BUILD: &str = "kaas.local/build";
 

@@ -42,6 +42,11 @@ pub(super) fn objects() -> Vec<Value> {
     ]
 }
 
+/// Lets one user do everything; the binding has the user's name.
+pub(super) fn administrator(user: &str) -> Value {
+    binding(user, "cluster-admin", &[("User", user)])
+}
+
 /// Gives a cluster role to subjects, each with its kind.
 fn binding(name: &str, role: &str, subjects: &[(&str, &str)]) -> Value {
     let subject =

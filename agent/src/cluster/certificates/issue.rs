@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use contract::deployer;
 use contract::kubeconfig::Kubeconfig;
 use contract::paths;
 use contract::ports;
@@ -27,6 +28,7 @@ const RECORD: &str = "issued.log";
 /// The longest life of a credential, in days.
 pub const LONGEST: u32 = 3650;
 
+const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the holder may do.
@@ -100,24 +102,68 @@ pub fn issue(
     let leaf = Leaf { group: Some(purpose.group().to_owned()), ..Leaf::client(name) };
     let client = leaf.issue_for(&authority, now, DAY * days)?;
     let serial = pki::serial(&client.certificate)?;
-    note(root, purpose, name, &serial, now, ends).context("noting what is issued")?;
+    note(root, purpose.group(), name, &serial, now, ends, None).context("noting what is issued")?;
     let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
     Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
 }
 
+/// Issues an administrator's certificate for a deployer who has proved his key, `from` an address. What the holder may do
+/// ends with the certificate, or when the node has another key.
+///
+/// # Errors
+/// The authority cannot be read or ends before the certificate would, or the issue could not be noted: nothing was
+/// issued then.
+pub fn for_deployer(
+    root: &Path,
+    config: &ControlPlane,
+    key: &deployer::PublicKey,
+    from: &str,
+    now: SystemTime,
+) -> anyhow::Result<deployer::Issued> {
+    let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+    let (life, user) = (HOUR * deployer::HOURS, deployer::user(key));
+    let ends = now + life;
+    ensure!(ends <= pki::expiry(&authority.certificate)?, "the cluster's authority ends before that");
+    let leaf = Leaf { group: Some(deployer::GROUP.to_owned()), ..Leaf::client(&user) };
+    let public = rcgen::SubjectPublicKeyInfo::from_der(&key.der()).context("using the deployer's key")?;
+    let certificate = leaf.certify(&public, &authority, now, life)?;
+    let serial = pki::serial(&certificate)?;
+    note(root, deployer::GROUP, &user, &serial, now, ends, Some(from)).context("noting what is issued")?;
+    log::info!(
+        "issued an administrator's certificate for the deployer's key {}, asked for from {from}, good until {}, serial \
+         {serial}",
+        key.fingerprint(),
+        humantime::format_rfc3339_seconds(ends)
+    );
+    Ok(deployer::Issued {
+        authority: authority.certificate,
+        certificate,
+        server: format!("https://{}:{}", config.cluster.api_address(), ports::API),
+        cluster: config.cluster.name.clone(),
+        ends: seconds(ends),
+    })
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 fn note(
     root: &Path,
-    purpose: Purpose,
+    group: &str,
     name: &str,
     serial: &str,
     now: SystemTime,
     ends: SystemTime,
+    from: Option<&str>,
 ) -> anyhow::Result<()> {
-    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let line = json!({
-        "issued": seconds(now), "name": name, "group": purpose.group(), "serial": serial, "ends": seconds(ends),
+    let mut line = json!({
+        "issued": seconds(now), "name": name, "group": group, "serial": serial, "ends": seconds(ends),
     });
+    if let Some(from) = from {
+        line["from"] = from.into();
+    }
     let path = files::below(root, paths::RECORDS).join(RECORD);
     let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     file.write_all(format!("{line}\n").as_bytes())?;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use contract::secret::Secret;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    PublicKeyData, SanType,
 };
 
 use super::authorities::new_key;
@@ -34,12 +34,26 @@ impl Leaf {
     /// # Errors
     /// As [`Leaf::issue`].
     pub fn issue_for(&self, authority: &Certified, now: SystemTime, validity: Duration) -> Result<Certified, Error> {
+        let key = new_key(&self.common_name)?;
+        let certificate = self.certify(&key, authority, now, validity)?;
+        Ok(Certified { certificate, key: Secret::new(key.serialize_pem()) })
+    }
+
+    /// A certificate for somebody else's key, in PEM.
+    ///
+    /// # Errors
+    /// As [`Leaf::issue`].
+    pub fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        authority: &Certified,
+        now: SystemTime,
+        validity: Duration,
+    ) -> Result<String, Error> {
         let make = |source| Error::Make { what: format!("the certificate of {}", self.common_name), source };
         let signer = KeyPair::from_pem(authority.key.expose()).map_err(make)?;
         let issuer = Issuer::from_ca_cert_pem(&authority.certificate, signer).map_err(make)?;
-        let key = new_key(&self.common_name)?;
-        let certificate = self.params(now, validity).map_err(make)?.signed_by(&key, &issuer).map_err(make)?;
-        Ok(Certified { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
+        Ok(self.params(now, validity).map_err(make)?.signed_by(key, &issuer).map_err(make)?.pem())
     }
 
     fn params(&self, now: SystemTime, validity: Duration) -> Result<CertificateParams, rcgen::Error> {

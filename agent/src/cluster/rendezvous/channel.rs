@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::{constant_time, hkdf, hmac};
 use contract::secret::Secret;
+use contract::session;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ServerConfig};
@@ -243,10 +244,10 @@ impl Channel {
     fn binding(&self, ours: [u8; 32]) -> Result<Binding, Error> {
         let tls = |error: rustls::Error| Error::Tls(error.to_string());
         let exporter = match &self.stream {
-            TlsStream::Client(stream) => stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
-            TlsStream::Server(stream) => stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
+            TlsStream::Client(stream) => session::exporter(stream.get_ref().1, EXPORTER_LABEL),
+            TlsStream::Server(stream) => session::exporter(stream.get_ref().1, EXPORTER_LABEL),
         };
-        let exporter = Zeroizing::new(exporter.map_err(tls)?);
+        let exporter = exporter.map_err(tls)?;
         let theirs = self.stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let theirs =
             certificate_hash(theirs.ok_or_else(|| Error::Tls("the other side has no certificate".to_owned()))?);

@@ -61,6 +61,7 @@ impl Machine {
             cgroup_root: None,
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
+            fingerprints: None,
         };
         let file = files::below(self.directory.path(), CONTAINER_FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -52,6 +52,7 @@ pub(super) struct Draft {
     pub registry_mirror: Option<String>,
     pub snapshot_target: Option<Secret>,
     pub recovery_public_key: Option<String>,
+    pub deployer_public_key: Option<String>,
     pub vxlan_port: Option<u16>,
     pub timeout_factor: Option<u32>,
     /// Keys of properties that are given, but wrong.
@@ -91,6 +92,7 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
         registry_mirror: form.value(properties::REGISTRY_MIRROR),
         snapshot_target: form.value(properties::SNAPSHOT_TARGET),
         recovery_public_key: form.value(properties::RECOVERY_PUBLIC_KEY),
+        deployer_public_key: form.value(properties::DEPLOYER_PUBLIC_KEY),
         vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),
         timeout_factor: form.value(properties::TIMEOUT_FACTOR),
         wrong: BTreeSet::new(),

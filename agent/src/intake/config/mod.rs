@@ -52,6 +52,8 @@ pub struct ControlPlane {
     pub snapshot_target: Option<Secret>,
     /// The operator's public key, to which encryption keys are sealed.
     pub recovery_public_key: Option<String>,
+    /// The public key of whoever deployed the cluster: who proves it becomes an administrator.
+    pub deployer_public_key: Option<String>,
     /// How many times longer than usual the appliance waits for anything: 1 to 20.
     /// The one knob for slow hosts.
     pub timeout_factor: u32,

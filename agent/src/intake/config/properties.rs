@@ -55,6 +55,7 @@ impl ControlPlane {
             (table::REGISTRY_MIRROR, node.registry_mirror.clone()),
             (table::SNAPSHOT_TARGET, self.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
             (table::RECOVERY_PUBLIC_KEY, self.recovery_public_key.clone()),
+            (table::DEPLOYER_PUBLIC_KEY, self.deployer_public_key.clone()),
             (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
             (table::TIMEOUT_FACTOR, Some(self.timeout_factor.to_string())),
         ];

@@ -29,6 +29,9 @@ struct SavedNode {
     /// Missing in what older images saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recovery_public_key: Option<String>,
+    /// Missing in what older images saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deployer_public_key: Option<String>,
 }
 
 fn before_roles() -> Role {
@@ -37,7 +40,7 @@ fn before_roles() -> Role {
 
 impl From<Saved> for Config {
     fn from(Saved { role, cluster, node, timeout_factor }: Saved) -> Self {
-        let SavedNode { node, snapshot_target, recovery_public_key } = node;
+        let SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key } = node;
         match role {
             Role::ControlPlane | Role::TenantControlPlane => Self::ControlPlane(ControlPlane {
                 role,
@@ -45,6 +48,7 @@ impl From<Saved> for Config {
                 node,
                 snapshot_target,
                 recovery_public_key,
+                deployer_public_key,
                 timeout_factor,
             }),
         }
@@ -60,9 +64,11 @@ impl From<Config> for Saved {
                 node,
                 snapshot_target,
                 recovery_public_key,
+                deployer_public_key,
                 timeout_factor,
             }) => {
-                Self { role, cluster, node: SavedNode { node, snapshot_target, recovery_public_key }, timeout_factor }
+                let node = SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key };
+                Self { role, cluster, node, timeout_factor }
             }
         }
     }

@@ -533,6 +533,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             },
             snapshot_target: target.map(|target| Secret::new(target.to_owned())),
             recovery_public_key: None,
+            deployer_public_key: None,
             timeout_factor,
         });
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))

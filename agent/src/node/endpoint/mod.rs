@@ -15,6 +15,7 @@
 //! | `/v1/evacuate` | administrators | POST: let the VM be shut down; 200 done, 202 under way |
 //! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
 //! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
+//! | `/v1/deployer` | who proves the deployer's key | POST: an administrator's certificate for that key |
 //!
 //! What is refused is a 409 with code and reason as JSON; see [`contract::swap`].
 //!
@@ -26,6 +27,7 @@
 
 mod access;
 mod answer;
+mod deployer;
 mod idle_limit;
 mod metrics;
 mod routes;
@@ -43,12 +45,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use contract::deployer::{Fingerprint, Fingerprints};
 use contract::ports;
 use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::{Authorities, Leaf};
-use crate::host::files;
+use crate::host::{files, tls};
 use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 use crate::upgrade::swap::manager::SwapManager;
@@ -127,15 +130,17 @@ impl Endpoint {
         let base = files::below(&self.shared.context.root, CERTIFICATE);
         leaf.ensure(&authority, &base, now)?;
         let certificate = fs::read_to_string(base.with_extension("crt"))?;
+        let fingerprints = fingerprints(&authority.certificate, &certificate)?;
         let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = &*open
             && open.certificate == certificate
         {
+            self.shared.context.reporter.update(|status| status.fingerprints = Some(fingerprints));
             return Ok((false, open.address));
         }
         let key = Zeroizing::new(fs::read_to_string(base.with_extension("key"))?);
         let tls = server::tls(&authority.certificate, &certificate, &key)?;
-        match &mut *open {
+        let opened = match &mut *open {
             Some(open) => {
                 open.certificate = certificate;
                 *open.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
@@ -149,8 +154,17 @@ impl Endpoint {
                 *none = Some(Open { address, certificate, tls });
                 Ok((true, address))
             }
-        }
+        };
+        self.shared.context.reporter.update(|status| status.fingerprints = Some(fingerprints));
+        opened
     }
+}
+
+/// What the cluster and the endpoint are known by, from their certificates in PEM.
+fn fingerprints(authority: &str, certificate: &str) -> anyhow::Result<Fingerprints> {
+    let der = |pem: &str| tls::certificates(pem)?.into_iter().next().context("there is no certificate");
+    let authority = Fingerprint::of_key_of(&der(authority)?).context("reading the authority")?;
+    Ok(Fingerprints { authority, endpoint: Fingerprint::of(&der(certificate)?) })
 }
 
 /// What the server's certificate says: this node's name and address, and the

@@ -9,9 +9,9 @@ use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, StatusCode};
 use tokio::time::timeout;
 
-use super::access::Right;
+use super::access::{Caller, Right};
 use super::answer::{self, Answer};
-use super::{EndpointContext, metrics, snapshot, swap};
+use super::{EndpointContext, deployer, metrics, snapshot, swap};
 use crate::upgrade::swap::peers;
 
 /// The longest body that is read, in bytes …
@@ -36,6 +36,8 @@ enum Make {
     Quick(fn(&EndpointContext) -> Answer),
     /// On a thread of its own, from the last name of the path and the body.
     Slow(fn(&EndpointContext, &str, &[u8]) -> Answer),
+    /// The same from the caller and the body: who asks proves himself with that.
+    Proved(fn(&EndpointContext, &Caller, &[u8]) -> Answer),
 }
 
 const fn get(path: &'static str, right: Right, make: fn(&EndpointContext) -> Answer) -> Route {
@@ -44,6 +46,10 @@ const fn get(path: &'static str, right: Right, make: fn(&EndpointContext) -> Ans
 
 const fn slow(method: Method, path: &'static str, make: fn(&EndpointContext, &str, &[u8]) -> Answer) -> Route {
     Route { method, path, right: Right::Administrator, make: Make::Slow(make) }
+}
+
+const fn proved(path: &'static str, make: fn(&EndpointContext, &Caller, &[u8]) -> Answer) -> Route {
+    Route { method: Method::POST, path, right: Right::Anyone, make: Make::Proved(make) }
 }
 
 const ROUTES: &[Route] = &[
@@ -59,6 +65,7 @@ const ROUTES: &[Route] = &[
     slow(Method::POST, "/v1/evacuate", swap::evacuate),
     slow(Method::DELETE, "/v1/evacuate/", swap::cancel),
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
+    proved(contract::deployer::PATH, deployer::answer),
 ];
 
 impl Route {
@@ -77,25 +84,28 @@ impl Route {
     }
 }
 
-/// Answers a request, or says what is wrong with it. `right` is none if the
-/// caller has shown no certificate.
-pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incoming>, right: Option<Right>) -> Answer {
+/// Answers a request, or says what is wrong with it.
+pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incoming>, caller: Caller) -> Answer {
     let path = request.uri().path().to_owned();
-    let route = match find(request.method(), &path, right) {
+    let route = match find(request.method(), &path, caller.right) {
         Ok(route) => route,
         Err(answer) => return *answer,
     };
-    let make = match route.make {
-        Make::Quick(make) => return make(&context),
-        Make::Slow(make) => make,
-    };
+    if let Make::Quick(make) = route.make {
+        return make(&context);
+    }
     let body = match timeout(READING, read(request.into_body())).await {
         Ok(Ok(body)) => body,
         Ok(Err(answer)) => return *answer,
         Err(_) => return answer::line(StatusCode::REQUEST_TIMEOUT, "the request's body came too slowly"),
     };
     let name = route.name(&path).unwrap_or_default().to_owned();
-    match tokio::task::spawn_blocking(move || make(&context, &name, &body)).await {
+    let made = tokio::task::spawn_blocking(move || match route.make {
+        Make::Quick(make) => make(&context),
+        Make::Slow(make) => make(&context, &name, &body),
+        Make::Proved(make) => make(&context, &caller, &body),
+    });
+    match made.await {
         Ok(answer) => answer,
         Err(_) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, "ended by a defect; see the journal"),
     }

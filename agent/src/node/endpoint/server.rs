@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::deployer::Session;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,8 +21,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::EndpointContext;
-use super::access::Right;
+use super::access::{Caller, Right};
 use super::answer::Made;
+use super::deployer;
 use super::idle_limit::IdleLimit;
 use super::routes;
 use super::seats::{Seat, Seats};
@@ -126,7 +128,7 @@ async fn serve(
                 let context = Arc::clone(&context);
                 tokio::spawn(async move {
                     let ended = tokio::select! {
-                        ended = converse(stream, acceptor, &context, &seat, limits) => ended,
+                        ended = converse((stream, from), acceptor, &context, &seat, limits) => ended,
                         () = seat.is_taken_away() => Err(anyhow::anyhow!("its place was needed for another caller")),
                     };
                     if let Err(error) = ended {
@@ -144,7 +146,7 @@ async fn serve(
 
 /// One connection: handshake, one request, one answer.
 async fn converse(
-    stream: TcpStream,
+    (stream, from): (TcpStream, SocketAddr),
     acceptor: TlsAcceptor,
     context: &Arc<EndpointContext>,
     seat: &Seat,
@@ -154,24 +156,28 @@ async fn converse(
         .await
         .context("TLS handshake: too slow")?
         .context("TLS handshake")?;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let right = certificate.map(|certificate| Right::of(certificate));
+    let connection = stream.get_ref().1;
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    let right = certificate.map(|certificate| Right::of(certificate, || deployer::current_user(&context.root)));
     if right > Some(Right::Anyone) {
         seat.hold();
     }
-    exchange(stream, context, right, limits).await
+    // Over an older TLS nothing can be proved; all else can be asked.
+    let caller = Caller { right, session: Session::of(connection).ok(), from: Some(from) };
+    exchange(stream, context, caller, limits).await
 }
 
-/// One request from a caller with this right, if it has shown a certificate, and one answer.
+/// One request from a caller, and one answer.
 pub(super) async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     context: &Arc<EndpointContext>,
-    right: Option<Right>,
+    caller: Caller,
     limits: Limits,
 ) -> anyhow::Result<()> {
     let service = service_fn(|request: Request<Incoming>| {
         let context = Arc::clone(context);
-        async move { Made::Ok(routes::answer(context, request, right).await) }
+        let caller = caller.clone();
+        async move { Made::Ok(routes::answer(context, request, caller).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())

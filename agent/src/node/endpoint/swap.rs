@@ -26,7 +26,7 @@ pub(super) fn node(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
         return answer::line(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
     match facts::node(&node, context.swaps.state(), context.swaps.evacuation()) {
-        Ok(facts) => json(StatusCode::OK, &facts),
+        Ok(facts) => json_answer(StatusCode::OK, &facts),
         Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn disks(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
     };
     let told = || KnownDisks::told(&node.config.node.name, &node.identity()?, &node.image.build, &node.records());
     match told() {
-        Ok(known) => json(StatusCode::OK, &known),
+        Ok(known) => json_answer(StatusCode::OK, &known),
         Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
     }
 }
@@ -136,12 +136,13 @@ fn too_long(seconds: u64) -> String {
 /// What failed rather than being refused is no conflict.
 fn conflict(refused: &Refused) -> Answer {
     match [&codes::SWAP_FAILED, &codes::KUBERNETES_FAILED].iter().any(|failed| failed.code == refused.code) {
-        true => json(StatusCode::INTERNAL_SERVER_ERROR, refused),
-        false => json(StatusCode::CONFLICT, refused),
+        true => json_answer(StatusCode::INTERNAL_SERVER_ERROR, refused),
+        false => json_answer(StatusCode::CONFLICT, refused),
     }
 }
 
-fn json(status: StatusCode, what: &impl Serialize) -> Answer {
+/// An answer in JSON.
+pub(super) fn json_answer(status: StatusCode, what: &impl Serialize) -> Answer {
     match serde_json::to_vec_pretty(what) {
         Ok(text) => answer::text(status, "application/json", text),
         Err(error) => answer::line(StatusCode::INTERNAL_SERVER_ERROR, &format!("writing the answer: {error}")),

@@ -13,18 +13,18 @@ use crate::intake::config::fixture::three_nodes;
 use crate::status::{Health, Status};
 
 /// After so long a test counts as hanging: nothing depends on how long things last.
-const HANGS: Duration = Duration::from_secs(600);
+pub(super) const HANGS: Duration = Duration::from_secs(600);
 
 /// An endpoint on a port of its own, and the authority that its clients need.
-struct Stage {
+pub(super) struct Stage {
     _root: tempfile::TempDir,
-    endpoint: Endpoint,
-    reporter: Reporter,
-    authorities: Authorities,
+    pub(super) endpoint: Endpoint,
+    pub(super) reporter: Reporter,
+    pub(super) authorities: Authorities,
     address: SocketAddr,
 }
 
-fn stage() -> Stage {
+pub(super) fn stage() -> Stage {
     stage_with(HANGS)
 }
 
@@ -48,11 +48,26 @@ impl Stage {
         leaf.issue(&self.authorities.kubernetes, SystemTime::now()).unwrap()
     }
 
-    fn connect(&self, client: Option<&Certified>) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    pub(super) fn root(&self) -> &Path {
+        self._root.path()
+    }
+
+    pub(super) fn connect(
+        &self,
+        client: Option<&Certified>,
+    ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+        self.connect_over(rustls::DEFAULT_VERSIONS, client)
+    }
+
+    fn connect_over(
+        &self,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        client: Option<&Certified>,
+    ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
         let roots = tls::trust_in(&self.authorities.kubernetes.certificate).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         let config = match client {
@@ -71,8 +86,18 @@ impl Stage {
     }
 
     /// Sends a text and returns all that comes back.
-    fn send(&self, client: Option<&Certified>, text: &str) -> std::io::Result<String> {
-        let mut stream = self.connect(client);
+    pub(super) fn send(&self, client: Option<&Certified>, text: &str) -> std::io::Result<String> {
+        self.send_over(rustls::DEFAULT_VERSIONS, client, text)
+    }
+
+    /// The same with one of these versions of TLS.
+    pub(super) fn send_over(
+        &self,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        client: Option<&Certified>,
+        text: &str,
+    ) -> std::io::Result<String> {
+        let mut stream = self.connect_over(versions, client);
         stream.write_all(text.as_bytes())?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
@@ -80,7 +105,7 @@ impl Stage {
     }
 
     /// Status code and body.
-    fn get(&self, client: Option<&Certified>, path: &str) -> (u16, String) {
+    pub(super) fn get(&self, client: Option<&Certified>, path: &str) -> (u16, String) {
         let answer = self.send(client, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n")).unwrap();
         let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
         assert!(header.to_lowercase().contains("cache-control: no-store"), "{header}");
@@ -363,6 +388,7 @@ fn fuzz_of_requests_without_a_certificate() {
         "HEAD /livez HTTP/1.0\r\n\r\n",
         "GET /v1/status?full=yes HTTP/1.1\r\nHost: node:9441\r\nAccept: application/json\r\nUser-Agent: x/1.0\r\n\r\n",
         "POST /v1/swap HTTP/1.1\r\nHost: node\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /v1/deployer HTTP/1.1\r\nHost: node\r\nContent-Length: 2\r\n\r\n{}",
         "POST /v1/commit HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         "DELETE /v1/swap/22222222-2222-4222-8222-222222222222 HTTP/1.1\r\nHost: node\r\nExpect: 100-continue\r\n\r\n",
         "GET https://node:9441/metrics HTTP/1.1\r\nHost: node\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
@@ -378,7 +404,7 @@ fn fuzz_of_requests_without_a_certificate() {
             client.write_all(bytes).await.unwrap();
             client.shutdown().await.unwrap();
             // What is wrong with a request is no matter here: what came back is.
-            let _ = server::exchange(server, context, None, limits).await;
+            let _ = server::exchange(server, context, access::Caller::default(), limits).await;
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).await.unwrap();
             answer

@@ -1,7 +1,8 @@
-//! Public keys that something is sealed to.
+//! Public keys of operators: what something is sealed to, and who gets in.
 
 use super::super::value::Problem;
 use crate::codes;
+use crate::deployer;
 use crate::recovery::{Error, PublicKey};
 
 /// The operator's public key, as one line of base64. Messages never repeat the text: it may be a private key.
@@ -20,9 +21,38 @@ pub fn recovery(text: &str) -> Result<String, Problem> {
     })
 }
 
+/// The deployer's public key, as one line of base64. Messages never repeat the text: it may be a private key.
+pub fn deployer(text: &str) -> Result<String, Problem> {
+    text.parse::<deployer::PublicKey>().map(|key| key.to_string()).map_err(|error| match error {
+        deployer::Error::Private => Problem::new(
+            &codes::DEPLOYER_KEY_PRIVATE,
+            "it is a private key",
+            "Give the public key; whoever has seen the private one can become the cluster's administrator, so make another \
+             pair",
+        ),
+        other => Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            other.to_string(),
+            "Give what \"openssl pkey -in key.pem -pubout\" prints, with line ends written as \\n",
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deployers_key_becomes_one_line_and_a_private_one_is_refused_unrepeated() {
+        let public = include_str!("../../deployer/fixtures/key.pub");
+        let private = include_str!("../../deployer/fixtures/key.pem");
+        let line: String = public.lines().filter(|line| !line.starts_with('-')).collect();
+        assert_eq!(deployer(&public.replace('\n', "\\n")), Ok(line));
+        let problem = deployer(private).unwrap_err();
+        assert_eq!(problem.code.code, "deployer-key.private");
+        assert!(!format!("{problem:?}").contains(private.lines().nth(1).unwrap()));
+        assert_eq!(deployer(PUBLIC).unwrap_err().code.code, "property.malformed");
+    }
 
     const PUBLIC: &str = include_str!("../../recovery/fixtures/key.pub");
     const PRIVATE: &str = include_str!("../../recovery/fixtures/key.pem");

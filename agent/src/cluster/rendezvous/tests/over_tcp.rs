@@ -58,6 +58,7 @@ pub(super) fn config(index: usize) -> ControlPlane {
         },
         snapshot_target: None,
         recovery_public_key: None,
+        deployer_public_key: None,
         timeout_factor: 1,
     }
 }

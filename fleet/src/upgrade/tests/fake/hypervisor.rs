@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::deployer::Fingerprints;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -178,6 +179,11 @@ impl Hypervisor for World {
             Ok(with.map(|machine| state.seen(machine)).collect())
         })
         .await
+    }
+
+    /// Upgrades ask for none.
+    async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+        Ok(None)
     }
 
     async fn settle(&self, _permit: &dyn Permit) -> Result<()> {

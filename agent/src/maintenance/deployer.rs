@@ -1,0 +1,124 @@
+//! Gives the deployer's user its rights in Kubernetes as long as this node has its key, and takes them from that of a key
+//! which it had before. Each key has a binding of its own, so that nodes that were not given the new one yet do not
+//! disturb it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use contract::deployer::{self, PublicKey};
+use contract::finding::Findings;
+
+use super::job::Job;
+use crate::cluster::addons;
+use crate::cluster::kubernetes::api;
+use crate::cluster::records::{DeployerRights, Records};
+use crate::host::command::{Host, Runner};
+use crate::host::files;
+use crate::node::context::NodeContext;
+
+/// Says, until the VM restarts, whose rights were seen to.
+const SEEN: &str = "/run/kaas/deployer";
+
+pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let config = node.control_plane()?;
+    let key = config.deployer_public_key.as_ref().map(|key| key.parse::<PublicKey>()).transpose()?;
+    let current = key.map(|key| deployer::user(&key));
+    let (root, address): (PathBuf, _) = (node.root().to_owned(), node.address());
+    if is_done(&root, current.as_deref())? {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(move |_| {
+        see_to(&root, current.as_deref(), &|objects| api::apply(&Host, address, objects).map(drop), &|user| {
+            let delete = ["delete", "clusterrolebinding", user, "--ignore-not-found"];
+            Ok(Host.run(&api::kubectl(address).args(delete)).map(drop)?)
+        })?;
+        Ok(Findings::default())
+    })))
+}
+
+fn is_done(root: &Path, current: Option<&str>) -> anyhow::Result<bool> {
+    let seen = fs::read_to_string(files::below(root, SEEN)).is_ok_and(|seen| seen == current.unwrap_or_default());
+    let known = Records::new(root).entry::<DeployerRights>()?.unwrap_or_default();
+    Ok(seen && known.users.iter().all(|user| Some(user.as_str()) == current))
+}
+
+/// Takes rights before it gives any. A name is noted before it gets rights, and crossed out after it has lost them:
+/// whatever is cut off is done again.
+fn see_to(
+    root: &Path,
+    current: Option<&str>,
+    apply: &dyn Fn(&[serde_json::Value]) -> anyhow::Result<()>,
+    delete: &dyn Fn(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let records = Records::new(root);
+    let known = records.entry::<DeployerRights>()?.unwrap_or_default();
+    let former = known.users.iter().filter(|user| user.starts_with(deployer::USERS) && Some(user.as_str()) != current);
+    for user in former {
+        delete(user).with_context(|| format!("taking the rights of the former deployer's user {user}"))?;
+        log::info!("the deployer's key has changed: the user {user} has no rights any more");
+    }
+    records.update_entry(&DeployerRights { users: current.map(str::to_owned).into_iter().collect() })?;
+    if let Some(user) = current {
+        apply(&addons::deployer_rights(user)).context("giving the deployer's user its rights")?;
+    }
+    files::write_atomically(&files::below(root, SEEN), current.unwrap_or_default().as_bytes(), 0o644)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// What is asked of the cluster for a node with this key's user, and whether all of it was done.
+    fn asked(root: &Path, current: Option<&str>, fails: bool) -> (Vec<String>, bool) {
+        let asked = RefCell::new(Vec::new());
+        let note = |what: String| {
+            asked.borrow_mut().push(what);
+            if fails { anyhow::bail!("the API is away") } else { Ok(()) }
+        };
+        let apply = |objects: &[serde_json::Value]| {
+            note(format!("apply {} to {}", objects[0]["roleRef"]["name"], objects[0]["subjects"][0]["name"]))
+        };
+        let delete = |user: &str| note(format!("delete {user}"));
+        let done = see_to(root, current, &apply, &delete).is_ok();
+        (asked.into_inner(), done)
+    }
+
+    #[test]
+    fn a_key_that_was_changed_loses_its_rights_whatever_is_cut_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let (one, two) = ("system:kaas:deployer:1", "system:kaas:deployer:2");
+        let gives = |user: &str| format!("apply \"cluster-admin\" to \"{user}\"");
+        assert!(!is_done(root, None).unwrap() && !is_done(root, Some(one)).unwrap());
+        assert_eq!(asked(root, Some(one), true), (vec![gives(one)], false));
+        assert!(!is_done(root, Some(one)).unwrap(), "it is tried again");
+        assert_eq!(asked(root, Some(one), false), (vec![gives(one)], true));
+        assert!(is_done(root, Some(one)).unwrap());
+
+        // The former user's rights go first, and nothing is given as long as they have not.
+        assert!(!is_done(root, Some(two)).unwrap());
+        assert_eq!(asked(root, Some(two), true), (vec![format!("delete {one}")], false));
+        assert_eq!(asked(root, Some(two), false), (vec![format!("delete {one}"), gives(two)], true));
+        assert!(is_done(root, Some(two)).unwrap());
+
+        // After power-on it is looked at once more.
+        fs::remove_file(files::below(root, SEEN)).unwrap();
+        assert!(!is_done(root, Some(two)).unwrap());
+        // A key that was taken out.
+        assert_eq!(asked(root, None, false), (vec![format!("delete {two}")], true));
+        assert!(is_done(root, None).unwrap() && !is_done(root, Some(two)).unwrap());
+        assert_eq!(asked(root, None, false), (Vec::new(), true));
+    }
+
+    #[test]
+    fn nothing_but_deployers_users_lose_rights() {
+        let directory = tempfile::tempdir().unwrap();
+        let foreign = DeployerRights { users: vec!["kubeadm:cluster-admins".to_owned()] };
+        Records::new(directory.path()).update_entry(&foreign).unwrap();
+        assert_eq!(asked(directory.path(), None, false), (Vec::new(), true));
+    }
+}

@@ -1,0 +1,111 @@
+//! The route of the deployer: gives an administrator's certificate to whoever proves the key that this node was given.
+//! Anyone may ask, so nothing is told before that but why not; the protocol is described in [`contract::deployer`].
+//!
+//! What this node's data disk says now decides, not what the agent has started with: a key that was changed is good for
+//! nothing from the moment on at which that was saved.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use contract::codes;
+use contract::deployer::{Issued, PublicKey, Request, Session, user};
+use contract::json;
+use contract::swap::Refused;
+use hyper::StatusCode;
+
+use super::EndpointContext;
+use super::access::Caller;
+use super::answer::{self, Answer};
+use super::swap::json_answer;
+use crate::cluster::certificates::issue;
+use crate::cluster::records::Records;
+use crate::intake::config::ControlPlane;
+
+/// What stands in the journal alone: strangers are told no more.
+const SEE_JOURNAL: &str = "this node cannot look into its records now: see the journal of kaas-agent";
+
+pub(super) fn answer(context: &EndpointContext, caller: &Caller, body: &[u8]) -> Answer {
+    let Some(session) = &caller.session else {
+        return answer::line(StatusCode::BAD_REQUEST, "this is asked over TLS 1.3 only");
+    };
+    let request: Request = match json::read_strictly(body) {
+        Ok(request) => request,
+        Err(error) => return answer::line(StatusCode::BAD_REQUEST, &format!("this is no deployer's request: {error}")),
+    };
+    match judge(context, session, &request).and_then(|proved| sign(context, caller, &proved)) {
+        Ok(issued) => json_answer(StatusCode::OK, &issued),
+        Err(refused) => {
+            log::debug!("the endpoint, with a deployer from {}: {}: {}", caller.from(), refused.code, refused.reason);
+            json_answer(status_of(&refused), &refused)
+        }
+    }
+}
+
+/// The user of the key that this node was given; none if it was given none, or if that cannot be known.
+pub(super) fn current_user(root: &Path) -> Option<String> {
+    let config = Records::new(root).config().ok()??;
+    key_of(config.control_plane().ok()?).map(|key| user(&key))
+}
+
+fn key_of(config: &ControlPlane) -> Option<PublicKey> {
+    config.deployer_public_key.as_ref().and_then(|key| key.parse().ok())
+}
+
+/// A deployer who has proved his key.
+struct Proved {
+    key: PublicKey,
+    config: ControlPlane,
+}
+
+fn judge(context: &EndpointContext, session: &Session, request: &Request) -> Result<Proved, Refused> {
+    let records = Records::new(&context.root);
+    let looked = || -> anyhow::Result<_> {
+        let config = records.config()?;
+        Ok((records.progress()?.formed, config.map(|config| config.control_plane().cloned()).transpose()?))
+    };
+    let (formed, config) = looked().map_err(|error| {
+        log::warn!("a deployer asks, and the records cannot be read: {error:#}");
+        Refused::of(&codes::DEPLOYER_FAILED, SEE_JOURNAL)
+    })?;
+    let fingerprints = context.reporter.status().fingerprints;
+    let (true, Some(config), Some(fingerprints)) = (formed, config, fingerprints) else {
+        let reason = "this node is not part of a formed cluster yet: ask again in a moment";
+        return Err(Refused::of(&codes::DEPLOYER_NOT_FORMED, reason));
+    };
+    let Some(key) = key_of(&config) else {
+        let reason = "this node has no deployer's key: set deployer-public-key on each control node";
+        return Err(Refused::of(&codes::DEPLOYER_NO_KEY, reason));
+    };
+    if request.key != key.fingerprint() {
+        let reason = "this node has another deployer's key: it was changed, or was never this one";
+        return Err(Refused::of(&codes::DEPLOYER_OTHER_KEY, reason));
+    }
+    if !session.is_proved(request, &key, &fingerprints.authority) {
+        let reason = "the proof is not of this key, of this session and of this node's cluster: read the fingerprints \
+                      through the hypervisor again, and ask again";
+        return Err(Refused::of(&codes::DEPLOYER_NOT_PROVED, reason));
+    }
+    Ok(Proved { key, config })
+}
+
+fn sign(context: &EndpointContext, caller: &Caller, Proved { key, config }: &Proved) -> Result<Issued, Refused> {
+    issue::for_deployer(&context.root, config, key, &caller.from(), SystemTime::now()).map_err(|error| {
+        log::error!("issuing a deployer's certificate: {error:#}");
+        Refused::of(&codes::DEPLOYER_FAILED, format!("no certificate could be issued: {error:#}"))
+    })
+}
+
+fn status_of(refused: &Refused) -> StatusCode {
+    let is = |codes: &[&codes::Code]| codes.iter().any(|code| code.code == refused.code);
+    if is(&[&codes::DEPLOYER_FAILED]) {
+        StatusCode::INTERNAL_SERVER_ERROR
+    } else if is(&[&codes::DEPLOYER_OTHER_KEY, &codes::DEPLOYER_NOT_PROVED]) {
+        StatusCode::FORBIDDEN
+    } else {
+        StatusCode::CONFLICT
+    }
+}
+
+#[cfg(test)]
+#[path = "deployer_tests.rs"]
+mod tests;

@@ -1,0 +1,213 @@
+//! A deployer's own way in, over real TLS; and whoever is none.
+
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use contract::deployer::{Fingerprint, GROUP, HOURS, PATH, PrivateKey};
+use contract::secret::Secret;
+use serde_json::{Value, json};
+
+use super::super::tests::{HANGS, Stage, stage};
+use super::*;
+use crate::cluster::pki::{self, Authorities, Certified, Leaf};
+use crate::cluster::records::Progress;
+use crate::fuzz::{Example, fuzz};
+use crate::host::files;
+use crate::intake::config::Config;
+use crate::intake::config::fixture::three_nodes;
+
+/// A node of a formed cluster that has this key.
+fn formed(key: Option<&PrivateKey>) -> Stage {
+    let stage = stage();
+    give(&stage, key);
+    let progress = Progress { formed: true, ..Progress::default() };
+    Records::new(stage.root()).save_progress(progress).unwrap();
+    stage
+}
+
+/// What `configure` saves.
+fn give(stage: &Stage, key: Option<&PrivateKey>) {
+    let mut config = three_nodes();
+    config.deployer_public_key = key.map(|key| key.public().unwrap().to_string());
+    let (config, records) = (Config::ControlPlane(config), Records::new(stage.root()));
+    match records.config().unwrap() {
+        None => records.save_config(&config, &Secret::new("5ec4e7".repeat(6))).unwrap(),
+        Some(_) => records.update_config(&config, None).unwrap(),
+    };
+}
+
+fn authority(stage: &Stage) -> Fingerprint {
+    stage.reporter.status().fingerprints.unwrap().authority
+}
+
+/// Status code and JSON of what comes of the request that `make` makes of a session.
+fn asked(stage: &Stage, make: impl FnOnce(Session) -> Request) -> (u16, Value) {
+    let mut stream = stage.connect(None);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    let body = serde_json::to_string(&make(Session::of(&stream.conn).unwrap())).unwrap();
+    write!(stream, "POST {PATH} HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
+    (header[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or_else(|_| json!({"text": body})))
+}
+
+/// What a deployer with this key gets, who goes by what the hypervisor shows.
+fn ask(stage: &Stage, key: &PrivateKey) -> (u16, Value) {
+    asked(stage, |session| session.request(key, &authority(stage)).unwrap())
+}
+
+fn refused((status, answer): (u16, Value)) -> (u16, String) {
+    (status, answer["code"].as_str().unwrap_or_default().to_owned())
+}
+
+fn key() -> PrivateKey {
+    PrivateKey::draw().unwrap()
+}
+
+#[test]
+fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
+    let (mine, other) = (key(), key());
+    let stage = formed(Some(&mine));
+    let (status, answer) = ask(&stage, &mine);
+    assert_eq!(status, 200, "{answer}");
+    let issued: Issued = serde_json::from_value(answer).unwrap();
+    assert_eq!((issued.server.as_str(), issued.cluster.as_str()), ("https://10.0.0.10:6443", "lab"));
+    assert_eq!(issued.authority, stage.authorities.kubernetes.certificate);
+    let certified = Certified { certificate: issued.certificate, key: mine.pem() };
+    pki::verified(&certified, &stage.authorities.kubernetes).unwrap();
+    let ends = pki::expiry(&certified.certificate).unwrap();
+    let day = SystemTime::now() + Duration::from_secs(u64::from(HOURS) * 60 * 60);
+    assert!(ends <= day && ends + HANGS > day, "good for a day");
+    // Whoever has the certificate has all of the endpoint, without the Kubernetes API.
+    assert_eq!(stage.get(Some(&certified), "/v1/status").0, 200);
+    assert_eq!(stage.get(Some(&certified), "/v1/snapshot").0, 202);
+    assert_eq!(ask(&stage, &mine).0, 200, "again on demand");
+
+    let noted = std::fs::read_to_string(files::below(stage.root(), "/data/kaas/issued.log")).unwrap();
+    let noted: Vec<Value> = noted.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let public = mine.public().unwrap();
+    assert_eq!(noted.len(), 2);
+    assert_eq!((&noted[0]["name"], &noted[0]["from"]), (&json!(user(&public)), &json!("127.0.0.1")));
+
+    give(&stage, Some(&other));
+    assert_eq!(refused(ask(&stage, &mine)), (403, "deployer.other-key".to_owned()));
+    assert_eq!(stage.get(Some(&certified), "/v1/status").0, 403, "what was given out is worthless");
+    assert_eq!(ask(&stage, &other).0, 200);
+    give(&stage, None);
+    assert_eq!(refused(ask(&stage, &other)), (409, "deployer.no-key".to_owned()));
+    assert_eq!(stage.get(Some(&certified), "/v1/status").0, 403);
+}
+
+#[test]
+fn nobody_is_let_in_before_the_cluster_has_formed() {
+    let mine = key();
+    let stage = stage();
+    assert_eq!(refused(ask(&stage, &mine)), (409, "deployer.not-formed".to_owned()), "no configuration");
+    give(&stage, Some(&mine));
+    assert_eq!(refused(ask(&stage, &mine)), (409, "deployer.not-formed".to_owned()));
+}
+
+#[test]
+fn a_proof_is_good_for_its_session_its_key_and_its_cluster() {
+    let (mine, other) = (key(), key());
+    let stage = formed(Some(&mine));
+    let not_proved = (403, "deployer.not-proved".to_owned());
+    let mut recorded = None;
+    let first = asked(&stage, |session| {
+        let request = session.request(&mine, &authority(&stage)).unwrap();
+        recorded = Some(request.clone());
+        request
+    });
+    assert_eq!(first.0, 200);
+    // Recorded, or handed on by somebody in between who has a session of his own with the deployer.
+    let replayed = recorded.unwrap();
+    assert_eq!(refused(asked(&stage, |_| replayed.clone())), not_proved);
+    let of_another_cluster = Fingerprint::of(b"another authority");
+    assert_eq!(refused(asked(&stage, |session| session.request(&mine, &of_another_cluster).unwrap())), not_proved);
+    let pretended = asked(&stage, |session| {
+        let request = session.request(&other, &authority(&stage)).unwrap();
+        Request { key: mine.public().unwrap().fingerprint(), ..request }
+    });
+    assert_eq!(refused(pretended), not_proved);
+    let noted = std::fs::read_to_string(files::below(stage.root(), "/data/kaas/issued.log")).unwrap();
+    assert_eq!(noted.lines().count(), 1);
+}
+
+#[test]
+fn what_cannot_be_noted_is_not_given_out() {
+    let mine = key();
+    let stage = formed(Some(&mine));
+    let log = files::below(stage.root(), "/data/kaas/issued.log");
+    std::fs::create_dir(&log).unwrap();
+    assert_eq!(refused(ask(&stage, &mine)), (500, "deployer.failed".to_owned()));
+    std::fs::remove_dir(&log).unwrap();
+    std::fs::write(files::below(stage.root(), "/data/kaas/config.json"), "{").unwrap();
+    let (status, answer) = ask(&stage, &mine);
+    assert_eq!(status, 500);
+    assert!(!answer["reason"].as_str().unwrap().contains("config.json"), "strangers are told of no files");
+}
+
+#[test]
+fn the_group_alone_gives_no_right() {
+    let mine = key();
+    let stage = formed(Some(&mine));
+    let certified = |name: &str| {
+        let leaf = Leaf { group: Some(GROUP.to_owned()), ..Leaf::client(name) };
+        leaf.issue(&stage.authorities.kubernetes, SystemTime::now()).unwrap()
+    };
+    let current = user(&mine.public().unwrap());
+    assert_eq!(stage.get(Some(&certified(&current)), "/v1/status").0, 200);
+    for name in ["", "somebody", &user(&key().public().unwrap())] {
+        assert_eq!(stage.get(Some(&certified(name)), "/v1/status").0, 403, "{name}");
+    }
+    // Nor does the name, without the group or from another authority.
+    let leaf = Leaf::client(&current);
+    let alone = leaf.issue(&stage.authorities.kubernetes, SystemTime::now()).unwrap();
+    assert_eq!(stage.get(Some(&alone), "/v1/status").0, 403);
+    let foreign = Authorities::make(SystemTime::now()).unwrap();
+    let foreign = Leaf { group: Some(GROUP.to_owned()), ..leaf }.issue(&foreign.kubernetes, SystemTime::now()).unwrap();
+    assert!(stage.send(Some(&foreign), "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").is_err());
+}
+
+#[test]
+fn an_older_tls_and_other_requests_prove_nothing() {
+    let stage = formed(Some(&key()));
+    let request =
+        |body: &str| format!("POST {PATH} HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let valid = json!({"key": Fingerprint::of(b"x"), "proof": "AAAA"}).to_string();
+    let answer = stage.send_over(&[&rustls::version::TLS12], None, &request(&valid)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("TLS 1.3"), "{answer}");
+    let answer = stage.send(None, &request(&valid)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("deployer.other-key"), "{answer}");
+    let more = valid.replace('{', r#"{"group":"system:masters","#);
+    for wrong in ["", "{}", "[]", &more, &valid.replace("sha256", "md5")] {
+        let answer = stage.send(None, &request(wrong)).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{wrong}: {answer}");
+    }
+    assert_eq!(stage.get(None, PATH).0, 405);
+}
+
+/// Anybody may send this once TLS stands.
+#[test]
+fn fuzz_of_deployers_requests() {
+    let mine = key();
+    let stage = formed(Some(&mine));
+    let mut sessions = Vec::new();
+    let (_, answer) = asked(&stage, |session| {
+        let request = session.request(&mine, &authority(&stage)).unwrap();
+        sessions.push((session, request.clone()));
+        request
+    });
+    assert!(answer["certificate"].is_string());
+    let (session, request) = sessions.pop().unwrap();
+    let valid = serde_json::to_vec(&request).unwrap();
+    let context = &stage.endpoint.shared.context;
+    fuzz("deployers' requests", 1 << 20, &[Example::new(valid)], |bytes| {
+        let Ok(understood) = json::read_strictly::<Request>(bytes) else { return };
+        // The signature's own bytes can be written in more than one way; nobody else's is taken.
+        assert!(judge(context, &session, &understood).is_err() || understood.key == request.key);
+    });
+}

@@ -1,0 +1,131 @@
+//! What a hypervisor shows of a node, by which the cluster is known: not secret, and not to be forged on the way.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How a fingerprint is written: as kubeadm's `--discovery-token-ca-cert-hash`.
+const SCHEME: &str = "sha256:";
+
+/// Longer texts are no fingerprints of a node, in bytes.
+const LONGEST: usize = 1024;
+
+/// SHA-256 of a public key or a certificate. Written as `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+        Self(hash)
+    }
+
+    /// Of the public key (SubjectPublicKeyInfo) of a certificate in DER: what kubeadm knows an authority by. None if it is
+    /// no certificate.
+    pub fn of_key_of(certificate: &[u8]) -> Option<Self> {
+        let (rest, certificate) = X509Certificate::from_der(certificate).ok()?;
+        rest.is_empty().then(|| Self::of(certificate.public_key().raw))
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Its 64 hexadecimal digits.
+    pub fn digits(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}", self.digits())
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is no fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not sha256: with 64 hexadecimal digits")]
+pub struct NoFingerprint;
+
+impl FromStr for Fingerprint {
+    type Err = NoFingerprint;
+
+    fn from_str(text: &str) -> Result<Self, NoFingerprint> {
+        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(NoFingerprint)?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(NoFingerprint);
+            // Two digits are a byte.
+            *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).map_err(|_| NoFingerprint)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl TryFrom<String> for Fingerprint {
+    type Error = NoFingerprint;
+
+    fn try_from(text: String) -> Result<Self, NoFingerprint> {
+        text.parse()
+    }
+}
+
+impl From<Fingerprint> for String {
+    fn from(fingerprint: Fingerprint) -> Self {
+        fingerprint.to_string()
+    }
+}
+
+/// What a node says of itself where its hypervisor shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprints {
+    /// Of the public key of the cluster's authority.
+    pub authority: Fingerprint,
+    /// Of the certificate that the node's endpoint shows.
+    pub endpoint: Fingerprint,
+}
+
+impl Fingerprints {
+    /// The variable of a VMware VM that has them.
+    pub const GUESTINFO: &str = "guestinfo.kaas.fingerprints";
+
+    /// Reads what a node has written; none if it is something else.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        if text.len() > LONGEST { None } else { serde_json::from_slice(text).ok() }
+    }
+
+    /// The last ones that a node has said on its console; none if it has said none since its power-on.
+    pub fn last_said(console: &str) -> Option<Self> {
+        let said = |line: &str| Self::read(line.trim_end().split_once(Self::SAID)?.1.as_bytes());
+        console.lines().rev().find_map(said)
+    }
+
+    /// What stands before them on the console.
+    const SAID: &str = "kaas: fingerprints ";
+
+    /// The line for the console.
+    pub fn line(&self) -> String {
+        format!("{}{self}", Self::SAID)
+    }
+}
+
+/// JSON in one line.
+impl fmt::Display for Fingerprints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, r#"{{"authority":"{}","endpoint":"{}"}}"#, self.authority, self.endpoint)
+    }
+}

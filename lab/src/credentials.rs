@@ -1,0 +1,181 @@
+//! The credentials of a lab's operator: those of a deployer, whose key is the lab's own. The nodes are asked for them over
+//! the network and known by what they show through the lab, as on any hypervisor.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use contract::deployer::{Fingerprints, PrivateKey};
+use contract::kubeconfig::Kubeconfig;
+use fleet::hypervisor::PowerState;
+use fleet::node::Deployer;
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use zeroize::Zeroizing;
+
+use super::records::VmRecord;
+use super::{Lab, records};
+
+/// Credentials that end sooner are renewed.
+const LASTING: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// The user in the kubeconfig; the API server goes by the certificate.
+pub(super) const USER: &str = "deployer";
+
+/// What a guest shows of itself has less, in bytes.
+const LARGEST: u64 = 4096;
+
+impl Lab {
+    /// A kubeconfig with the deployer's credentials, good for some hours: from a node if there is none here that is.
+    ///
+    /// # Errors
+    /// When no node gives one.
+    pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
+        let path = self.directory.path().join("kubeconfig");
+        if !lasts(&path, SystemTime::now()) {
+            records::save_text(&path, &self.fetch_kubeconfig().context("fetching the kubeconfig")?)?;
+        }
+        Ok(path)
+    }
+
+    fn fetch_kubeconfig(&self) -> anyhow::Result<Zeroizing<String>> {
+        let mut last = anyhow::anyhow!("the lab has no nodes");
+        for vm in self.directory.vms()? {
+            let Some(record) = self.directory.recall_vm(&vm)? else { continue };
+            match self.ask_for_kubeconfig(&record) {
+                Ok(kubeconfig) => return Ok(kubeconfig),
+                Err(error) => last = error.context(vm),
+            }
+        }
+        Err(last)
+    }
+
+    fn ask_for_kubeconfig(&self, vm: &VmRecord) -> anyhow::Result<Zeroizing<String>> {
+        if self.power_state(&vm.name)? != PowerState::On {
+            bail!("it is not on");
+        }
+        let (Some(key), Some(shown)) = (self.deployer_key()?, self.shown_fingerprints(vm)?) else {
+            return self.kubeconfig_of_before(vm);
+        };
+        let address: Ipv4Addr = vm.address.as_deref().context("it has no address")?.parse()?;
+        let deployer = Deployer::from_inside(key, self.network_namespace())?;
+        Ok(deployer.wait(deployer.credentials(address, &shown))?.kubeconfig(USER))
+    }
+
+    /// The deployer's key; none in labs of before, and of images that ask for none.
+    fn deployer_key(&self) -> anyhow::Result<Option<PrivateKey>> {
+        let path = self.directory.deployer_key();
+        if !path.try_exists()? {
+            return Ok(None);
+        }
+        let text = Zeroizing::new(fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?);
+        PrivateKey::of_pem(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
+    }
+
+    /// What a node shows through the lab.
+    pub(super) fn shown_fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
+        self.engines.of(vm).fingerprints(vm)
+    }
+
+    /// An image of before knows of no deployer: all that it has for one is inside. One that does has shown its
+    /// fingerprints by the time at which all its steps are done.
+    fn kubeconfig_of_before(&self, vm: &VmRecord) -> anyhow::Result<Zeroizing<String>> {
+        let status = self.status(&vm.name)?;
+        if self.directory.deployer_key().exists() && !is_of_before(&status) {
+            bail!("it does not show its fingerprints yet");
+        }
+        self.run_inside(&vm.name, &["cat", "/etc/kubernetes/admin.conf"], Duration::from_secs(60)).map(Zeroizing::new)
+    }
+}
+
+/// Whether this is the status of an image that shows no fingerprints.
+fn is_of_before(status: &serde_json::Value) -> bool {
+    status["phase"] == "done" && status["fingerprints"].is_null()
+}
+
+/// Whether there is a kubeconfig that can be used for a while.
+fn lasts(path: &Path, now: SystemTime) -> bool {
+    let text = fs::read_to_string(path).map(Zeroizing::new).unwrap_or_default();
+    let ends = Kubeconfig::parse(&text).ok().and_then(|kubeconfig| kubeconfig.ends());
+    ends.is_some_and(|ends| ends > now + LASTING)
+}
+
+/// The fingerprints in a file that a guest can write: it may be anything.
+pub(super) fn read_fingerprints(path: &Path) -> anyhow::Result<Option<Fingerprints>> {
+    let opened = File::options().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
+    let file = match opened {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.with_context(|| format!("opening {}", path.display()))?,
+    };
+    if !file.metadata()?.is_file() {
+        bail!("{} is no file", path.display());
+    }
+    let mut text = Vec::new();
+    file.take(LARGEST).read_to_end(&mut text).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Fingerprints::read(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use contract::deployer::Fingerprint;
+    use contract::secret::Secret;
+
+    use super::*;
+
+    #[test]
+    fn only_a_kubeconfig_that_is_good_for_hours_is_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let now = SystemTime::now();
+        assert!(!lasts(&path, now));
+        let key = rcgen::KeyPair::generate().unwrap();
+        let hours = |count: u64| Duration::from_secs(count * 60 * 60);
+        for (life, good) in [(24, true), (7, true), (5, false)] {
+            let mut parameters = rcgen::CertificateParams::default();
+            (parameters.not_before, parameters.not_after) = ((now - hours(1)).into(), (now + hours(life)).into());
+            let certificate = parameters.self_signed(&key).unwrap().pem();
+            let kubeconfig = Kubeconfig {
+                server: "https://192.168.77.10:6443".to_owned(),
+                server_name: None,
+                authority: certificate.clone(),
+                certificate,
+                key: Secret::new(key.serialize_pem()),
+            };
+            fs::write(&path, kubeconfig.render(USER).as_bytes()).unwrap();
+            assert_eq!(lasts(&path, now), good, "{life} hours");
+        }
+        fs::write(&path, "damaged").unwrap();
+        assert!(!lasts(&path, now));
+    }
+
+    #[test]
+    fn an_image_of_before_is_known_when_all_its_steps_are_done() {
+        let before = |text: &str| is_of_before(&serde_json::from_str(text).unwrap());
+        assert!(before(r#"{"phase": "done"}"#));
+        assert!(!before(r#"{"phase": "done", "fingerprints": {}}"#) && !before(r#"{"phase": "working"}"#));
+    }
+
+    #[test]
+    fn what_a_guest_puts_in_place_of_its_fingerprints_does_no_harm() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fingerprints.json");
+        assert_eq!(read_fingerprints(&path).unwrap(), None);
+        let fingerprints = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+        fs::write(&path, fingerprints.to_string()).unwrap();
+        assert_eq!(read_fingerprints(&path).unwrap(), Some(fingerprints));
+        fs::rename(&path, directory.path().join("elsewhere")).unwrap();
+        symlink(directory.path().join("elsewhere"), &path).unwrap();
+        assert!(read_fingerprints(&path).is_err(), "a link out of its directory");
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(read_fingerprints(&path).is_err(), "nobody is waited for");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "x".repeat(1 << 20)).unwrap();
+        assert_eq!(read_fingerprints(&path).unwrap(), None);
+    }
+}
