@@ -5,6 +5,7 @@
 mod coredns;
 mod priority;
 mod rights;
+mod workers;
 
 use contract::image::ImageFacts;
 use contract::pod_security::PodSecurity;
@@ -15,6 +16,11 @@ use crate::intake::config::ControlPlane;
 /// The rights of the host services.
 pub fn rights() -> Vec<Value> {
     rights::objects()
+}
+
+/// What workers need to join this cluster: nothing, where none do. `authority` is the cluster's, in PEM.
+pub fn workers(config: &ControlPlane, authority: &str) -> Vec<Value> {
+    workers::objects(config, authority)
 }
 
 /// The annotation that says which build's add-ons these are.
