@@ -107,6 +107,7 @@ impl Window {
 /// Looks at everything once. Says what is missing.
 fn look(root: &Path) -> anyhow::Result<Config> {
     let platform = Platform::detect(root)?;
+    are_mounted(&platform, std::iter::empty())?;
     let config = Records::new(root).config()?.context("this node has no configuration")?;
     match &config {
         Config::ControlPlane(config) => {

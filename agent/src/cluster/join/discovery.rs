@@ -130,8 +130,8 @@ pub(super) mod tests {
     #[test]
     fn a_signature_as_kubernetes_makes_it_is_taken() {
         // Kubernetes' own: k8s.io/cluster-bootstrap/token/jws, jws_test.go.
-        let whole = Secret::new("joshua.my secret".to_owned());
-        let token = Token { whole: &whole, id: "joshua", secret: "my secret" };
+        let whole = Secret::new("joshua.my voice is my passcode".to_owned());
+        let token = Token { whole: &whole, id: "joshua", secret: "my voice is my passcode" };
         let signature = "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8";
         assert!(signed("Hello from the other side. I must have called a thousand times.", &token, signature));
         for other in ["", "..", "a.b.c", &signature.replace("VShe", "VSHe"), &format!("{signature}.x")] {
