@@ -246,10 +246,11 @@ fn serve_health() {
 fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
     let answer = move |path: &str, _: &Value| match path {
         "/readyz" => (200, json!("ok")),
-        "/api/v1/nodes/node1" => {
+        "/api/v1/nodes" | "/api/v1/nodes/node1" => {
             let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
             let status = json!({"conditions": [{"type": "Ready", "status": says}]});
-            (200, json!({"metadata": {"name": "node1"}, "status": status}))
+            let node = json!({"metadata": {"name": "node1"}, "status": status});
+            (200, if path.ends_with("node1") { node } else { json!({"items": [node]}) })
         }
         other => panic!("{other} is not asked of the API here"),
     };
