@@ -35,16 +35,25 @@ pub fn lose(scenario: &Scenario, node: &str) -> Uuid {
     disk
 }
 
-/// Replaces a lost node with a blank VM from `source`, the lab's own if none is given, as an administrator would: with
-/// a code from the node in the VM `from`. Gives the code.
+/// What a blank VM is made of that takes a lost node's place.
+#[derive(Default)]
+pub struct Replacement {
+    /// Its image; the lab's own if none is given.
+    pub source: Option<Source>,
+    /// Properties that the lab's nodes have otherwise.
+    pub properties: &'static [(&'static str, &'static str)],
+}
+
+/// Replaces a lost node with a blank VM, as an administrator would: with a code from the node in the VM `from`. Gives
+/// the code.
 ///
 /// # Panics
 /// The node refuses.
-pub fn replace(scenario: &Scenario, node: &str, from: &str, source: Option<Source>) -> String {
+pub fn replace(scenario: &Scenario, node: &str, from: &str, by: Replacement) -> String {
     let answer = agent(scenario, from, &["replace-member", node, "--output", "json"]);
     let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer}: {error}"));
     let code = answer["code"].as_str().expect("a code").to_owned();
-    power_on_blank(scenario, node, &code, source);
+    power_on_blank(scenario, node, &code, by);
     code
 }
 
@@ -52,10 +61,11 @@ pub fn replace(scenario: &Scenario, node: &str, from: &str, source: Option<Sourc
 ///
 /// # Panics
 /// The lab cannot.
-pub fn power_on_blank(scenario: &Scenario, node: &str, code: &str, source: Option<Source>) {
+pub fn power_on_blank(scenario: &Scenario, node: &str, code: &str, by: Replacement) {
     let mut properties = scenario.properties(node);
     properties.insert("deployment-secret".to_owned(), code.to_owned());
-    let vm = NewVm { source, ..scenario.vm(node, properties) };
+    properties.extend(by.properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    let vm = NewVm { source: by.source, ..scenario.vm(node, properties) };
     scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
     scenario.power_on(&[node]);
 }

@@ -11,8 +11,10 @@ pub enum Order {
     LastFirst,
     /// These come first: no other one may leave before they are back.
     First(IllNodes),
-    /// All off, all on.
+    /// All off, all on: a person says so.
     AtOnce,
+    /// All off, all on: etcd has no quorum. When it has one again before the first node is stopped, another order is due.
+    WithoutQuorum,
 }
 
 /// The nodes that are ill on the new image, by their places in the plan.

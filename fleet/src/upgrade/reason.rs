@@ -64,6 +64,7 @@ codes! {
     ASKED, "upgrade.asked", "A person asked for it.";
     OTHER_NODE, "upgrade.other-node", "A node that is swapped cannot be found good because another control node is lost or not well. It does not go back for that.";
     UNREACHABLE, "upgrade.unreachable", "No control node can be reached from where the upgrade is driven.";
+    QUORUM, "upgrade.quorum", "etcd has a quorum again, before nodes that go back all at once were stopped. Ask for the way back again: another order is due.";
     NODE_CORDONED, "upgrade.node-cordoned", "A node that is swapped is good, and takes no pods: somebody has cordoned it. It does not go back for that.";
     NODE_DIFFERS, "upgrade.node-differs", "A node runs another image, or with another VM, data disk or member of etcd, than the plan says.";
     NODE_GAVE_UP, "upgrade.node-gave-up", "A node gave up what it was asked for, and gives no code of its own.";

@@ -5,6 +5,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{Direction, Entry, Outcome, plan_of};
+use super::order::Order;
 use super::plan::{Plan, Step};
 use super::progress::{Next, Progress};
 use super::reason::Reason;
@@ -18,6 +19,8 @@ pub struct UpgradeStatus {
     pub direction: Direction,
     /// The one node that the way is for, by its name; none for all.
     pub only: Option<String>,
+    /// In which order the nodes go back.
+    pub order: Order,
     /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
     pub left_out: Vec<String>,
     /// Why it turned, if it did.
@@ -59,6 +62,7 @@ impl UpgradeStatus {
             id: plan.id,
             direction: progress.direction,
             only: progress.only.map(|node| plan.nodes[node].name.clone()),
+            order: progress.order.clone(),
             left_out: progress.left_out.iter().map(|node| plan.nodes[*node].name.clone()).collect(),
             reason: progress.reason,
             outcome: progress.outcome,

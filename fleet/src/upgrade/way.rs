@@ -55,7 +55,12 @@ impl Progress {
 
     /// Whether all nodes are off at once on the way that it goes.
     pub fn is_at_once(&self, plan: &Plan) -> bool {
-        plan.options.mode == Mode::AllAtOnce || self.order == Order::AtOnce
+        plan.options.mode == Mode::AllAtOnce || matches!(self.order, Order::AtOnce | Order::WithoutQuorum)
+    }
+
+    /// Whether a new VM was stopped on the way back.
+    pub(super) fn has_stopped_new(&self, plan: &Plan) -> bool {
+        (0..plan.nodes.len()).any(|node| self.is_done(Step::of(Action::StopNew, node)))
     }
 
     /// Whether what is left of the way back would be another one in this order.

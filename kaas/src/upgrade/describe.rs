@@ -240,7 +240,8 @@ pub(super) mod tests {
         };
         let step = |action: &str, node: usize| json!({"action": action, "node": node});
         serde_json::from_value(json!({
-            "id": uuid::Uuid::nil(), "deployment": uuid::Uuid::nil(), "cluster": uuid::Uuid::nil(), "members": [],
+            "id": uuid::Uuid::nil(), "deployment": uuid::Uuid::nil(), "cluster": uuid::Uuid::nil(),
+            "members": [{"name": "cp1", "address": "10.0.0.11"}, {"name": "cp2", "address": "10.0.0.12"}],
             "target": {"ova": "/new.ova", "digest": "d", "name": "kaas-control-plane",
                 "image": {"version": "0.2.0", "build": "bbbbbbb"}, "kubernetes": ["1.36"], "signer": null},
             "options": {"mode": mode, "gate_seconds": 900, "drain_seconds": 300, "on_failure": on_failure,

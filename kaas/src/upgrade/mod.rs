@@ -251,6 +251,7 @@ mod tests {
             id: plan.id,
             direction: Direction::Forward,
             only: Some("cp1".to_owned()),
+            order: fleet::upgrade::Order::LastFirst,
             left_out: Vec::new(),
             reason: None,
             outcome: None,

@@ -51,7 +51,7 @@ fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
             let first = first.join(", then ");
             format!("all nodes, the ill ones first ({first}): no other one may leave before they are mended")
         }
-        Order::AtOnce => "all nodes at once".to_owned(),
+        Order::AtOnce | Order::WithoutQuorum => "all nodes at once".to_owned(),
     }
 }
 
@@ -86,14 +86,17 @@ pub fn status(status: &UpgradeStatus) -> String {
             };
             let next = status.next.map(|step| describe::title(&status.plan, step));
             format!(
-                "upgrade {id}: {} of {} steps {direction} are done; next: {}; `kaas upgrade resume` goes on{}",
+                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas upgrade resume` goes on{}",
                 status.done,
                 status.total,
+                who_goes_back(status),
                 next.as_deref().unwrap_or("nothing but to note the end"),
-                match status.direction {
-                    Direction::Forward => ", `rollback` turns back",
-                    Direction::Back => ", `rollback` looks again which nodes are ill and come first",
-                    Direction::Commit | Direction::Abandon => "",
+                match (status.direction, &status.only) {
+                    (Direction::Forward, _) => ", `rollback` turns back",
+                    (Direction::Back, Some(_)) => ", `rollback` takes all nodes back",
+                    (Direction::Back, None) if status.plan.options.mode == Mode::Rolling =>
+                        ", `rollback` looks again which nodes are ill and come first",
+                    _ => "",
                 },
             )
         }
@@ -101,7 +104,8 @@ pub fn status(status: &UpgradeStatus) -> String {
     if let (None, Some(paused)) = (status.outcome, &status.paused) {
         text += &format!("\npaused: {paused}");
         let needs_others = ["upgrade.member-unhealthy", "upgrade.unreachable"].contains(&&*paused.code);
-        if status.direction == Direction::Back && status.plan.options.mode == Mode::Rolling && needs_others {
+        let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
+        if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
             text += "\nIf it stays so, `kaas upgrade rollback --all-at-once` takes all nodes back that are not back yet, all \
                      off and all on, whatever the others say; the API is away meanwhile";
         }
@@ -110,6 +114,21 @@ pub fn status(status: &UpgradeStatus) -> String {
         text += &format!("\n{holder} is at work on it");
     }
     text
+}
+
+/// Whether all go back at once, though they were swapped one by one.
+fn is_at_once(order: &Order) -> bool {
+    matches!(order, Order::AtOnce | Order::WithoutQuorum)
+}
+
+/// Which nodes the way back is for, and how they go, where that is not all of them one by one.
+fn who_goes_back(status: &UpgradeStatus) -> String {
+    let at_once = status.plan.options.mode == Mode::AllAtOnce || is_at_once(&status.order);
+    match (status.direction, &status.only) {
+        (Direction::Back, Some(node)) => format!(", for {node} alone,"),
+        (Direction::Back, None) if at_once => ", of all nodes at once, with the API away meanwhile,".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// That an upgrade was abandoned of which nothing could be read.
@@ -228,11 +247,16 @@ mod tests {
     }
 
     fn paused(mode: &str, direction: Direction, code: &str) -> String {
+        paused_on(mode, direction, code, (None, Order::LastFirst))
+    }
+
+    fn paused_on(mode: &str, direction: Direction, code: &str, (only, order): (Option<&str>, Order)) -> String {
         let plan = describe::tests::plan(mode, "node");
         status(&UpgradeStatus {
             id: plan.id,
             direction,
-            only: None,
+            only: only.map(str::to_owned),
+            order,
             left_out: Vec::new(),
             reason: None,
             outcome: None,
@@ -256,6 +280,18 @@ mod tests {
             assert!(!paused("all-at-once", Direction::Back, code).contains(way_out), "they are already");
         }
         assert!(!paused("rolling", Direction::Back, "hypervisor.denied").contains(way_out));
+    }
+
+    #[test]
+    fn whom_the_way_back_is_for_is_said_and_what_a_rollback_would_change() {
+        let code = "upgrade.member-unhealthy";
+        let alone = paused_on("rolling", Direction::Back, code, (Some("cp3"), Order::LastFirst));
+        assert!(alone.contains("for cp3 alone") && alone.contains("`rollback` takes all nodes back"), "{alone}");
+        for order in [Order::AtOnce, Order::WithoutQuorum] {
+            let all = paused_on("rolling", Direction::Back, code, (None, order));
+            assert!(all.contains("of all nodes at once, with the API away"), "{all}");
+            assert!(!all.contains("--all-at-once"), "they are already: {all}");
+        }
     }
 
     #[test]

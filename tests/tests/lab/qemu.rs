@@ -129,10 +129,11 @@ pub mod long {
 
         let scratch = || scenario.lab().run_inside("cp1", &["findmnt", "--noheadings", "--output=UUID", "/var"], WORK);
         let before = scratch().unwrap();
-        // In one go: what runs cannot do without it. The system may be gone before the command has ended.
-        let damage = "dd if=/dev/urandom of=/dev/disk/by-partlabel/kaas-var bs=1M count=64 conv=fsync
-                      reboot --force --force";
-        let _ = scenario.lab().run_inside("cp1", &["sh", "-c", damage], WORK);
+        // What runs cannot do without it, nor end in order: the command's own end is not waited for, and power is cut.
+        let damage = ["dd", "if=/dev/urandom", "of=/dev/disk/by-partlabel/kaas-var", "bs=1M", "count=64", "conv=fsync"];
+        let _ = scenario.lab().run_inside("cp1", &damage, WORK);
+        scenario.cut("cp1");
+        scenario.power_on(&["cp1"]);
         scenario.wait("the VM to have a new scratch file system", FORMING, || {
             let now = scratch()?;
             Ok(!now.trim().is_empty() && now != before)

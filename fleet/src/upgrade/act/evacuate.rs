@@ -19,7 +19,7 @@ use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
-use crate::upgrade::refusal::NODE_SILENT;
+use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_SILENT};
 use crate::upgrade::step_error::{StepError, Wait};
 
 /// How long a node may take beyond the drain.
@@ -100,9 +100,21 @@ impl StepContext<'_> {
             .wait(&format!("{} to be well", node.name), MOMENT, || async {
                 let mut says = Says::Facts;
                 let lacks = match self.nodes.facts(node.address).await {
-                    // Begun before, it is cordoned already.
-                    Ok(Node { evacuation: Some(evacuation), .. }) if evacuation.id == node.swap => None,
-                    Ok(facts) => missing(&facts, node, new, &plan.target.image, plan.members.len()),
+                    // Begun before, it is cordoned already. One that failed was undone, and the node may be ill by now.
+                    Ok(Node { evacuation: Some(evacuation), .. })
+                        if evacuation.id == node.swap && evacuation.stage.is_under_way() =>
+                    {
+                        None
+                    }
+                    Ok(facts) => {
+                        let lacks = missing(&facts, node, new, &plan.target.image, plan.members.len());
+                        let is_well = facts.ready && facts.good.is_some() && facts.etcd.is_some();
+                        match lacks {
+                            // Others are ill, not this one: it has to stay until they are mended, and leaves then.
+                            Some(lacks) if is_well && lacks.code == MEMBER_UNHEALTHY => return Err(lacks.into()),
+                            lacks => lacks,
+                        }
+                    }
                     Err(error) => {
                         says = Says::of(&error);
                         let words = format!("it does not answer: {error:#}");

@@ -5,6 +5,7 @@ use contract::node::Etcd;
 
 use super::belief::Belief;
 use super::blame::Health;
+use crate::hypervisor::PowerState;
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::order::{IllNodes, Order};
@@ -22,9 +23,10 @@ struct Seen<'p> {
 }
 
 impl StepContext<'_> {
-    /// The order for the nodes as they are now. Without a quorum of etcd all are off anyway, and go back at once: a node
-    /// has to say so, and no Kubernetes API speak against it. When no node can be reached nobody knows, and the order
-    /// stays.
+    /// The order for the nodes as they are now. Without a quorum of etcd nothing works anyway, and all go back at once: a
+    /// majority must be shown not to do its part, each by its own word or by a VM that is off, and no Kubernetes API may
+    /// speak against it. Nodes that are out of sight may be at work, and the order is none that stops them unasked. When
+    /// no node can be reached nobody knows, and the order stays.
     pub(in crate::upgrade) async fn order_back(&self, plan: &Plan, progress: &Progress) -> Result<Order, StepError> {
         let left = progress.going_back(plan);
         // Whoever went back before stays out of it.
@@ -35,7 +37,8 @@ impl StepContext<'_> {
             }
             order => order.clone(),
         };
-        if plan.options.mode == Mode::AllAtOnce || progress.order == Order::AtOnce || plan.members.len() == 1 {
+        let at_it = progress.is_at_once(plan) && progress.has_stopped_new(plan);
+        if plan.options.mode == Mode::AllAtOnce || at_it || plan.members.len() == 1 {
             return Ok(stays());
         }
         let ill: &Vec<Belief> = &plan.members.iter().map(|_| Belief::at(self.pace)).collect();
@@ -46,8 +49,8 @@ impl StepContext<'_> {
         };
         let answers = seen.iter().any(|node| node.health != Health::Silent);
         let stands = seen.iter().any(|node| node.etcd.is_some());
-        if answers && !stands && self.nodes.cluster().await.is_err() {
-            return Ok(Order::AtOnce);
+        if answers && !stands && self.has_no_quorum(plan, &seen).await? && self.nodes.cluster().await.is_err() {
+            return Ok(Order::WithoutQuorum);
         }
         if !answers {
             return Ok(stays());
@@ -57,6 +60,20 @@ impl StepContext<'_> {
         let ill = left.into_iter().filter(is_ill);
         let (one_by_one, together) = ill.partition(|node| is_part_of_etcd(&plan.nodes[*node], &seen));
         Ok(Order::first(IllNodes { together, one_by_one }))
+    }
+
+    /// Whether a majority of etcd's members is shown not to do its part, where no node says that etcd stands: by nodes
+    /// that answer, and by VMs that are off.
+    async fn has_no_quorum(&self, plan: &Plan, seen: &[Seen<'_>]) -> Result<bool, StepError> {
+        let vms = self.vms().await?;
+        let is_off = |name: &str| {
+            let node = plan.nodes.iter().find(|node| node.name == name);
+            node.is_some_and(|node| {
+                vms.iter().all(|vm| vm.power == PowerState::Off || vm.disk(node.disk.uuid).is_none())
+            })
+        };
+        let down = seen.iter().filter(|node| node.health != Health::Silent || is_off(node.name)).count();
+        Ok(2 * down > plan.members.len())
     }
 
     /// How all control nodes do. Not yet, while one look more may find one otherwise.

@@ -85,7 +85,7 @@ impl StepContext<'_> {
             Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
-            Action::GateOld => self.gate_old(plan, node, vms, &journal.progress()).await,
+            Action::GateOld => self.gate_old(plan, index, vms, &journal.progress()).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref(), &journal.progress()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
                 let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };

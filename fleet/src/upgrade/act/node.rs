@@ -12,6 +12,7 @@ use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::order::Order;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
@@ -108,6 +109,11 @@ impl StepContext<'_> {
     /// Lets the old VM withdraw its swap; it is powered on first if it is off.
     pub(super) async fn cancel(&self, node: &PlannedNode, vms: &Vms) -> Taken {
         self.back_on(node, vms).await?;
+        self.withdraw(node).await
+    }
+
+    /// Lets a node withdraw its swap, for which it needs etcd and the API.
+    async fn withdraw(&self, node: &PlannedNode) -> Taken {
         let asked = self
             .wait(&format!("{} to withdraw its swap", node.name), MOMENT, || async {
                 match self.nodes.cancel_swap(node.address, node.swap).await? {
@@ -135,22 +141,27 @@ impl StepContext<'_> {
         Ok(())
     }
 
-    /// The gate on the way back.
-    pub(super) async fn gate_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
+    /// The gate on the way back. An old VM that was prepared and never stopped withdraws its swap before: by now the
+    /// others are back on, and etcd can note it.
+    pub(super) async fn gate_old(&self, plan: &Plan, index: usize, vms: &Vms, progress: &Progress) -> Taken {
+        let node = &plan.nodes[index];
         self.back_on(node, vms).await?;
+        let is_begun = |action| progress.is_begun(Step::of(action, index));
+        if is_begun(Action::Prepare) && is_begun(Action::ShutDown) && !is_begun(Action::Fence) {
+            self.withdraw(node).await?;
+        }
         self.gate_back(plan, node, vms.old_vm()?, progress).await
     }
 
     /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is
-    /// left on.
+    /// left on, its swap prepared until the gate.
     pub(super) async fn stop_old(&self, plan: &Plan, index: usize, vms: &Vms, progress: &Progress) -> Taken {
         let (node, old) = (&plan.nodes[index], vms.old_vm()?);
         let is_begun = |action| progress.is_begun(Step::of(action, index));
         let holds = old.power == PowerState::On && old.disk(node.disk.uuid).is_some() && !is_begun(Action::Fence);
         let answers = async || self.nodes.facts(node.address).await.is_ok_and(|facts| facts.holder == Some(old.uuid()));
         if holds && answers().await {
-            let withdrawn = if is_begun(Action::Prepare) { self.cancel(node, vms).await? } else { "untouched".into() };
-            return Ok(format!("{} runs with its disk and stays on: {withdrawn}", old.name));
+            return Ok(format!("{} runs with its disk and stays on", old.name));
         }
         self.stop_member(plan, node, old, progress).await
     }
@@ -159,8 +170,37 @@ impl StepContext<'_> {
     pub(super) async fn stop_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
         if new.power == PowerState::On {
             unburdened(new, node)?;
+            if progress.is_at_once(plan) && !progress.has_stopped_new(plan) {
+                self.all_may_stop(plan, progress).await?;
+            }
         }
         self.stop_member(plan, node, new, progress).await
+    }
+
+    /// Before the first one is stopped of nodes that go back at once while etcd stands: nothing is in the way of any of
+    /// them, which would leave the others off. That they go back at once because etcd had no quorum holds no more.
+    async fn all_may_stop(&self, plan: &Plan, progress: &Progress) -> Result<(), StepError> {
+        let Some(witness) = self.who_has_etcd(plan).await else { return Ok(()) };
+        if progress.order == Order::WithoutQuorum {
+            let words = format!("etcd has a quorum again, {witness} says: the nodes need not go back all at once");
+            return Err(StepError::pause(reason::QUORUM, words));
+        }
+        let all = self.vms().await?;
+        for (_, node) in plan.nodes.iter().enumerate().filter(|(index, _)| !progress.left_out.contains(index)) {
+            let holds = |vm: &&Vm| vm.power == PowerState::On && vm.disk(node.disk.uuid).is_some();
+            all.iter().filter(holds).try_for_each(|vm| unburdened(vm, node))?;
+        }
+        Ok(())
+    }
+
+    /// A control node whose etcd answers, which it does with a quorum.
+    async fn who_has_etcd<'p>(&self, plan: &'p Plan) -> Option<&'p str> {
+        for member in &plan.members {
+            if self.nodes.facts(member.address).await.is_ok_and(|facts| facts.etcd.is_some()) {
+                return Some(&member.name);
+            }
+        }
+        None
     }
 
     /// Stops a VM on the way back. One that does its part well is not stopped while another node does not: etcd

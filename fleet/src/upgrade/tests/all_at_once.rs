@@ -78,6 +78,25 @@ async fn nodes_that_go_back_at_once_leave_one_out_too() {
     gone_and_left_out(&world, Verb::Resume).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn all_at_once_a_backup_at_any_node_keeps_all_on_when_they_are_to_go_back() {
+    for (mode, verb) in [(Mode::AllAtOnce, Verb::Rollback), (Mode::Rolling, Verb::RollbackAtOnce)] {
+        let world = world(3, mode, Ill::Well).await;
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        for node in NODES {
+            let new = world.new_vm(node).uuid();
+            world.change_vm(new, |machine| machine.vm.tasks.push("backup".to_owned()));
+            let reason = give(&world, verb).await.paused();
+            assert!(reason.ends_with("[upgrade.vm-task]"), "{reason}");
+            assert!(NODES.iter().all(|node| world.lock().is_served(node)), "{node}");
+            world.change_vm(new, |machine| machine.vm.tasks.clear());
+        }
+        // Nothing was stopped yet: asked for again without that word, nodes that were swapped one by one go back so.
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        assert_eq!(world.most_away(), if mode == Mode::Rolling { 1 } else { 3 });
+    }
+}
+
 /// Somebody deletes the last node's old VM: the others run again, and that one is named.
 async fn gone_and_left_out(world: &World, verb: Verb) {
     let plan = world.plan_of_journal().await;

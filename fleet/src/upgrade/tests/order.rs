@@ -3,7 +3,7 @@
 
 use super::command::{end, entries, give};
 use super::failing::{before, stop_before, turns, world};
-use super::fake::{Ill, NODES, World, new};
+use super::fake::{Ill, NODES, World, new, old};
 use crate::authority::{Hold, TakeOver};
 use crate::upgrade::{
     Action, Direction, Entry, Event, IllNodes, Journal, Mode, Order, Outcome, Progress, Reason, Step, Verb,
@@ -44,11 +44,85 @@ async fn whichever_node_is_ill_after_the_upgrade_all_go_back() {
 #[tokio::test(start_paused = true)]
 async fn without_a_quorum_all_go_back_at_once() {
     for nodes in [[0, 1], [0, 2], [1, 2]] {
-        for ill in [Ill::Silent, Ill::NoEtcd] {
+        let world = upgraded().await;
+        fall_ill(&world, &nodes.map(|node| (node, Ill::NoEtcd))).await;
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{nodes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
+    for nodes in [[0, 1], [0, 2], [1, 2]] {
+        for are_off in [true, false] {
             let world = upgraded().await;
-            fall_ill(&world, &nodes.map(|node| (node, ill))).await;
-            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{nodes:?} {ill:?}");
+            fall_ill(&world, &nodes.map(|node| (node, Ill::Silent))).await;
+            let reason = give(&world, Verb::Rollback).await.paused();
+            assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{nodes:?}: {reason}");
+            assert_eq!(world.called("shut_down") + world.called("cut_power"), 0, "{nodes:?}");
+            // That they are off is a proof; at work or not, a person may say so.
+            let verb = if are_off {
+                let plan = world.plan_of_journal().await;
+                let ids = nodes.map(|node| world.new_vm(&plan.nodes[node].name).reference.id);
+                ids.iter().for_each(|id| world.lock().power_off(id));
+                Verb::Rollback
+            } else {
+                Verb::RollbackAtOnce
+            };
+            assert_eq!(end(&world, verb).await, Outcome::RolledBack, "{nodes:?} {are_off}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_etcd_stands_again_before_the_first_node_is_stopped_they_go_back_one_by_one() {
+    let world = upgraded().await;
+    fall_ill(&world, &[0, 1, 2].map(|node| (node, Ill::NoEtcd))).await;
+    stop_before(&world, Verb::Rollback, Step::of(Action::StopNew, 2)).await;
+    world.lock().ill_nodes = Some([].into());
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.ends_with("[upgrade.quorum]"), "{reason}");
+    assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(world.most_away(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_only_prepared_withdraws_once_the_others_are_back() {
+    for ill in [Ill::NoEtcd, Ill::NeverGood] {
+        let world = before(3, Step::of(Action::ShutDown, 2)).await;
+        fall_ill(&world, &[(0, ill), (1, ill)]).await;
+        assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack, "{ill:?}");
+        assert!(world.called("cancel_swap") > 0);
+        world.all_run(&old(), false).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_well_node_leaves_drained_though_another_one_was_ill_when_its_turn_came() {
+    let world = upgraded().await;
+    stop_before(&world, Verb::Rollback, Step::of(Action::EvacuateNew, 2)).await;
+    let plan = world.plan_of_journal().await;
+    fall_ill(&world, &[(0, Ill::NoEtcd)]).await;
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{reason}");
+    let status = give(&world, Verb::Resume).await.arrived().1;
+    assert_eq!(status.next, Some(Step::of(Action::EvacuateNew, 2)), "it is still to leave");
+    world.lock().ill_nodes = Some([].into());
+    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    assert!(world.called("evacuate") >= plan.nodes.len(), "each one is drained");
+    world.all_run(&old(), false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_falls_ill_while_it_is_evacuated_is_stopped_as_it_is() {
+    for ill in DEATHS {
+        let world = upgraded().await;
+        let plan = world.plan_of_journal().await;
+        world.lock().stuck = NODES.into_iter().find(|node| *node == plan.nodes[2].name);
+        give(&world, Verb::Rollback).await.paused();
+        assert!(world.called("evacuate") > 0 && world.called("shut_down") == 0);
+        fall_ill(&world, &[(2, ill)]).await;
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{ill:?}");
     }
 }
 

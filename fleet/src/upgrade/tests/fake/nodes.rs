@@ -213,6 +213,8 @@ impl Nodes for World {
 
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
         self.doing("cancel_swap", move |state| {
+            let (own, quorum) = (state.content_at(node)?.node, state.quorum());
+            anyhow::ensure!(quorum && state.is_served(own), "etcd does not answer");
             let disk = state.content_at(node)?;
             match &disk.swap {
                 Some(open) if open.id == swap && open.stage == Stage::Taken => refuse("swap.taken", "taken"),
@@ -357,7 +359,8 @@ impl World {
                 swap: disk.swap,
                 evacuation: disk.evacuation.map(|id| swap::EvacuationState {
                     id,
-                    stage: Stage::Prepared,
+                    // A node that falls ill meanwhile gives up, and says so until it is asked again.
+                    stage: if good && serves { Stage::Prepared } else { Stage::Failed },
                     error: None,
                     code: None,
                     losses: Losses::default(),
