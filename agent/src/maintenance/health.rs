@@ -58,7 +58,7 @@ pub enum Watch {
     /// Of a node with a control plane.
     ControlPlane(HealthWatch),
     /// Of a worker.
-    Worker(WorkerWatch),
+    Worker(Box<WorkerWatch>),
 }
 
 impl Watch {

@@ -133,7 +133,7 @@ impl StepContext {
             let (root, reporter) = (self.node.root(), self.node.reporter.clone());
             self.health = Some(match &self.node.config {
                 Config::ControlPlane(config) => Watch::ControlPlane(HealthWatch::start(config, root, reporter)?),
-                Config::Worker(config) => Watch::Worker(WorkerWatch::new(config, root, reporter)),
+                Config::Worker(config) => Watch::Worker(Box::new(WorkerWatch::new(config, root, reporter))),
             });
         }
         Ok(started.into())

@@ -8,7 +8,7 @@ use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates;
 use crate::cluster::join::{self, Joining, Standing, credentials};
-use crate::intake::config::Config;
+use crate::intake::config::{Config, Worker};
 
 impl StepContext {
     /// A worker that belongs to its cluster needs no token, and nobody's answer. What the cluster says is saved before the
@@ -35,7 +35,7 @@ impl StepContext {
         Ok(StepOutcome::Changed)
     }
 
-    fn joining<'a>(&'a self, worker: &'a crate::intake::config::Worker) -> Joining<'a> {
+    fn joining<'a>(&'a self, worker: &'a Worker) -> Joining<'a> {
         Joining {
             worker,
             image: &self.node.image,
